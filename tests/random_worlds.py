@@ -25,7 +25,7 @@ from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import Sample, Samples
 from tui_train.facts.machine import container_images, probe
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.runner.processes import boot_id, start_ticks
@@ -120,7 +120,7 @@ def world(seed: int, folder: Path) -> Iterator[World]:
         stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _in(folder))
         _profiles(chance, folder)
         runs = _runs(chance, folder, stack)
-        saved.save_machine(folder / "machine.json", Facts(machine=SEED, toolchains=(CUDA,)))
+        machine_files.save_machine_file(folder / "machine.json", Facts(machine=SEED, toolchains=(CUDA,)))
         source = MachineSource(machine=folder / "machine.json") if chance.random() < 0.05 else None
         yield World(
             run=str(chance.choice(runs).path) if runs and chance.random() < 0.3 else "",

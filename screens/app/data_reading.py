@@ -94,10 +94,10 @@ class DataReadingApp(EditingApp):
         return None if known else wanted
 
     def _read_answer(self, asked: _DataQuery) -> "dict[str, DataReport]":
-        from tui_train.facts.data.data_cache import read_data
+        from tui_train.facts.data.data_cache import read_data_report
 
         worker = get_current_worker()
-        look = read_data(asked.toolchain, asked.question, cancelled=lambda: worker.is_cancelled)
+        look = read_data_report(asked.toolchain, asked.question, is_cancelled=lambda: worker.is_cancelled)
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}

@@ -159,7 +159,7 @@ def _make_environment(wanted: "EnvironmentInstall", machine: "Machine", reporter
     from tui_train.actions import environments
     from tui_train.actions.environments import create
     from tui_train.base.app_paths import environments_folder
-    from tui_train.facts.gpus.verdicts import recommended_wheel
+    from tui_train.facts.gpus.verdicts import recommended_torch_build
 
     package_set = environments.find_set(wanted.set_name)
     place = create.free_path(environments_folder() / package_set.name)
@@ -167,6 +167,6 @@ def _make_environment(wanted: "EnvironmentInstall", machine: "Machine", reporter
     wheel = create.build_for(machine, "")
     plan = create.plan_install(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
-    plan = replace(plan, cuda=plan.cuda or recommended_wheel(machine).cuda)
+    plan = replace(plan, cuda=plan.cuda or recommended_torch_build(machine).cuda)
     create.create_environment(plan, machine, reporter.begin_step, reporter.follow, cancelled)
     return str(plan.python)

@@ -54,7 +54,7 @@ class HostProbingApp(DataReadingApp):
             return
         from tui_train.actions.machine_facts import MachineSource
         from tui_train.actions.training_hosts import hosts_question
-        from tui_train.facts.other_machines.peers import probe_hosts
+        from tui_train.facts.other_machines.training_hosts import probe_hosts
 
         asked = hosts_question(profile, facts, self._source or MachineSource())
         if asked == self._asked_hosts:

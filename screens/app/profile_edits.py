@@ -81,7 +81,7 @@ class EditingApp(DiscoveryApp):
         python = profile.trainer.python
         if self.other_machine or not python:
             return
-        trusted_pythons.remember_choice(python)
+        trusted_pythons.remember_chosen_python(python)
         if self.facts and any(tool.unchosen and tool.python == python for tool in self.facts.toolchains):
             # The questions are answered for the profile that is assigned next.
             self.call_later(self.refresh_parts, "toolchains")

@@ -6,8 +6,15 @@ from textual.content import Content
 
 from tui_train.base.text import duration_text, grouped_digits, percent, visible
 from tui_train.checks import Finding
-from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, DataSample, TextState, TokenCounts
-from tui_train.facts.data.data_use import FORMAT_LABELS, Epoch
+from tui_train.facts.data.data_report import (
+    DataProblem,
+    DataQuestion,
+    DataReport,
+    DataSample,
+    SampleTextState,
+    TokenCounts,
+)
+from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize
 from tui_train.views import data_text
 
 from ..widgets.findings_pane import finding_line
@@ -18,7 +25,7 @@ _LABEL_WIDTH = 14
 _CELL, _WIDEST_CELL = 14, 26
 _PLACE, _MOST_PLACE = 12, 30
 _MAX_FINDINGS = 3
-_STYLES: dict[TextState, tuple[str, str]] = {  # of the mark, and of the text beside it
+_STYLES: dict[SampleTextState, tuple[str, str]] = {  # of the mark, and of the text beside it
     "read": (MUTED, MUTED),
     "learned": ("$success", ""),
     "rejected": ("$error", ""),
@@ -28,7 +35,7 @@ _TRAINED_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is tr
 
 
 def data_set_lines(
-    look: DataReport, question: DataQuestion, epoch: Epoch | None, seconds: float, width: int
+    look: DataReport, question: DataQuestion, epoch: EpochSize | None, seconds: float, width: int
 ) -> list[Content]:
     """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""
     of = f"{FORMAT_LABELS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"

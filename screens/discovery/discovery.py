@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
     from tui_train.checks import Finding
     from tui_train.facts.gpus.samples import Samples
-    from tui_train.facts.machine.folder_names import RemoteNames
+    from tui_train.facts.machine.folder_names import RemoteFolderNames
     from tui_train.facts.types import Facts, Machine
     from tui_train.setup.setup import Setup
     from tui_train.targets import Target
@@ -82,7 +82,7 @@ class DiscoveryApp(GuardedApp):
         self._machine_read: Machine | None = None
         self._wants_samples = False
         self.typed_host = ""  # the one that is saved once it answers
-        self._names_there: RemoteNames | None = None
+        self._names_there: RemoteFolderNames | None = None
 
     def setup_of(self, profile: Profile, facts: "Facts") -> "Setup":
         """Return what a profile means on a machine; of those that are assigned it is made once, for all screens."""
@@ -136,7 +136,7 @@ class DiscoveryApp(GuardedApp):
     @property
     def names_in(self) -> Callable[[str], list[str]]:
         """Return what names the files in a folder of the machine that all is for."""
-        from tui_train.facts.machine.folder_names import RemoteNames, local_names
+        from tui_train.facts.machine.folder_names import RemoteFolderNames, local_names
         from tui_train.profile import hosts
 
         host = self._source.host if self._source else ""
@@ -144,7 +144,7 @@ class DiscoveryApp(GuardedApp):
             return local_names
         address = hosts.address_of(host)
         if self._names_there is None or self._names_there.host != address:
-            self._names_there = RemoteNames(address)
+            self._names_there = RemoteFolderNames(address)
         return self._names_there
 
     @property
@@ -238,7 +238,7 @@ class DiscoveryApp(GuardedApp):
 
     @on(AnswerArrived)
     def _take_answer(self, event: AnswerArrived) -> None:
-        from tui_train.facts.gpus.samples import with_new_problems
+        from tui_train.facts.gpus.samples import machine_with_new_problems
         from tui_train.facts.types import Machine
 
         facts = self.facts or self.initial_facts
@@ -249,7 +249,7 @@ class DiscoveryApp(GuardedApp):
         if type(value) is Machine:
             self._machine_read = value
             self._start_or_stop_sampling()
-            value = with_new_problems(value, self.live)
+            value = machine_with_new_problems(value, self.live)
         self.facts = with_answer(facts, event.part, value)
         if event.part == "machine":
             self.take_slurm_node()
@@ -343,12 +343,12 @@ class DiscoveryApp(GuardedApp):
 
     @on(CardsSampled)
     def _take_samples(self, event: CardsSampled) -> None:
-        from tui_train.facts.gpus.samples import with_new_problems
+        from tui_train.facts.gpus.samples import machine_with_new_problems
 
         self.live = event.samples
         if self._machine_read is None:
             return
-        machine = with_new_problems(self._machine_read, self.live)
+        machine = machine_with_new_problems(self._machine_read, self.live)
         if self.facts and machine != self.facts.machine:
             self.facts = replace(self.facts, machine=machine)
 

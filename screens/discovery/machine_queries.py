@@ -42,9 +42,9 @@ def _profile_files(profile: Profile) -> Any:
 
 
 def _variables(_profile: Profile) -> Any:
-    from tui_train.facts.machine.inherited_variables import inherited_variables
+    from tui_train.facts.machine.inherited_variables import read_inherited_variables
 
-    return inherited_variables()
+    return read_inherited_variables()
 
 
 def _engines(_profile: Profile) -> Any:
@@ -116,7 +116,7 @@ _MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sou
 
 def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
     """Return the facts with the answer to a question about a part of them."""
-    from tui_train.facts.scripts.script_help import with_help
+    from tui_train.facts.scripts.script_help import facts_with_script_help
     from tui_train.facts.types import Facts, Machine
 
     if type(value) is Facts:
@@ -125,9 +125,9 @@ def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}
         once = {name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config")}
-        return with_help(replace(facts, **once, **gathered))
+        return facts_with_script_help(replace(facts, **once, **gathered))
     if part in _MERGED_PARTS:
-        return with_help(replace(facts, **{part: {**getattr(facts, part), **value}}))
+        return facts_with_script_help(replace(facts, **{part: {**getattr(facts, part), **value}}))
     if part == "machine" and type(value) is not Machine:
         return replace(facts, machine=value.machine, cluster=value.cluster)
     return replace(facts, **{part: value})

@@ -15,10 +15,10 @@ from tui_train.base import ssh
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus.samples import Sample
-from tui_train.facts.gpus.verdicts import card_sets, why_all_blocked
+from tui_train.facts.gpus.verdicts import rank_card_sets, why_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
-from tui_train.facts.other_machines.slurm import chosen_partitions
-from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
+from tui_train.facts.other_machines.slurm import find_partitions
+from tui_train.facts.types import CardSet, Gpu, GpuProcess, GpuVerdict, Machine
 from tui_train.profile import hosts
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
@@ -79,7 +79,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def __init__(self) -> None:
         super().__init__()
         self._card_sets: tuple[CardSet, ...] = ()
-        self._verdicts: tuple[Verdict, ...] = ()
+        self._verdicts: tuple[GpuVerdict, ...] = ()
         self._why_all_blocked = ""  # why none can be used, where that is one reason for all
 
     def step_widgets(self) -> Sequence[Widget]:
@@ -111,9 +111,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.verdicts
-        self._why_all_blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
+        self._why_all_blocked = why_torch_blocks_all(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
         self._draw_cards(machine, [gpu.uuid for gpu in setup.gpus])
-        self._card_sets = card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
+        self._card_sets = rank_card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._card_sets) > 1
         cards = _set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
@@ -276,7 +276,7 @@ def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, wi
         return [heading("Slurm", "", width), styled(("Asking sinfo …", MUTED))]
     if cluster.problem:
         return [heading("Slurm", "", width), fit(styled((visible(cluster.problem), MUTED)), width)]
-    chosen = {part.name for part in chosen_partitions(cluster, partition)}
+    chosen = {part.name for part in find_partitions(cluster, partition)}
     # One row for each kind of node.
     kept = [part for part in cluster.partitions for _ in part.nodes or (None,)]
     listed = sorted(zip(kept, cluster_rows(cluster), strict=True), key=lambda pair: pair[0].name not in chosen)
@@ -326,7 +326,7 @@ def _process_text(process: GpuProcess) -> str:
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _card_pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
+def _card_pick(gpu: Gpu, verdict: GpuVerdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
     """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0

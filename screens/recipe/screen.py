@@ -13,7 +13,7 @@ from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted
 from tui_train.checks import Finding
 from tui_train.facts.models.hub import HubCache
-from tui_train.facts.types import Source
+from tui_train.facts.types import ScriptSource
 from tui_train.memory import trace
 from tui_train.memory.ladder.rungs import RUNGS, get_rung, why_rung_unusable
 from tui_train.memory.predict import Prediction, predict, rung_effects
@@ -134,7 +134,7 @@ Those that change the training ask for your consent; the others keep it the same
             yield script_rows.script_group(source, self.profile.trainer.arguments, setup, found)
         yield from super()._groups(setup)
 
-    def _script_source(self, setup: Setup | None) -> Source | None:
+    def _script_source(self, setup: Setup | None) -> ScriptSource | None:
         if setup is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
             return None
         return script_source(self.profile, self.facts, setup.preset)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.facts.types import Parameter, Source
+from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS
@@ -23,7 +23,7 @@ _MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
 _KINDS: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
-def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
+def script_group(source: ScriptSource, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
     """Return a row for each argument that no value of the recipe is passed as; findings are by row."""
     known = given_arguments.given_arguments(source, words)
     rows = tuple(
@@ -43,7 +43,7 @@ def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings:
     )
 
 
-def arguments_with(source: Source, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
+def arguments_with(source: ScriptSource, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
     """Return the arguments after a value was chosen in the row of a key."""
     parameter = next(one for one in in_scope(source, words) if argument_row_key(one.name) == key)
     if value is None:
@@ -55,7 +55,7 @@ def arguments_with(source: Source, words: tuple[str, ...], key: str, value: Valu
     return given_arguments.with_argument(source, words, parameter, values)
 
 
-def _argument_row(parameter: Parameter, known: GivenArgument, finding: Finding | None) -> FormRow:
+def _argument_row(parameter: ScriptParameter, known: GivenArgument, finding: Finding | None) -> FormRow:
     passed = next((name for text in known.values for name in PLACEHOLDER.findall(text) if name in PLACEHOLDERS), "")
     field = _argument_field(parameter)
     value = _given_value(field, known)
@@ -83,7 +83,7 @@ def _argument_row(parameter: Parameter, known: GivenArgument, finding: Finding |
     )
 
 
-def _argument_field(parameter: Parameter) -> Field:
+def _argument_field(parameter: ScriptParameter) -> Field:
     """Return what can be chosen for a parameter."""
     kind: FieldKind = "words" if parameter.takes_several else _KINDS.get(parameter.type, "text")
     options = parameter.choices if not parameter.takes_several else ()
@@ -120,7 +120,7 @@ def _argument_options(field: Field, held: str, *, one_way: bool) -> tuple[Option
     return (Option("", UNSET, visible(held)), *(Option(name, visible(name)) for name in field.options))
 
 
-def _help_text(parameter: Parameter) -> str:
+def _help_text(parameter: ScriptParameter) -> str:
     """Return what the script says of a parameter, its type and where it is declared."""
     said = f"{parameter.help.rstrip('.')}. " if parameter.help else ""
     kind = "a switch" if parameter.form == "switch" else parameter.type or "a value"

@@ -19,7 +19,7 @@ from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.environments import environments as printed
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.torch_builds import TORCH_VERSION, Wheel, choose_wheel
+from tui_train.facts.machine.torch_builds import TORCH_VERSION, TorchBuild, choose_torch_build
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -45,17 +45,17 @@ def cards(*capabilities):
     ],
 )
 def test_torch_is_the_build_with_code_for_the_cards(capabilities, driver, index, part):
-    chosen = choose_wheel(cards(*capabilities), driver)
+    chosen = choose_torch_build(cards(*capabilities), driver)
     assert chosen.index == index
     assert part in chosen.why
 
 
 def test_a_build_without_code_for_any_card_is_refused():
     with pytest.raises(Unavailable, match=r"supports compute capability 8\.7$") as raised:
-        choose_wheel(cards("8.7"), "13.0")
+        choose_torch_build(cards("8.7"), "13.0")
     assert "PyTorch for Jetson" in raised.value.remedy
     with pytest.raises(Unavailable, match="compute capability 3\\.7"):
-        choose_wheel(cards("3.7"), "11.4")
+        choose_torch_build(cards("3.7"), "11.4")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_build_without_code_for_any_card_is_refused():
 )
 def test_a_driver_that_is_too_old_is_named_with_the_one_that_is_needed(capability, driver, needed):
     with pytest.raises(Unavailable, match="driver is too old") as raised:
-        choose_wheel(cards(capability, capability), driver)
+        choose_torch_build(cards(capability, capability), driver)
     assert f"Update the NVIDIA driver to {needed} or newer" in raised.value.remedy
 
 
@@ -95,7 +95,7 @@ def test_the_extras_have_the_versions_of_the_locks():
 
 def test_uv_and_pip_are_told_the_same():
     wanted, path = environments.PACKAGE_SETS["hf"], Path("/e/hf")
-    indexed = Wheel("https://index/cu126", "")
+    indexed = TorchBuild("https://index/cu126", "")
     with_uv = making.plan_install(wanted, path, sys.executable, indexed, "/bin/uv")
     with_pip = making.plan_install(wanted, path, sys.executable, indexed, "")
     for plan in (with_uv, with_pip):
@@ -104,7 +104,7 @@ def test_uv_and_pip_are_told_the_same():
         assert "--index-url" not in plan.commands[2]
     assert with_pip.commands[0] == (sys.executable, "-m", "venv", "/e/hf")
     assert with_pip.variables == {}
-    from_pypi = making.plan_install(wanted, path, sys.executable, Wheel("", ""), "")
+    from_pypi = making.plan_install(wanted, path, sys.executable, TorchBuild("", ""), "")
     assert from_pypi.commands[1][-1] == "torch==2.13.0"
 
 

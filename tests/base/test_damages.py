@@ -10,7 +10,7 @@ from msgspec import structs
 from spoiled import ENDED, POWERLESS, UNFORESEEN, endless, fifo, folder, header, holds, tensor
 from support import exported, facts, profile, sample
 
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
 from tui_train.runs.other_machines.place import report_of
@@ -128,7 +128,7 @@ def world(tmp_path_factory):
         "hub/models--org--m/snapshots/abc/model-1.safetensors": weights,
         "hub/models--org--m/refs/main": b"abc",
         "trainer.yaml": b"a: 1\n",
-        "machine.json": saved.machine_file_text(machine).encode(),
+        "machine.json": machine_files.machine_file_text(machine).encode(),
         "toolchain.json": b'{"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_86"]}',
     }
     here = structs.replace(machine, paths={chosen.trainer.model: "folder"})

@@ -17,11 +17,11 @@ from support import facts, profile, ready
 from tui_train.base import secrets
 from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
-from tui_train.facts.machine.inherited_variables import inherited_variables
+from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.machine.probe import parse_probe_answer
 from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.models import model_folders
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.facts.scripts.script_source import parse_source as read_source
 from tui_train.facts.yaml_documents import parse_document as read_document
 from tui_train.profile import store
@@ -96,7 +96,7 @@ def originals():
     chosen = profile({"trainer.arguments": ("--a", "b c"), "trainer.environment": {"A": "b"}, "recipe.steps": 5})
     prepared = ready(profile({"hardware.device": "cpu"}), facts())
     plan = next(file.text for file in prepared.files if file.path == "launch.sh")
-    machine_file = saved.machine_file_text(facts())
+    machine_file = machine_files.machine_file_text(facts())
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config |= {"intermediate_size": 128, "vocab_size": 100, "num_key_value_heads": 2, "tie_word_embeddings": True}
     header = json.dumps({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
@@ -169,7 +169,7 @@ class Places:
             assert bool(found.problem) != bool(found.preset)
         elif kind in {"machine", "toolchain"}:
             self.file.write_bytes(data)
-            load = saved.load_planning_facts if kind == "machine" else saved.load_toolchain
+            load = machine_files.load_planning_facts if kind == "machine" else machine_files.load_toolchain_file
             load(self.file)
         elif kind in {"config", "weights"}:
             (self.model / {"config": "config.json", "weights": "model.safetensors"}[kind]).write_bytes(data)
@@ -179,7 +179,7 @@ class Places:
         elif kind == "netrc":
             self.netrc.write_bytes(data)
             has_wandb_key()
-            inherited_variables()
+            read_inherited_variables()
         else:
             {"yaml": read_document, "script": read_source, "probe": parse_probe_answer}[kind](data)
 

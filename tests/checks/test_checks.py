@@ -8,7 +8,7 @@ from nemo_faults import FAULTS as NEMO_FAULTS
 from support import UUIDS, boxed, check, facts, gpu, inside, machine, plan, prepare, profile, toolchain
 
 from tui_train.checks import CHECKS
-from tui_train.facts.data.data_report import AnswersOnly, DataProblem, DataQuestion, DataReport, TokenCounts
+from tui_train.facts.data.data_report import AnswersOnlyAbility, DataProblem, DataQuestion, DataReport, TokenCounts
 from tui_train.facts.data.data_use import question_key as data_key
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
@@ -16,14 +16,14 @@ from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
 from tui_train.facts.types import (
     ContainerImage,
     Facts,
-    Flag,
     Gap,
     GpuProcess,
-    Logout,
-    Parameter,
+    HelpFlag,
+    LogoutEffect,
     ResourcesInUse,
     ScriptHelp,
-    Source,
+    ScriptParameter,
+    ScriptSource,
     TrainingHost,
     YamlDocument,
 )
@@ -65,7 +65,7 @@ def configured(config):
         facts(gpus=(gpu(0), gpu(1))),
         accelerate_config="/c.yaml",
         documents={"/c.yaml": YamlDocument(values=config)},
-        sources={SCRIPT["trainer.script"]: Source(creates_accelerator=True, mentions_checkpoint=True)},
+        sources={SCRIPT["trainer.script"]: ScriptSource(creates_accelerator=True, mentions_checkpoint=True)},
     )
 
 
@@ -95,7 +95,7 @@ def beside(*taken):
 
 
 def at_logout(**what):
-    return replace(TWO, machine=replace(TWO.machine, logout=Logout(**what)))
+    return replace(TWO, machine=replace(TWO.machine, logout=LogoutEffect(**what)))
 
 
 def hub(model="", answer=None, **cache):
@@ -165,7 +165,7 @@ FAULTS = [
     note(FINE | {"recipe.checkpoint_every": 60}, tuned(usable=320, rows=320), "recipe.checkpoint_every",
         "no checkpoint is saved before the end, at step 60", fix=True),
     error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"}, replace(facts(),
-        sources={"/t.py": Source(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
+        sources={"/t.py": ScriptSource(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
         "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
     error(FINE, replace(tuned(), models={"/m": ModelFolder(damaged="model.safetensors: it has only 5 of 9 bytes")}),
         "trainer.model", "the model's weights cannot be loaded: model.safetensors: it has only 5 of 9 bytes"),
@@ -173,8 +173,8 @@ FAULTS = [
         "the model has no layer called query_key_value or dense: LoRA would have nothing to train", fix=True),
     warning(FINE | {"trainer.model": "/m", "finetune.targets": ("q_proj", "c_attn")}, LAYERS, "finetune.targets",
         "called c_attn: only q_proj would get an adapter", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": Source(problem="it is not Python",
-        not_python="a notebook")}), "trainer.script", "/t.py is a notebook"),
+    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
+        problem="it is not Python", not_python="a notebook")}), "trainer.script", "/t.py is a notebook"),
     warning(FINE | {"recipe.steps": 200, "recipe.epochs": 2.0}, tuned(), "recipe.epochs", "200 steps end the training",
         fix=True),
     note(FINE | {"finetune.tuning": "full", "ladder.rungs": ("lora",), "ladder.consent": ("lora",)}, tuned(),
@@ -187,7 +187,7 @@ FAULTS = [
         "whether this TRL takes --nonsense=1"),
     warning(FINE, tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}), "trainer.python",
         "ignores 1 value of the plan: packing"),
-    note(FINE, tuned(format="messages", chat=True, answers=AnswersOnly(why="the template does not mark answers"),
+    note(FINE, tuned(format="messages", chat=True, answers=AnswersOnlyAbility(why="the template does not mark answers"),
         tokens=TOKENS), "finetune.answers_only", "the users' words are learned too: "),
     warning(FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100}, tuned(),
         "recipe.checkpoint_every", "the best checkpoint is not kept", fix=True),
@@ -246,13 +246,14 @@ FAULTS = [
     error({"trainer.preset": "mine"} | SCRIPT, replace(facts(), presets={"mine": UserPreset(path="/p",
         problem="/p: label: is empty")}), "trainer.preset", "mine cannot be used: /p: label: is empty", fix=True),
     warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT, replace(facts(),
-        help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}), "trainer.preset",
+        help={"/t.py": ScriptHelp(flags=(HelpFlag("--batch_size"), HelpFlag("--bs")))}), "trainer.preset",
         "the script does not take --output_dir, --logging_steps, ", fix=True),
-    warning({"trainer.preset": "hf-trainer"} | SCRIPT, replace(facts(), sources={"/t.py": Source(bare_train_line=7,
-        corrected_train="trainer.train(last)")}), "trainer.script",
+    warning({"trainer.preset": "hf-trainer"} | SCRIPT, replace(facts(), sources={"/t.py": ScriptSource(
+        bare_train_line=7, corrected_train="trainer.train(last)")}), "trainer.script",
         "train() on line 7 of the script gets no checkpoint"),
     warning({"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT, replace(facts(),
-        sources={"/t.py": Source(local_rank_line=3)}), "trainer.script", "line 3 of the script takes --local_rank"),
+        sources={"/t.py": ScriptSource(local_rank_line=3)}), "trainer.script",
+        "line 3 of the script takes --local_rank"),
     error({"trainer.preset": "custom", "trainer.progress": "step ("} | SCRIPT, facts(), "trainer.progress",
         "the expression is not a regular expression", fix=True),
     error({"trainer.preset": "custom", "trainer.progress": r"(?P<step>(\d+)+)x"} | SCRIPT, facts(), "trainer.progress",
@@ -310,19 +311,20 @@ FAULTS = [
     warning({"trainer.output": "/o"}, replace(facts(), free={"": GIB, "/o": 25 << 20}), "trainer.output",
         "3 checkpoints of 10 MiB at a time take up to 29 MiB, and /o has 25 MiB free", fix=True),
     error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--size=a",)}, replace(facts(),
-        sources={"/t.py": Source(kind="argparse", parameters=(Parameter(name="--size", type="int", line=9),))}),
+        sources={"/t.py": ScriptSource(kind="argparse", parameters=(
+            ScriptParameter(name="--size", type="int", line=9),))}),
         "trainer.arguments", "--size is 'a', which is not a whole number (line 9 of the script)", fix=True),
     error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--sise=1",)}, replace(facts(),
-        sources={"/t.py": Source(kind="argparse", parameters=(Parameter(name="--size", line=9),))}),
+        sources={"/t.py": ScriptSource(kind="argparse", parameters=(ScriptParameter(name="--size", line=9),))}),
         "trainer.arguments", "the script does not take --sise; it takes --size", fix=True),
     note(SCRIPT | {"trainer.preset": "custom"}, replace(facts(),
-        sources={"/t.py": Source(parameters=(Parameter(name="--eta", type="float", default="0.1"),))}),
+        sources={"/t.py": ScriptSource(parameters=(ScriptParameter(name="--eta", type="float", default="0.1"),))}),
         "trainer.arguments", "is --eta the learning rate?", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": Source(kind="click",
+    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(kind="click",
         subcommands=("export", "train"), needs_command=True)}), "trainer.arguments",
         "no subcommand is given: the script has export, train", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": Source(kind="argparse",
-        parameters=(Parameter(name="--eta", required=True, type="float", line=9),))}), "trainer.arguments",
+    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(kind="argparse",
+        parameters=(ScriptParameter(name="--eta", required=True, type="float", line=9),))}), "trainer.arguments",
         "missing required argument: --eta (line 9)"),
     warning({"trainer.output": "/o"}, paths(o="folder"), "trainer.output", "already"),
     error({"trainer.environment": {"CUDA_VISIBLE_DEVICES": "1"}}, facts(), "trainer.environment",

@@ -17,7 +17,7 @@ from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import logout, probe
 from tui_train.facts.machine.exclusive_resources import port_in_use, resource_conflict
-from tui_train.facts.types import Gap, Logout, Machine, ResourcesInUse
+from tui_train.facts.types import Gap, LogoutEffect, Machine, ResourcesInUse
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
@@ -196,16 +196,18 @@ def logind(tmp_path, monkeypatch):
     ],
 )
 def test_what_a_logout_does(logind, settings, uid, kills, removes):
-    assert logout.read_logout(logind(**settings), uid) == Logout(kills=kills, removes_shared_memory=removes)
+    assert logout.read_logout_effect(logind(**settings), uid) == LogoutEffect(
+        kills=kills, removes_shared_memory=removes
+    )
 
 
 def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
     monkeypatch.setattr(logout, "_user_name", lambda _: "bob")
     root = logind()
-    assert logout.read_logout(root, USER).removes_shared_memory
+    assert logout.read_logout_effect(root, USER).removes_shared_memory
     (root / "var/lib/systemd/linger").mkdir(parents=True)
     (root / "var/lib/systemd/linger/bob").touch()
-    assert not logout.read_logout(root, USER).removes_shared_memory
+    assert not logout.read_logout_effect(root, USER).removes_shared_memory
 
 
 @pytest.mark.parametrize(
@@ -219,23 +221,23 @@ def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
     ],
 )
 def test_where_logind_does_not_answer_it_is_unknown(logind, monkeypatch, script, why):
-    monkeypatch.setattr(logout, "_TIMEOUT", 0.5)
-    found = logout.read_logout(logind(script), USER)
+    monkeypatch.setattr(logout, "_BUSCTL_TIMEOUT_SECONDS", 0.5)
+    found = logout.read_logout_effect(logind(script), USER)
     assert (found.kills, found.removes_shared_memory) == (False, False)
     assert why in found.unknown
 
 
 def test_without_busctl_it_is_unknown_and_without_systemd_it_is_no_question(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert logout.read_logout(tmp_path, USER) is None
+    assert logout.read_logout_effect(tmp_path, USER) is None
     (tmp_path / "run/systemd/system").mkdir(parents=True)
-    assert logout.read_logout(tmp_path, USER).unknown
+    assert logout.read_logout_effect(tmp_path, USER).unknown
 
 
 def test_this_machine_is_asked():
-    found = logout.read_logout()
+    found = logout.read_logout_effect()
     assert (found is None) == (not Path("/run/systemd/system").is_dir())
-    assert msgspec.to_builtins(found) is None or isinstance(found, Logout)
+    assert msgspec.to_builtins(found) is None or isinstance(found, LogoutEffect)
 
 
 SILENT = Machine(hostname="box", gaps=(Gap("The NVIDIA driver does not respond", "", "", hides=True),))

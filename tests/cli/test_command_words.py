@@ -17,7 +17,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import number_ranges, sparkline, text_table
 from tui_train.cli.app import cli
 from tui_train.cli.plans.plans import apply_edits, apply_fixes
-from tui_train.diagnose.advice import user_frame
+from tui_train.diagnose.advice import innermost_user_frame
 from tui_train.diagnose.evidence import diagnose_run
 from tui_train.diagnose.reader import read_log_lines
 from tui_train.plan.render import RUNNER_NAME
@@ -255,8 +255,8 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
         "KeyError: 1\n"
     )
     lines = read_log_lines(str(log))
-    assert user_frame(lines, lines[-1]).file == "/home/me/model.py"
-    assert user_frame(lines[:1], lines[0]) is None
+    assert innermost_user_frame(lines, lines[-1]).file == "/home/me/model.py"
+    assert innermost_user_frame(lines[:1], lines[0]) is None
 
 
 @pytest.mark.parametrize(("micro", "position"), [(1, 3), (4, 1)])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tui_train.diagnose import Evidence, diagnose
-from tui_train.diagnose.anchors import anchors
+from tui_train.diagnose.anchors import expression_anchors
 from tui_train.diagnose.details import load_details
-from tui_train.diagnose.headings import HEADINGS, heading
+from tui_train.diagnose.headings import HEADING_BY_FAILURE, failure_heading
 from tui_train.diagnose.reader import relevant_lines
 from tui_train.diagnose.signatures import load_signatures
 
@@ -133,7 +133,7 @@ def test_details_are_well_formed_and_fast():
     for detail, expression in load_details():
         assert detail.failure in failures
         assert detail.cause or detail.remedy
-        assert r"\n" in expression.pattern or anchors(expression.pattern), expression.pattern
+        assert r"\n" in expression.pattern or expression_anchors(expression.pattern), expression.pattern
         words = written.sub(" ", expression.pattern).split() or ["x"]
         for unit in (" ".join(words), "".join(words), words[0]):
             text = "\n".join([(unit * (1500 // len(unit) + 1))[:1500]] * 3)
@@ -179,5 +179,7 @@ def test_a_remedy_that_knows_more_than_the_place_is_kept():
 
 
 def test_a_failure_is_headed_in_words():
-    assert [heading(name) for name in ("user_args", "cuda_oom")] == ["wrong arguments", "cuda oom"]
-    assert {*HEADINGS} <= {signature.failure for signature, _ in load_signatures()}, "each is a class that there is"
+    assert [failure_heading(name) for name in ("user_args", "cuda_oom")] == ["wrong arguments", "cuda oom"]
+    assert {*HEADING_BY_FAILURE} <= {signature.failure for signature, _ in load_signatures()}, (
+        "each is a class that there is"
+    )

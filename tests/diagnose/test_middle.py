@@ -16,8 +16,8 @@ from hypothesis.errors import Unsatisfiable
 from support import sample
 
 from tui_train.diagnose import Evidence, diagnose, diagnose_log, reader
-from tui_train.diagnose.anchors import anchors, normalized
-from tui_train.diagnose.middle import MiddleLines, _expressions, _possible_expressions
+from tui_train.diagnose.anchors import expression_anchors, normalized_for_anchors
+from tui_train.diagnose.middle import MiddleLines, _possible_expressions, _single_line_expressions
 from tui_train.diagnose.reader import relevant_lines
 
 STEP = "step {} | loss 2.5 | lr 1.0e-03\n"
@@ -35,8 +35,8 @@ def said(text, code=1):
 
 
 # Beyond what is kept whole at each end.
-BEFORE = repeated(STEP, reader._BLOCK + 20_000)
-AFTER = repeated(FRAMES, (reader._TAIL_BLOCKS + 1) * reader._BLOCK)
+BEFORE = repeated(STEP, reader._BLOCK_BYTES + 20_000)
+AFTER = repeated(FRAMES, (reader._TAIL_BLOCKS + 1) * reader._BLOCK_BYTES)
 
 
 def around(text, before=BEFORE, after=AFTER):
@@ -108,7 +108,7 @@ def test_many_kinds_of_lines_are_kept_few_of():
     middle.read(
         0, b"\n".join(b"RuntimeError: CUDA error: invalid device ordinal %d" % number for number in range(5000))
     )
-    kept = [number for number, _ in middle.kept()]
+    kept = [number for number, _ in middle.kept_lines()]
     assert len(kept) < 50
     assert kept[0] == 0
     assert kept[-1] == 4999
@@ -161,19 +161,19 @@ def test_memory_does_not_grow_with_the_log():
     ],
 )
 def test_the_words_of_an_expression(expression, wanted):
-    found = [{word.decode() for word in words} for words in anchors(expression)]
+    found = [{word.decode() for word in words} for words in expression_anchors(expression)]
     assert sorted(map(sorted, found)) == sorted(map(sorted, wanted))
 
 
 def test_each_expression_has_words():
-    assert len(_expressions()) > 900
-    assert all(expression.anchors for expression in _expressions())
+    assert len(_single_line_expressions()) > 900
+    assert all(expression.anchors for expression in _single_line_expressions())
 
 
 @pytest.mark.parametrize("part", sample(range(8), 8))
 def test_what_an_expression_matches_is_looked_at(part):
     """A line that is made for an expression makes it a candidate."""
-    known = _expressions()
+    known = _single_line_expressions()
     for number in range(part, len(known), 8):
 
         @settings(
@@ -182,7 +182,7 @@ def test_what_an_expression_matches_is_looked_at(part):
         )  # fmt: skip
         @given(st.from_regex(known[number].pattern), st.just(number))
         def looked_at(text, number):
-            assert number in _possible_expressions(normalized(text.encode("utf-8", "replace"))), text
+            assert number in _possible_expressions(normalized_for_anchors(text.encode("utf-8", "replace"))), text
 
         with contextlib.suppress(Unsatisfiable):  # some only look ahead for what must not be there
             looked_at()
@@ -209,8 +209,8 @@ class Noted(reader.ReadWatcher):
 @pytest.fixture
 def small(monkeypatch):
     """A log of some hundred KB counts as large."""
-    monkeypatch.setattr(reader, "_BLOCK", 8 << 10)
-    monkeypatch.setattr(reader, "_LARGE_BYTES", 200_000)
+    monkeypatch.setattr(reader, "_BLOCK_BYTES", 8 << 10)
+    monkeypatch.setattr(reader, "_LARGE_LOG_BYTES", 200_000)
     monkeypatch.setattr(reader, "_END_BYTES", 60_000)
 
 
@@ -234,7 +234,7 @@ def test_a_large_log_has_the_verdict_of_one_read_in_order(path, where, tmp_path)
     done, totals = zip(*watch.read, strict=True)
     assert [*done] == sorted(done)
     assert {*totals} == {len(data)}
-    assert done[-1] > len(data) - 2 * reader._TAIL_BLOCKS * reader._BLOCK
+    assert done[-1] > len(data) - 2 * reader._TAIL_BLOCKS * reader._BLOCK_BYTES
 
 
 @pytest.mark.usefixtures("small")

@@ -14,8 +14,8 @@ from chats import CHAT, MARKED, PLAIN, ROWS, STRICT, look, says, user, written
 from support import SCRIPTS, TRL, with_trl
 
 from tui_train.checks.recipe.data import data_findings
-from tui_train.facts.data.data_report import DataQuestion, DataReport, TurnEnds, parse_data_answer, probe_data
-from tui_train.facts.data.data_use import FORMAT_LABELS, epoch_size, suitable_methods, why_unsuitable
+from tui_train.facts.data.data_report import DataQuestion, DataReport, TurnEndTokens, parse_data_answer, probe_data
+from tui_train.facts.data.data_use import FORMAT_LABELS, epoch_size, suitable_methods, why_method_unsuitable
 from tui_train.facts.machine.child_process import ChildResult
 
 CHILD = Path(__file__).parents[2] / "tui_train" / "programs" / "data"
@@ -43,7 +43,7 @@ def test_each_format(tmp_path, name):
     assert found.columns == tuple(sorted(ROWS[name]))
     assert found.samples[0].pieces
     for method in ("sft", "dpo", "kto", "reward"):
-        assert bool(why_unsuitable(found, method)) == (method not in suitable_methods(found))
+        assert bool(why_method_unsuitable(found, method)) == (method not in suitable_methods(found))
         errors = levels(found, DataQuestion(files=(), method=method)).count("error")
         assert errors == (method not in suitable_methods(found))
     assert suitable_methods(found) == {"preference": ("dpo", "kto", "reward"), "kto": ("kto",)}.get(name, ("sft",))
@@ -251,8 +251,8 @@ def test_the_end_that_is_passed(monkeypatch, turn, eos, stops, passed):
 def test_the_token_that_ends_a_turn(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [CHAT])
     ended = look(path, python=warm_python, model=tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))).ends
-    assert ended == TurnEnds(turn="<sep>", eos="</s>", passed="<sep>")
-    assert look(path, python=warm_python, model=tokenizer(PLAIN)).ends == TurnEnds(turn="</s>", eos="</s>")
+    assert ended == TurnEndTokens(turn="<sep>", eos="</s>", passed="<sep>")
+    assert look(path, python=warm_python, model=tokenizer(PLAIN)).ends == TurnEndTokens(turn="</s>", eos="</s>")
     (tmp_path / "t.jinja").write_text(PLAIN)
     model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
     assert look(path, python=warm_python, model=model, chat_template=f"{tmp_path}/t.jinja").ends.passed == ""

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from support import toolchain
 
 from tui_train.base.app_paths import data_summaries_folder
-from tui_train.facts.data.data_cache import read_data
+from tui_train.facts.answer_cache import MAX_ANSWERS
+from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion
-from tui_train.facts.kept import MAX_KEPT
 
 LONG_AGO = 1_600_000_000
 
@@ -48,8 +48,8 @@ def kept():
 
 def test_the_same_is_read_once(reader):
     tool, question, starts = reader
-    first = read_data(tool, question)
-    assert (read_data(tool, question), starts()) == (first, 1)
+    first = read_data_report(tool, question)
+    assert (read_data_report(tool, question), starts()) == (first, 1)
     assert first.rows == 1
     (file,) = kept()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it holds samples of the data"
@@ -73,9 +73,9 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_has_changed_is_read_again(tmp_path, reader, name):
     tool, question, starts = reader
-    read_data(tool, question)
+    read_data_report(tool, question)
     changed = CHANGES[name](tmp_path, tool, question)
-    read_data(*(changed if isinstance(changed, tuple) else (tool, question)))
+    read_data_report(*(changed if isinstance(changed, tuple) else (tool, question)))
     assert starts() == 2
 
 
@@ -86,7 +86,7 @@ def test_a_folder_of_data_is_read_again_for_a_new_file(tmp_path, reader):
     for number in (1, 2):
         written(tmp_path / "many" / f"{number}.jsonl", [CHAT])
         settled(tmp_path / "many")
-        assert [(read_data(tool, question).rows, starts()) for _ in range(2)] == [(number, number)] * 2
+        assert [(read_data_report(tool, question).rows, starts()) for _ in range(2)] == [(number, number)] * 2
 
 
 def test_a_model_is_read_again_for_a_new_template(tmp_path, tokenizer, warm_python):
@@ -96,54 +96,54 @@ def test_a_model_is_read_again_for_a_new_template(tmp_path, tokenizer, warm_pyth
     data = written(tmp_path / "d.jsonl", [CHAT])
     settled(tmp_path)
     question = DataQuestion(files=(str(data),), model=str(model))
-    before = read_data(toolchain(warm_python), question)
+    before = read_data_report(toolchain(warm_python), question)
     (model / "chat_template.jinja").write_text(PLAIN + "the end")
     settled(model)
-    after = read_data(toolchain(warm_python), question)
+    after = read_data_report(toolchain(warm_python), question)
     assert before.tokens.total < after.tokens.total
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff\n{}", None])
 def test_a_damaged_answer_is_ignored(reader, content):
     tool, question, starts = reader
-    read_data(tool, question)
+    read_data_report(tool, question)
     (file,) = kept()
     file.write_bytes(file.read_bytes()[:-9] if content is None else content)
-    assert (read_data(tool, question).rows, starts()) == (1, 2)
-    assert (read_data(tool, question).rows, starts()) == (1, 2), "it was written again"
+    assert (read_data_report(tool, question).rows, starts()) == (1, 2)
+    assert (read_data_report(tool, question).rows, starts()) == (1, 2), "it was written again"
 
 
 @pytest.mark.whole
 def test_what_may_differ_the_next_time_is_not_kept(tmp_path, reader):
     tool, question, _ = reader
     for asked in (replace(question, files=("/none.jsonl",)), replace(question, model="/no/model")):
-        read_data(tool, asked)
-    read_data(replace(tool, python="/no/python"), question)
+        read_data_report(tool, asked)
+    read_data_report(replace(tool, python="/no/python"), question)
     # Written in this moment, it may change again without a sign.
     os.utime(tmp_path / "d.jsonl", (time.time(), time.time()))
-    read_data(tool, question)
+    read_data_report(tool, question)
     assert kept() == []
 
 
 def test_few_are_kept_and_the_latest_used(reader):
     tool, question, starts = reader
-    read_data(tool, question)
+    read_data_report(tool, question)
     (first,) = kept()
-    for number in range(MAX_KEPT - 1):
+    for number in range(MAX_ANSWERS - 1):
         copy = first.with_name(f"{number}.json")
         copy.write_bytes(first.read_bytes())
         os.utime(copy, (LONG_AGO + number, LONG_AGO + number))
-    read_data(tool, replace(question, length=7))
-    assert len(kept()) == MAX_KEPT
+    read_data_report(tool, replace(question, length=7))
+    assert len(kept()) == MAX_ANSWERS
     assert "0.json" not in {file.name for file in kept()}
-    read_data(tool, question)
+    read_data_report(tool, question)
     assert starts() == 2
 
 
 def test_two_at_once(reader):
     tool, question, _ = reader
     with ThreadPoolExecutor(8) as several:
-        answers = list(several.map(lambda _: read_data(tool, question), range(8)))
+        answers = list(several.map(lambda _: read_data_report(tool, question), range(8)))
     assert len({str(answer) for answer in answers}) == 1
     assert len(kept()) == 1, "nothing half written is left"
 
@@ -151,5 +151,5 @@ def test_two_at_once(reader):
 def test_a_folder_that_cannot_be_written_keeps_nothing(reader, monkeypatch, tmp_path):
     tool, question, starts = reader
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "d.jsonl"))
-    assert [read_data(tool, question).rows for _ in range(2)] == [1, 1]
+    assert [read_data_report(tool, question).rows for _ in range(2)] == [1, 1]
     assert starts() == 2

@@ -18,8 +18,8 @@ from tui_train.facts.gpus import nvml, pci
 from tui_train.facts.machine import cgroup_limits, host, memory_bound, probe, trusted_pythons
 from tui_train.facts.machine.cgroup_limits import CgroupLimits
 from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.other_machines.peers import probe_hosts
-from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
+from tui_train.facts.other_machines.training_hosts import probe_hosts
+from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
 
 MIB = 2**20
 
@@ -143,12 +143,12 @@ def test_clocks_and_links(on):
     cards = on("8xh100-nvlink").gpus
     assert cards[3].peers == (0, 1, 2, 4, 5, 6, 7)
     assert [(card.nvlinks, card.sm_clock_max, card.ecc, card.pcie) for card in cards] == [
-        (18, 1980, True, Pcie(5, 16, 5, 16))
+        (18, 1980, True, PcieLink(5, 16, 5, 16))
     ] * 8
     assert {card.throttled_by for card in cards} == {()}  # idle is no throttling
     slowed, idle = on("two-3090-display-and-busy").gpus
     assert slowed.throttled_by == ("the power limit", "heat")
-    assert (idle.throttled_by, idle.pcie, idle.peers) == ((), Pcie(1, 16, 4, 16), None)
+    assert (idle.throttled_by, idle.pcie, idle.peers) == ((), PcieLink(1, 16, 4, 16), None)
     assert (slowed.ecc, slowed.nvlinks, slowed.numa_node) == (None, None, None)
 
 
@@ -157,7 +157,7 @@ def test_numa_nodes(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "numa_node").write_text(f"{node}\n")
     addresses = ("00000000:01:00.0", "00000000:02:00.0", "00000000:03:00.0", "00000000:04:00.0", "../x", "", None)
-    assert [pci.numa_node(address, tmp_path) for address in addresses] == [1, None, None, None, None, None, None]
+    assert [pci.read_numa_node(address, tmp_path) for address in addresses] == [1, None, None, None, None, None, None]
 
 
 def test_a_hanging_card_hides_and_delays_no_other(on):
@@ -305,14 +305,14 @@ def test_cards_without_driver_are_named(tmp_path):
     )
     pci_tree(tmp_path / "function", virtual=("0x10de", "0x030200", "nvidia"))
     (tmp_path / "function" / "0000:01:00.0" / "physfn").mkdir()
-    assert pci.pci_cards(tmp_path / "function") == ()
-    cards = pci.pci_cards(tmp_path)
+    assert pci.read_pci_cards(tmp_path / "function") == ()
+    cards = pci.read_pci_cards(tmp_path)
     assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
     undriven, passed_on, lost = pci.unlisted_card_gaps(cards, ["00000000:01:00.0", None])
     assert undriven.what == "1 NVIDIA GPU without driver: 0000:04:00.0 (10de:1d01)"
     assert "vfio-pci" in passed_on.why
     assert "0000:06:00.0" in lost.what
-    assert pci.unlisted_card_gaps(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)
+    assert pci.unlisted_card_gaps(cards, ["00000000:01:00.0"], unopened_count=1) == (undriven, passed_on)
     assert pci.unlisted_card_gaps(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
     assert len(pci.unlisted_card_gaps(cards, [])) == 4
 
@@ -408,12 +408,12 @@ def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own
     for name, text in files.items():
         (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "fs" / name).write_text(text)
-    assert cgroup_limits.oom_kills(tmp_path / "own", tmp_path / "fs") == kills
+    assert cgroup_limits.count_oom_kills(tmp_path / "own", tmp_path / "fs") == kills
 
 
 def test_usable_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert [host.usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
+    assert [host.count_usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
 
 
 def test_limits_reach_the_machine(monkeypatch):
@@ -425,9 +425,9 @@ def test_limits_reach_the_machine(monkeypatch):
 
 def test_names_that_are_no_utf8(tmp_path):
     (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
-    assert host.cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
-    assert host.cpu_name(tmp_path / "missing")
-    assert host.valid_utf8("a\udcffb") == "a\ufffdb"
+    assert host.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
+    assert host.read_cpu_name(tmp_path / "missing")
+    assert host.as_valid_utf8("a\udcffb") == "a\ufffdb"
 
 
 # Children
@@ -471,7 +471,7 @@ def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
 
 
 def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
-    limit = memory_bound.reading_limit()
+    limit = memory_bound.reading_memory_limit()
     hungry = run_child([sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * limit})"], 20)
     assert hungry.why_unusable() == f"it took more than the {limit / 2**30:.0f} GiB of memory that it may"
     assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
@@ -479,15 +479,15 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr("tui_train.facts.machine.cgroup_limits.memory_total", lambda: total)
+    monkeypatch.setattr("tui_train.facts.machine.cgroup_limits.usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
-    assert memory_bound.reading_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
+    assert memory_bound.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 
 
 def test_loading_may_take_several_times_the_weights(tmp_path):
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2**37)
-    assert memory_bound.loading_limit((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
+    assert memory_bound.loading_memory_limit((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
 
 
 def test_an_interpreter_that_is_none(tmp_path):
@@ -573,7 +573,7 @@ def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, t
     shim = executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
     monkeypatch.setenv("PATH", f"{Path(shim).parent}:/bin:/usr/bin")
     (tmp_path / "shims" / "python").symlink_to(conda / "bin" / "python")
-    trusted_pythons.remember_choice(f"{here}/bin/python")
+    trusted_pythons.remember_chosen_python(f"{here}/bin/python")
     found = probe.probe_toolchains([str(noted / "bin" / "python3")])
     assert [(t.label, t.torch) for t in found if t.label not in {"this environment", "PATH"}] == [
         (".venv here", "2.13.0+cu130"),
@@ -639,7 +639,7 @@ def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare,
         pytest.skip("NOT TESTED: files of another user, which takes root")
     mark = tmp_path / "started"
     python = marking(bare / ".venv", mark)
-    trusted_pythons.remember_choice(str(python))
+    trusted_pythons.remember_chosen_python(str(python))
     spoil(bare / ".venv")
     mark.unlink(missing_ok=True)
     (here,) = [tool for tool in probe.probe_toolchains() if tool.label == ".venv here"]
@@ -647,7 +647,7 @@ def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare,
     assert here.unchosen or "trainer.python" in here.problem
     assert not mark.exists()
     # Named, it is started.
-    trusted_pythons.remember_choice(str(python))
+    trusted_pythons.remember_chosen_python(str(python))
     (named,) = [tool for tool in probe.probe_toolchains([str(python)]) if tool.label == "chosen"]
     assert not named.problem
     assert mark.exists()
@@ -664,7 +664,7 @@ def test_a_python_here_is_started_once_it_was_chosen_and_not_in_another_ones_pla
         if tool.python in foreign:
             assert (tool.unchosen, tool.torch, "torch 2.13.0+cu130" in tool.problem) == (True, None, True)
     assert not mark.exists()
-    trusted_pythons.remember_choice(str(python))
+    trusted_pythons.remember_chosen_python(str(python))
     assert not [tool for tool in probe.probe_toolchains() if tool.label == ".venv here" and tool.problem]
     assert mark.exists()
     mark.unlink()
@@ -723,7 +723,7 @@ def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_p
 
 def test_a_venv_and_its_base_are_two(bare):
     here = environment(bare / "venv")
-    trusted_pythons.remember_choice(f"{here}/bin/python")
+    trusted_pythons.remember_chosen_python(f"{here}/bin/python")
     base = os.path.realpath(here / "bin" / "python")
     found = probe.probe_toolchains([base])
     assert {"chosen", "venv here"} <= {toolchain.label for toolchain in found}
@@ -794,7 +794,7 @@ def test_hosts_are_asked_at_a_lower_priority_and_a_shared_connection_is_not(
     executable(tmp_path / "ssh", f"#!/bin/sh\nnice >> {tmp_path}/nice\necho nobody answers >&2\nexit 255\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    answers = [probe_hosts(["a", "b"], "/py", []), probe_hosts(["b"], "/py", [], first="a")]
+    answers = [probe_hosts(["a", "b"], "/py", []), probe_hosts(["b"], "/py", [], asking_host="a")]
     assert {peer.problem for found in answers for peer in found.values()} == {"nobody answers"}
     asked = [int(line) for line in (tmp_path / "nice").read_text().split()]
     assert (asked[:2], {*asked[2:]}) == ([min(19, own + 10)] * 2, {own})

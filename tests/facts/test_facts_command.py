@@ -17,7 +17,7 @@ from tests.fake_driver import driver_environment
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.plans import plans
 from tui_train.facts.gpus import verdicts as gpus
-from tui_train.facts.other_machines import remote, saved
+from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import pick_toolchain
@@ -94,7 +94,7 @@ def test_a_saved_toolchain_decides(wheel, verdicts):
 def test_a_bad_toolchain_is_refused(text, tmp_path):
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(BadInput, match=r"bad\.json cannot be used"):
-        saved.load_toolchain(tmp_path / "bad.json")
+        machine_files.load_toolchain_file(tmp_path / "bad.json")
 
 
 def test_bad_files_have_exit_codes_of_their_own(tmp_path):
@@ -141,9 +141,9 @@ def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
 
 
 def test_a_file_that_appears_while_we_look_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(saved, "refuse_to_overwrite", lambda path: path.write_text("mine"))
+    monkeypatch.setattr(machine_files, "refuse_to_overwrite", lambda path: path.write_text("mine"))
     with pytest.raises(CannotWrite):
-        saved.save_machine(tmp_path / "new.json", facts())
+        machine_files.save_machine_file(tmp_path / "new.json", facts())
     assert (tmp_path / "new.json").read_text() == "mine"
 
 
@@ -164,10 +164,10 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
         ),
         toolchains=(toolchain("/srv/people/ann/env/bin/python"),),
     )
-    text = saved.machine_file_text(found)
+    text = machine_files.machine_file_text(found)
     for word in ("bob", "lab7", "example.org", "people/ann/"):
         assert word not in text
-    again = saved.parse_machine_file(text.encode(), "test")
+    again = machine_files.parse_machine_file(text.encode(), "test")
     assert [(p.user, p.name) for p in again.machine.gpus[0].processes] == [
         ("user2", "/home/user/bin/python"),
         ("user1", "python train.py --for=user1"),
@@ -243,13 +243,13 @@ def test_hosts_that_cannot_be_asked(ssh, monkeypatch):
     assert "Permission denied" in tui("--host", "box", code=69)
     (ssh / "bin" / "ssh").write_text("#!/bin/sh\nsleep 100\n")
     with pytest.raises(Unavailable, match="no answer in time"):
-        remote.read_facts("box", deadline=0.5)
+        remote.read_host_facts("box", deadline=0.5)
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch pwned", "-h", "", "a b", "a;touch pwned", "$(x)", "a\nb", "é"])
 def test_a_host_is_a_name_and_nothing_else(ssh, name):
     with pytest.raises(BadInput):
-        remote.read_facts(name)
+        remote.read_host_facts(name)
     assert not (ssh / "notes").exists()
     tui(f"--host={name}", code=64 if not name or name.startswith("-") else 65)
     assert not (ssh / "notes").exists()
@@ -306,7 +306,7 @@ def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolch
     found = Facts(machine=any_machine, toolchains=(any_toolchain,))
     picked = pick_toolchain(Profile(), found)
     verdicts = gpus.gpu_verdicts(any_machine.gpus, picked, any_machine.driver_cuda)
-    offered = gpus.card_sets(any_machine.gpus, verdicts)
+    offered = gpus.rank_card_sets(any_machine.gpus, verdicts)
     usable = [card for card, v in zip(any_machine.gpus, verdicts, strict=True) if v.kind != "blocked"]
     for one in offered:
         assert one.uuids

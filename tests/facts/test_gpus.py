@@ -11,7 +11,7 @@ import pytest
 from tests.fake_driver import driver_environment
 from tui_train.facts.gpus import verdicts as gpus
 from tui_train.facts.machine import probe
-from tui_train.facts.types import Gpu, GpuProcess, Toolchain, Verdict
+from tui_train.facts.types import Gpu, GpuProcess, GpuVerdict, Toolchain
 
 GIB = 2**30
 
@@ -148,7 +148,7 @@ def test_rules(cards, wheel, kinds):
 
 def test_unknown_architectures_and_drivers_block_nothing():
     unread = msgspec.structs.replace(TOOLCHAINS["cu130"], arch_list=())
-    assert gpus.gpu_verdicts([GT1030], unread, None) == (Verdict("use"),)
+    assert gpus.gpu_verdicts([GT1030], unread, None) == (GpuVerdict("use"),)
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: its own compatibility table")
@@ -259,7 +259,7 @@ def machine_of(words):
 def test_sets(cards, expected):
     cards = machine_of(cards)
     verdicts = gpus.gpu_verdicts(cards, None)
-    found = gpus.card_sets(cards, verdicts)
+    found = gpus.rank_card_sets(cards, verdicts)
     shown = [
         f"{' '.join(uuid.rpartition('-')[2] for uuid in one.uuids)}: {one.speed:.0f}, {one.memory // GIB}"
         for one in found
@@ -275,11 +275,11 @@ def test_sets(cards, expected):
 
 def test_sets_say_what_they_gain():
     cards = machine_of("3080 3080 3090")
-    fastest, roomiest = gpus.card_sets(cards, gpus.gpu_verdicts(cards))
+    fastest, roomiest = gpus.rank_card_sets(cards, gpus.gpu_verdicts(cards))
     assert fastest.gain == "3 GPUs with 10.0 GiB each, 2.5 times as fast"
     assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 39 % of the speed"
     cards = machine_of("3090 t4")
-    assert gpus.card_sets(cards, gpus.gpu_verdicts(cards))[0].gain.endswith(
+    assert gpus.rank_card_sets(cards, gpus.gpu_verdicts(cards))[0].gain.endswith(
         "no bf16, which some of them do not support"
     )
 
@@ -287,14 +287,14 @@ def test_sets_say_what_they_gain():
 def test_a_slower_card_is_skipped_with_numbers():
     cards = machine_of("3090 p40 3090")
     verdict = gpus.gpu_verdicts(cards, TOOLCHAINS["cu126"])[1]
-    assert verdict == Verdict("skip", ("slower: the other 2 alone about 142 TFLOPS, with it 35",))
+    assert verdict == GpuVerdict("skip", ("slower: the other 2 alone about 142 TFLOPS, with it 35",))
     assert reasons(machine_of("4090 p40"))[1] == "slower: the other GPU alone about 165 TFLOPS, with it 24"
 
 
 def test_a_set_with_the_busy_cards_is_one_of_the_others():
     free, taken = machine_of("3090 3090")
     taken = msgspec.structs.replace(taken, processes=(GpuProcess(7, "python", "ann", 20 * GIB),))
-    found = gpus.card_sets([free, taken], gpus.gpu_verdicts([free, taken]))
+    found = gpus.rank_card_sets([free, taken], gpus.gpu_verdicts([free, taken]))
     assert [(one.title, one.uuids) for one in found] == [
         ("fastest", (free.uuid,)),
         ("with busy GPUs", (free.uuid, taken.uuid)),
@@ -330,14 +330,17 @@ def test_who_keeps_a_card_busy():
 )
 def test_one_sentence_where_all_are_blocked(cards, wheel, words):
     cards = machine_of(cards)
-    found = gpus.why_all_blocked(cards, gpus.gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
+    found = gpus.why_torch_blocks_all(cards, gpus.gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
     assert words in found
     assert bool(found) == bool(words)
 
 
 def test_a_lost_card_is_not_blamed_on_the_wheel():
     lost = Gpu(index=1, problem="lost")
-    assert gpus.why_all_blocked([lost], gpus.gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
+    assert (
+        gpus.why_torch_blocks_all([lost], gpus.gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None)
+        == ""
+    )
     cards = [lost, *machine_of("p40")]
     verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS["cu130"])
-    assert "CUDA 12.6" in gpus.why_all_blocked(cards, verdicts, TOOLCHAINS["cu130"], "13.0")
+    assert "CUDA 12.6" in gpus.why_torch_blocks_all(cards, verdicts, TOOLCHAINS["cu130"], "13.0")

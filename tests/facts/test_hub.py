@@ -263,8 +263,8 @@ def test_a_full_disk_has_a_remedy_that_holds_in_a_container():
 def test_the_hub_is_asked_for_size_and_access():
     more = {"model.gguf": bytes(10 * MIB), "pytorch_model.bin": bytes(MIB), "onnx/model.onnx": bytes(MIB)}
     with Hub({"acme/tiny": files() | more, "acme/gated": files()}, gated=["acme/gated"]) as hub:
-        tiny, gated = (hub_facts.query_hub(name, hub.url) for name in ("acme/tiny", "acme/gated"))
-        none = hub_facts.query_hub("acme/none", hub.url)
+        tiny, gated = (hub_facts.query_hub_model(name, hub.url) for name in ("acme/tiny", "acme/gated"))
+        none = hub_facts.query_hub_model("acme/none", hub.url)
     assert (tiny.size, tiny.gated, tiny.refusal) == (sum(map(len, files().values())), False, "")
     assert (gated.gated, none.refusal) == (True, "missing")
 
@@ -276,9 +276,9 @@ def test_a_hub_that_cannot_be_asked_is_said_in_time():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        answer = hub_facts.query_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=3)
+        answer = hub_facts.query_hub_model("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=3)
     assert answer.refusal == "unreachable"
-    assert hub_facts.query_hub("acme/tiny", "file:///etc").refusal == "unusable"
+    assert hub_facts.query_hub_model("acme/tiny", "file:///etc").refusal == "unusable"
 
 
 # ---- the download ------------------------------------------------------------------------------------------------
@@ -322,9 +322,9 @@ PINNED = ("v1", "refs/pr/1", commit_of("v1"))
 def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
     older = files(32)
     with Hub({"acme/tiny": files()}, revisions={("acme/tiny", name): older for name in PINNED[:2]}) as hub:
-        asked = hub_facts.query_hub("acme/tiny", hub.url, revision)
+        asked = hub_facts.query_hub_model("acme/tiny", hub.url, revision)
         assert asked.size == sum(map(len, older.values()))
-        assert hub_facts.query_hub("acme/tiny", hub.url, "v9").refusal == "revision"
+        assert hub_facts.query_hub_model("acme/tiny", hub.url, "v9").refusal == "revision"
         assert run(tmp_path, hub, "acme/tiny", "v9").returncode == 1
         assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
         found = cache_of(tmp_path / "hub").find_model("acme/tiny", revision)

@@ -16,7 +16,7 @@ from support import sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts.gpus import live_samples
-from tui_train.facts.gpus.samples import NO_RESPONSE, Sample
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, Sample
 from tui_train.facts.machine.child_process import cancel_children
 
 MIB = 2**20
@@ -161,10 +161,10 @@ def test_a_hanging_card_stops_no_other(on, key):
     cards = sampling.until(lambda cards: BUSY in cards)
     assert (cards[BUSY].use, cards[BUSY].problem) == (97, "")
     cards = sampling.until(lambda cards: cards[IDLE].problem)
-    assert cards[IDLE] == Sample(uuid=IDLE, problem=NO_RESPONSE)
+    assert cards[IDLE] == Sample(uuid=IDLE, problem=NO_RESPONSE_PROBLEM)
     assert cards[BUSY].problem == ""
     sampling.put(changed(changed(TWO, IDLE, **{key: "!HANG"}), BUSY, use=3))
-    assert sampling.until(lambda cards: cards[BUSY].use == 3)[IDLE].problem == NO_RESPONSE
+    assert sampling.until(lambda cards: cards[BUSY].use == 3)[IDLE].problem == NO_RESPONSE_PROBLEM
 
 
 @pytest.mark.whole
@@ -173,7 +173,7 @@ def test_a_card_that_begins_to_hang_keeps_its_values(on):
     before = sampling.until(whole(BUSY, IDLE))
     sampling.put(changed(TWO, IDLE, memory="!HANG"))
     after = sampling.until(lambda cards: cards[IDLE].problem)
-    assert after == {BUSY: before[BUSY], IDLE: msgspec.structs.replace(before[IDLE], problem=NO_RESPONSE)}
+    assert after == {BUSY: before[BUSY], IDLE: msgspec.structs.replace(before[IDLE], problem=NO_RESPONSE_PROBLEM)}
 
 
 def test_each_value_fails_alone(on):
@@ -267,7 +267,7 @@ def test_a_process_that_falls_silent_is_told_of_each_card(on):
     (child,) = children()
     child.suspend()
     after = sampling.until(lambda cards: cards[BUSY].problem)
-    assert after == {uuid: msgspec.structs.replace(card, problem=NO_RESPONSE) for uuid, card in before.items()}
+    assert after == {uuid: msgspec.structs.replace(card, problem=NO_RESPONSE_PROBLEM) for uuid, card in before.items()}
     child.resume()
     assert sampling.until(lambda cards: not cards[BUSY].problem) == before
     child.suspend()
@@ -277,15 +277,15 @@ def test_a_process_that_falls_silent_is_told_of_each_card(on):
 
 @pytest.mark.whole
 def test_a_process_that_crashes_is_replaced_later(on, monkeypatch):
-    monkeypatch.setattr(live_samples, "_RESTART_SECONDS", 7.0)
-    monkeypatch.setattr(live_samples, "_FIRST_RETRY_SECONDS", 1000.0)
+    monkeypatch.setattr(live_samples, "_RESTART_DELAY_SECONDS", 7.0)
+    monkeypatch.setattr(live_samples, "_MISSING_DRIVER_RETRY_SECONDS", 1000.0)
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
     (child,) = children()
     began = child.create_time()
     child.send_signal(signal.SIGSEGV)
     after = sampling.until(lambda cards: cards[BUSY].problem)
-    assert after == {uuid: msgspec.structs.replace(card, problem=NO_RESPONSE) for uuid, card in before.items()}
+    assert after == {uuid: msgspec.structs.replace(card, problem=NO_RESPONSE_PROBLEM) for uuid, card in before.items()}
     assert not children()
     assert sampling.until(lambda cards: not any(card.problem for card in cards.values()))[BUSY] == before[BUSY]
     (other,) = children()
@@ -325,7 +325,7 @@ def test_without_a_library_nothing_is_told_and_little_is_done(no_library, starts
 
 @pytest.mark.whole
 def test_a_driver_that_comes_later_is_found(on, no_library, starts, monkeypatch):
-    monkeypatch.setattr(live_samples, "_FIRST_RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(live_samples, "_MISSING_DRIVER_RETRY_SECONDS", 1.0)
     assert list(live_samples.live_samples(for_seconds(3))) == []
     assert 2 <= len(starts) <= 4
     assert all(later - earlier > 0.95 for earlier, later in itertools.pairwise(starts))

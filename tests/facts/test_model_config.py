@@ -15,8 +15,8 @@ from tui_train.actions.machine_facts import MachineSource
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.plans.plans import with_fetched
 from tui_train.facts.models import hub as hub_facts
-from tui_train.facts.models.hub import MAX_CONFIG
-from tui_train.facts.models.hub_config_child import read
+from tui_train.facts.models.hub import MAX_CONFIG_BYTES
+from tui_train.facts.models.hub_config_child import read_hub_config
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict
 from tui_train.wizard import wizard
@@ -38,7 +38,7 @@ def hub(tmp_path, monkeypatch):
         "acme/new": {"config.json": CONFIG, "model.safetensors": bytes(5000)},
         "acme/gated": {"config.json": CONFIG},
         "acme/bare": {"model.gguf": b"gg"},
-        "acme/large": {"config.json": b"[" * (MAX_CONFIG + 1)},
+        "acme/large": {"config.json": b"[" * (MAX_CONFIG_BYTES + 1)},
         "acme/odd": {"config.json": b"<html>"},
     }
     with Hub(models, revisions={("acme/new", "v1"): {"config.json": CONFIG}}, gated=["acme/gated"]) as stood_in:
@@ -104,29 +104,29 @@ def test_a_token_is_used_where_the_profile_names_it(hub, monkeypatch):
 def test_a_token_goes_to_no_other_host(hub):
     other = hub.url.replace("127.0.0.1", "localhost")
     hub.moved = other
-    assert read(hub.url, "acme/new", "", hub.token).text == CONFIG.decode()
+    assert read_hub_config(hub.url, "acme/new", "", hub.token).text == CONFIG.decode()
     assert hub.signed == [hub.url.partition("//")[2]]
     hub.moved = hub.url
-    assert read(other, "acme/gated", "", hub.token).refusal == "gated"
+    assert read_hub_config(other, "acme/gated", "", hub.token).refusal == "gated"
 
 
 @pytest.mark.parametrize(
     ("model", "refusal"), [("bare", "bare"), ("none", "missing"), ("large", "unusable"), ("odd", "unusable")]
 )
 def test_what_is_no_config_is_refused(hub, model, refusal):
-    found = read(hub.url, f"acme/{model}", "", "")
+    found = read_hub_config(hub.url, f"acme/{model}", "", "")
     assert (found.refusal, found.text) == (refusal, "")
     assert found.problem
 
 
 def test_a_token_that_cannot_be_sent_is_not_shown(hub):
-    found = read(hub.url, "acme/new", "", "hf_secret\nmore")
+    found = read_hub_config(hub.url, "acme/new", "", "hf_secret\nmore")
     assert (found.refusal, "secret" in found.problem, hub.asked) == ("unusable", False, [])
 
 
 def test_a_hub_that_is_not_there_is_said():
-    assert read("http://127.0.0.1:1", "acme/new", "", "").refusal == "unreachable"
-    assert read("file:///etc", "acme/new", "", "").refusal == "unusable"
+    assert read_hub_config("http://127.0.0.1:1", "acme/new", "", "").refusal == "unreachable"
+    assert read_hub_config("file:///etc", "acme/new", "", "").refusal == "unusable"
 
 
 def test_it_is_not_fetched_for_another_machine(hub):

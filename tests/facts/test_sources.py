@@ -11,7 +11,7 @@ from support import SCRIPTS, check, facts, plan, profile, toolchain
 
 from tui_train.base.errors import BadInput
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.container_images import runtime_problem
+from tui_train.facts.machine.container_images import oci_runtime_problem
 from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import YamlDocument
@@ -220,7 +220,7 @@ def test_a_folder_and_a_file_without_the_x_bit_are_named_as_that(tmp_path):
     ],
 )
 def test_a_broken_oci_runtime_is_told_from_what_an_image_lacks(said, broken):
-    assert runtime_problem(f"first\n{said}\n".encode()).startswith("the OCI runtime") is broken
+    assert oci_runtime_problem(f"first\n{said}\n".encode()).startswith("the OCI runtime") is broken
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import warm
 from support import GIB, facts, gpu, profile, sample, until
 
-from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name, known_models, layer_structures
+from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name, known_models, layer_structure_by_type
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
 from tui_train.facts.types import YamlDocument
 from tui_train.memory import trace as traces
@@ -138,7 +138,7 @@ TABLE = {"tied": True, "vocab": 50000}
 
 def like(name, **sizes):
     """The sizes of a model whose layers are built like those of a type."""
-    return {"type": name, **layer_structures()[name], **sizes}
+    return {"type": name, **layer_structure_by_type()[name], **sizes}
 
 
 SUMMED = [

@@ -18,7 +18,7 @@ from support import GIB, UUIDS, check, gpu, inside, machine, plan, profile, samp
 from tui_train.actions import machine_facts
 from tui_train.actions.machine_facts import MachineSource
 from tui_train.base.errors import BadInput
-from tui_train.facts.other_machines import remote, saved
+from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
 from tui_train.profile.fields import put
 from tui_train.trainers import auto_preset
@@ -122,7 +122,7 @@ def test_an_image_there_is_not_guessed_at(box):
 def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
-    saved.save_machine(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
+    machine_files.save_machine_file(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
     where = machine_facts.facts_for(profile(), MachineSource(machine=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])

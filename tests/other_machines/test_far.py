@@ -23,7 +23,7 @@ from tui_train.actions.machine_facts import MachineSource
 from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.folder_names import RemoteNames
+from tui_train.facts.machine.folder_names import RemoteFolderNames
 from tui_train.plan.render import File
 from tui_train.profile import hosts
 from tui_train.profile.fields import put
@@ -373,8 +373,8 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
         app.screen.action_other_python()
         await keys(*"~/only-t", "tab")(pilot)
         assert app.screen.query_one(Input).value == "~/only-there/"
-    assert RemoteNames("box")("~/nothing") == []
-    assert not RemoteNames("not-a-host")("/")
+    assert RemoteFolderNames("box")("~/nothing") == []
+    assert not RemoteFolderNames("not-a-host")("/")
 
 
 async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):

@@ -14,9 +14,16 @@ from support import GIB, check, facts, plan, profile, until
 
 from tui_train.base.errors import BadInput
 from tui_train.cli.runs import array as arrays
-from tui_train.facts.gpus.known_gpus import gpu_named
-from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo, sbatch_time
-from tui_train.facts.other_machines.slurm import planned_machine, planned_node
+from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
+from tui_train.facts.other_machines.cluster import (
+    Cluster,
+    NodeGroup,
+    Partition,
+    parse_gres_gpus,
+    parse_sinfo,
+    sbatch_time_limit,
+)
+from tui_train.facts.other_machines.slurm import planned_machine, planned_node_group
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.runs import folders, rundir
@@ -80,12 +87,12 @@ x|up|1:00|n/a|many|idle|1|1|(null)
     ],
 )
 def test_cards_are_counted_by_type(gres, cards):
-    assert gres_gpus(gres) == cards
+    assert parse_gres_gpus(gres) == cards
 
 
 @pytest.mark.parametrize("limit", [60, 3600, 86399, 86400, 7 * 86400 + 61])
 def test_a_limit_is_written_as_it_is_read(limit):
-    (part,) = parse_sinfo(f"x|up|{sbatch_time(limit)}|n/a|1|idle|1|1|(null)\n")
+    (part,) = parse_sinfo(f"x|up|{sbatch_time_limit(limit)}|n/a|1|idle|1|1|(null)\n")
     assert part.limit == limit
 
 
@@ -106,16 +113,16 @@ def test_a_limit_is_written_as_it_is_read(limit):
     ],
 )
 def test_a_type_is_known_by_its_name_or_not_at_all(kind, capability, memory):
-    chip = gpu_named(kind)
+    chip = gpu_of_slurm_type(kind)
     assert (chip.capability, chip.memory) == (capability, memory and memory * GIB)
 
 
 def test_it_is_planned_for_the_least_node_that_a_job_may_get():
-    assert planned_node(CLUSTER, "") == PLAIN
-    assert planned_node(CLUSTER, "gpu") == BIG
-    assert planned_node(CLUSTER, "all") == OLD
-    assert planned_node(CLUSTER, "all", "gpu:a100:2") == BIG
-    assert planned_node(CLUSTER, "nope") is None
+    assert planned_node_group(CLUSTER, "") == PLAIN
+    assert planned_node_group(CLUSTER, "gpu") == BIG
+    assert planned_node_group(CLUSTER, "all") == OLD
+    assert planned_node_group(CLUSTER, "all", "gpu:a100:2") == BIG
+    assert planned_node_group(CLUSTER, "nope") is None
     here = facts().machine
     two = planned_machine(here, CLUSTER, "all", "gpu:a100:2")
     assert [(card.name, card.memory_total) for card in two.gpus] == [("A100", 40 * GIB)] * 2

@@ -37,7 +37,7 @@ from tui_train.base.command import ConfigFile, argv
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.cli.plans import presets as printed_presets
 from tui_train.facts.scripts.script_help import offered_flags, parse_help, read_script_help
-from tui_train.facts.types import Flag, YamlDocument
+from tui_train.facts.types import HelpFlag, YamlDocument
 from tui_train.facts.yaml_documents import parse_document, read_document
 from tui_train.plan.render.config_yaml import render_config_yaml
 from tui_train.profile import store
@@ -601,14 +601,14 @@ def test_the_help_of_absl():
         "  --[no]compile: Compile it.\n    (default: 'true')\n  -c,--config: The file.\n\nTry --helpfull to get all.\n"
     )
     assert found == (
-        Flag("--batch_size", "Its size. (default: '8') (an integer)"),
-        Flag("--compile", "Compile it. (default: 'true')", valued=False),
-        Flag("--config", "The file."),
+        HelpFlag("--batch_size", "Its size. (default: '8') (an integer)"),
+        HelpFlag("--compile", "Compile it. (default: 'true')", valued=False),
+        HelpFlag("--config", "The file."),
     )
 
 
 def test_an_argument_with_two_spellings_is_offered_once():
-    assert [flag.name for flag in offered_flags((Flag("--max_steps"), Flag("--max-steps")))] == ["--max_steps"]
+    assert [flag.name for flag in offered_flags((HelpFlag("--max_steps"), HelpFlag("--max-steps")))] == ["--max_steps"]
 
 
 @pytest.mark.parametrize(
@@ -629,7 +629,7 @@ def test_a_script_without_help_says_why(tmp_path, text, problem):
 
 
 def test_a_script_that_hangs_is_ended_with_all_it_started(tmp_path, monkeypatch):
-    monkeypatch.setattr("tui_train.facts.scripts.script_help._DEADLINE", 1.0)
+    monkeypatch.setattr("tui_train.facts.scripts.script_help._DEADLINE_SECONDS", 1.0)
     found = helped(
         tmp_path,
         f"""

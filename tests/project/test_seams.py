@@ -288,7 +288,7 @@ def test_a_machine_and_a_cards_capability_are_added(project, tmp_path, monkeypat
     assert [(card["name"], card["compute_capability"]) for card in cards] == [("NVIDIA Toy 9000", "19.9")] * 2
 
     speed = "from tui_train.facts.machine import probe; from tui_train.facts.gpus import capability; "
-    speed += "print(capability.teraflops(probe.probe_machine().gpus[0]))"
+    speed += "print(capability.approximate_teraflops(probe.probe_machine().gpus[0]))"
     assert python(project, "-c", speed) == "None\n"
     edit(project / "tui_train/facts/gpus/capability.py", "CHIPS = {", "CHIPS = {199: Chip(128, 16384),")
     assert float(python(project, "-c", speed)) == 64 * 2000 * 16384 / 1e6

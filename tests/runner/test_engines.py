@@ -296,7 +296,7 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     if engine == "podman":
         pytest.skip("NOT TESTED: GPUs in podman, which needs a description of them in /etc/cdi")
     monkeypatch.setattr(probe, "probe_machine", lambda: machine(2, (gpu(0), gpu(1), gpu(2, "GPU-other"))))
-    monkeypatch.setattr(container_images, "_HOOKS", ("bash",))
+    monkeypatch.setattr(container_images, "_NVIDIA_HOOK_PROGRAMS", ("bash",))
     (tmp_path / "train.py").write_text("import json, os; print(json.dumps(dict(os.environ)))\n")
     asked = container_images.read_image
 

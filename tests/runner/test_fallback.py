@@ -24,7 +24,7 @@ from trainings import TINY, log_of, run_of
 
 from tui_train.base.command import argv
 from tui_train.diagnose import diagnose_log
-from tui_train.diagnose.remedies import REMEDIES
+from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.runs.status import status
@@ -94,7 +94,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {phase}
     # A log without a run tells it as well.
-    assert diagnose_log(str(run.attempt_log(1)), 1).remedy == REMEDIES.get(phase, HALVE)
+    assert diagnose_log(str(run.attempt_log(1)), 1).remedy == OOM_REMEDY_BY_PHASE.get(phase, HALVE)
 
 
 def test_an_out_of_memory_that_the_training_got_over_is_none(tmp_path):

@@ -18,7 +18,7 @@ from tui_train.screens.run.run_end import STILL_RUNS, RunEnd
 from tui_train.screens.run.run_view import RunView
 
 from tui_train.diagnose import reader
-from tui_train.diagnose.types import UNKNOWN_NUMBER
+from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import Sample
 from tui_train.runs.follow import read_progress, watch
@@ -345,12 +345,12 @@ async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(machine, 
     rest, read = threading.Event(), reader.MiddleLines.read
 
     def slow(middle: reader.MiddleLines, number: int, block: bytes) -> None:
-        if number < UNKNOWN_NUMBER:
+        if number < FIRST_UNKNOWN_LINE_NUMBER:
             rest.wait(60)
         read(middle, number, block)
 
     monkeypatch.setattr(reader.MiddleLines, "read", slow)
-    for name, size in (("_BLOCK", 4096), ("_LARGE_BYTES", 100_000), ("_END_BYTES", 40_000)):
+    for name, size in (("_BLOCK_BYTES", 4096), ("_LARGE_LOG_BYTES", 100_000), ("_END_BYTES", 40_000)):
         monkeypatch.setattr(reader, name, size)
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:

@@ -16,7 +16,7 @@ from support import SCRIPTS, check, facts, gpu, parsed, plain_environment, plan,
 
 from tui_train.base.command import argv
 from tui_train.facts.other_machines import remote
-from tui_train.facts.types import Source
+from tui_train.facts.types import ScriptSource
 from tui_train.facts.yaml_documents import parse_document
 from tui_train.memory.predict import predict
 from tui_train.setup.setup import Setup
@@ -110,7 +110,7 @@ def test_nothing_is_said_where_nothing_reads_it(launcher):
 def test_the_automatic_launcher_says_that_it_would_not_read_it():
     chosen = profile(SCRIPT | {"trainer.launcher": "auto"})
     where = msgspec.structs.replace(
-        with_config({"mixed_precision": "bf16"}), sources={"/t.py": Source(creates_accelerator=True)}
+        with_config({"mixed_precision": "bf16"}), sources={"/t.py": ScriptSource(creates_accelerator=True)}
     )
     (finding,) = [item for item in check(chosen, where) if item.key == "trainer.launcher"]
     assert (finding.level, finding.change.edits) == ("warning", (("trainer.launcher", "accelerate"),))

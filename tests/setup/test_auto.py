@@ -12,9 +12,9 @@ from tui_train.screens.messages import OpenStep
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
 from tui_train.facts.machine import probe
-from tui_train.facts.scripts.script_help import read_script_help, with_help
+from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
 from tui_train.facts.scripts.script_source import parse_source, read_source
-from tui_train.facts.types import Flag, ScriptHelp
+from tui_train.facts.types import HelpFlag, ScriptHelp
 from tui_train.profile import fields
 from tui_train.profile.store import loads
 from tui_train.profile.types import Profile
@@ -317,9 +317,9 @@ def test_only_a_script_that_leaves_its_arguments_open_and_answers_is_asked(tmp_p
     chosen, known = script(tmp_path, text)
     known = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable),))
     assert (undecided(chosen, known) is not None) == asks
-    answer = ScriptHelp(flags=(Flag("--lr"),))
+    answer = ScriptHelp(flags=(HelpFlag("--lr"),))
     unchosen = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable, unchosen=True),))
-    answered = with_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
+    answered = facts_with_script_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
     others = [fields.put(chosen, *edit) for edit in (("trainer.preset", "custom"), ("container.engine", "docker"))]
     for pair in (others[0], known), (others[1], known), (chosen, unchosen), (chosen, answered):
         assert undecided(*pair) is None
@@ -328,20 +328,20 @@ def test_only_a_script_that_leaves_its_arguments_open_and_answers_is_asked(tmp_p
 def test_a_help_with_the_fields_of_training_arguments_is_of_their_trainer(tmp_path):
     names = ["learning_rate", "max_steps", "output_dir", *(f"{name}" for name in TRAINING)]
     chosen, known = script(tmp_path, PARSED + "import there\nHfArgumentParser(there.ALL)", recipe__learning_rate=0.5)
-    answer = ScriptHelp(flags=tuple(Flag(f"--{name}") for name in names))
-    known = with_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
+    answer = ScriptHelp(flags=tuple(HelpFlag(f"--{name}") for name in names))
+    known = facts_with_script_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
     assert said(known.sources[chosen.trainer.script]).startswith("HfArgumentParser with TrainingArguments, read from")
     assert "--learning_rate=0.5" in argv(plan(chosen, known).attempts[0].command, "/run")
     few = msgspec.structs.replace(answer, flags=answer.flags[:-1])
     _, known = script(tmp_path, PARSED + "import there\nHfArgumentParser(there.ALL)")
-    known = with_help(msgspec.structs.replace(known, help={chosen.trainer.script: few}))
+    known = facts_with_script_help(msgspec.structs.replace(known, help={chosen.trainer.script: few}))
     assert known.sources[chosen.trainer.script].kind == "help"
 
 
 def test_a_help_that_says_nothing_leaves_the_arguments_unknown(tmp_path):
     chosen, known = script(tmp_path, DEEP)
     answer = ScriptHelp(problem="no answer in time")
-    known = with_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
+    known = facts_with_script_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
     assert said(known.sources[chosen.trainer.script]).endswith("was not read; its --help: no answer in time")
     assert argv(plan(chosen, known).attempts[0].command, "/run")[-1] == chosen.trainer.script
 
@@ -351,7 +351,7 @@ async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp
 
     def answer(*question):
         asked.append(question)
-        return ScriptHelp(flags=(Flag("--width", "(default: 64)"),))
+        return ScriptHelp(flags=(HelpFlag("--width", "(default: 64)"),))
 
     monkeypatch.setattr("tui_train.facts.scripts.script_help.read_script_help", answer)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))

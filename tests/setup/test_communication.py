@@ -7,7 +7,7 @@ import pytest
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
 
 from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, RunLibraries, why_ineffective
-from tui_train.facts.machine.inherited_variables import inherited_variables
+from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply_change
@@ -280,7 +280,7 @@ def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path)
     monkeypatch.setenv("MY_SECRET", "x")
     (tmp_path / "mine.conf").write_bytes(b"# NCCL_A=1\nNCCL_IB_DISABLE=1 # why\n\xff\nno line\n")
     monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "mine.conf"))
-    found = {variable.name: variable.source for variable in inherited_variables()}
+    found = {variable.name: variable.source for variable in read_inherited_variables()}
     assert found["NCCL_DEBUG"] == "the environment"
     assert found["NCCL_IB_DISABLE"] == str(tmp_path / "mine.conf")
     assert "NCCL_A" not in found

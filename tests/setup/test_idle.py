@@ -33,7 +33,7 @@ from tui_train.actions.environments import make_helper
 from tui_train.base import app_paths
 from tui_train.checks.finding import EnvironmentInstall
 from tui_train.facts.gpus import live_samples, pci
-from tui_train.facts.gpus.verdicts import recommended_wheel
+from tui_train.facts.gpus.verdicts import recommended_torch_build
 from tui_train.facts.machine import probe
 from tui_train.facts.types import Facts, Gap
 from tui_train.profile.changes import apply_change
@@ -217,7 +217,7 @@ def test_the_quickstart_changes_nothing_that_was_chosen():
 
 def test_a_small_card_that_is_left_out_pulls_no_other_build():
     for driver, cuda in (("13.0", "13.0"), ("12.8", "12.9")):
-        found = recommended_wheel(msgspec.structs.replace(machine(gpus=WITH_DISPLAY), driver_cuda=driver))
+        found = recommended_torch_build(msgspec.structs.replace(machine(gpus=WITH_DISPLAY), driver_cuda=driver))
         assert (found.cuda, found.why.partition(";")[0]) == (cuda, f"the build for CUDA {cuda} supports all 2 GPUs")
 
 

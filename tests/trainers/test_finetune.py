@@ -35,13 +35,13 @@ from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.base.command import argv
 from tui_train.base.text import grouped_digits
 from tui_train.facts.data.data_report import (
-    AnswersOnly,
+    AnswersOnlyAbility,
     DataQuestion,
     DataReport,
     LengthEffect,
     RowLengths,
     TokenCounts,
-    TurnEnds,
+    TurnEndTokens,
 )
 from tui_train.facts.data.data_use import question_key as data_key
 from tui_train.facts.machine import probe
@@ -100,7 +100,7 @@ def test_the_defaults_are_those_of_the_method():
     assert config(tuning(recipe__steps=7))["max_steps"] == 7
 
 
-MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=AnswersOnly(possible=True))
+MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=AnswersOnlyAbility(possible=True))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=A
         (MARKS, {}, True, "0.05"),
         (replace(MARKS, usable=40_000), {}, True, "0.025"),
         (replace(MARKS, usable=499), {}, True, ""),
-        (replace(MARKS, answers=AnswersOnly(possible=True, caution="its end is not marked")), {}, None, "0.05"),
+        (replace(MARKS, answers=AnswersOnlyAbility(possible=True, caution="its end is not marked")), {}, None, "0.05"),
         (replace(MARKS, format="text", chat=False), {}, None, "0.05"),
         (MARKS, {"finetune__answers_only": False, "data__evaluation": 0.0}, False, ""),
         (MARKS, {"trainer__validation_data": ("/v.jsonl",)}, True, ""),
@@ -293,7 +293,7 @@ def test_data_is_prepared_before_the_training(tmp_path):
 
 def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
     asked = DataQuestion(files=("/d.jsonl",), model="/m")
-    ends = TurnEnds(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
+    ends = TurnEndTokens(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
     found = replace(
         facts(packages=LIBRARIES), data={data_key(asked): DataReport(rows=2, usable=2, format="messages", ends=ends)}
     )

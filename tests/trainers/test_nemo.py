@@ -275,7 +275,7 @@ def test_the_own_values_are_those_of_every_recipe():
     tasks = {"pretrain": ("pretrain",), "finetune": ("lora", "none")}
     known = {(name, own) for name, does in recipe_lists.known_recipes().items() for task in does for own in tasks[task]}
     without = {name for name in recipe_lists.known_recipes() if name.startswith(("mamba2_", "nemotronh_"))}
-    own = nemo_models.recipe_defaults().keys()
+    own = nemo_models.defaults_by_recipe().keys()
     assert own <= known
     # These raise where they are called: no LoRA, or all weights.
     assert {name for name, _ in known - own} <= without | {"nemotron4_340b", "qwen25_72b", "qwen2_72b"}
@@ -315,14 +315,14 @@ def test_the_tokens_of_a_tokenizer_must_have_rows_in_the_model(tmp_path):
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     model = {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}
     (folder / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": [{"id": 160000}]}))
-    found = nemo_models.read_tokenizer(str(folder))
+    found = nemo_models.read_nemo_tokenizer(str(folder))
     assert (found.kind, found.vocabulary) == ("PreTrainedTokenizerFast", 160001)
     where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": found})
     (finding,) = check(profile(NEMO), where)
     assert apply_change(finding.change, profile(NEMO)).nemo.set == {"model.config.vocab_size": "160001"}
     # A Llama recipe takes the tokenizer's own number.
     assert check(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
-    assert nemo_models.read_tokenizer(str(tmp_path)).vocabulary == 0
+    assert nemo_models.read_nemo_tokenizer(str(tmp_path)).vocabulary == 0
 
 
 def test_mock_data_needs_nothing_from_the_network():
@@ -453,11 +453,11 @@ def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     (tmp_path / "weights").mkdir()
     (tmp_path / "context").mkdir()
-    assert "weights/.metadata" in nemo_models.read_checkpoint(str(tmp_path)).problem
+    assert "weights/.metadata" in nemo_models.read_nemo_checkpoint(str(tmp_path)).problem
     (tmp_path / "weights" / ".metadata").touch()
     (tmp_path / "context" / "io.json").touch()
-    assert nemo_models.read_checkpoint(str(tmp_path)).problem == ""
+    assert nemo_models.read_nemo_checkpoint(str(tmp_path)).problem == ""
     (tmp_path / "context" / "model.yaml").write_text("config: [")
-    assert "model.yaml" in nemo_models.read_checkpoint(str(tmp_path)).problem
+    assert "model.yaml" in nemo_models.read_nemo_checkpoint(str(tmp_path)).problem
     (tmp_path / "context" / "model.yaml").write_text("_target_: a.b.LlamaModel\nconfig: {num_layers: 3}\n")
-    assert nemo_models.read_checkpoint(str(tmp_path)).numbers == {"num_layers": 3}
+    assert nemo_models.read_nemo_checkpoint(str(tmp_path)).numbers == {"num_layers": 3}

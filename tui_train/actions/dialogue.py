@@ -19,7 +19,7 @@ from tui_train.base.files import inode_and_size
 from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import counted, visible
 from tui_train.facts.machine import memory_bound
-from tui_train.facts.machine.child_process import ALL_CANCELLED
+from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.models import hub
 from tui_train.runs.rundir import RunDir
 
@@ -79,9 +79,9 @@ class Dialogue:
         child = str(resources.files("tui_train").joinpath(f"programs/result/{program}"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
         self._rest = b""
-        self._memory = memory_bound.loading_limit(_folders(request), cuda=python.device == "cuda")
+        self._memory = memory_bound.loading_memory_limit(_folders(request), cuda=python.device == "cuda")
         try:
-            self._process = memory_bound.start_limited(
+            self._process = memory_bound.start_with_memory_limit(
                 [python.python, "-B", child, json.dumps(request)],
                 self._memory,
                 python.environment,
@@ -117,7 +117,7 @@ class Dialogue:
             while True:
                 if message := self._next_message():
                     return message
-                if cancelled() or ALL_CANCELLED.is_set():
+                if cancelled() or ALL_CANCELLED_EVENT.is_set():
                     raise AnswerCancelled
                 if monotonic() >= ends:
                     why = f"no answer for {counted(round(seconds), 'second')}"

@@ -8,9 +8,9 @@ import msgspec
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.gpus.verdicts import card_sets, gpu_verdicts, recommended_uuids, why_all_blocked
+from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommended_uuids, why_torch_blocks_all
 from tui_train.facts.machine import probe
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
@@ -66,7 +66,7 @@ def require_here(profile: Profile, what: str) -> Profile:
 
 def facts_from(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
-    own = saved.load_toolchain(source.toolchain) if source.toolchain else None
+    own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
     facts = Facts(machine=probe.probe_machine()) if own and not source.target.name else source.target.survey()
     if own:
@@ -97,8 +97,8 @@ def facts_as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
         "machine": machine,
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
-        "sets": msgspec.to_builtins(card_sets(cards, verdicts)),
-        "all_blocked": why_all_blocked(cards, verdicts, toolchain, facts.machine.driver_cuda),
+        "sets": msgspec.to_builtins(rank_card_sets(cards, verdicts)),
+        "all_blocked": why_torch_blocks_all(cards, verdicts, toolchain, facts.machine.driver_cuda),
         "judged_for": msgspec.to_builtins(toolchain),
         "toolchains": msgspec.to_builtins(facts.toolchains),
     }

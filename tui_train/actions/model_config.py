@@ -6,7 +6,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.models.hub import HubCache, HubConfig, fetch_config, hub_variables, keep_config
+from tui_train.facts.models.hub import HubCache, HubConfig, cache_model_config, fetch_model_config, hub_variables
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import valid_revision
@@ -38,10 +38,10 @@ def fetch(profile: Profile, hub: HubCache, name: str) -> Path:
             "Unset it, or name a folder that has the model's config.json.",
         )
     at = hub_endpoint(profile, hub)
-    found = fetch_config(name, at, revision, _TOKEN if _TOKEN in profile.trainer.secrets else "")
+    found = fetch_model_config(name, at, revision, _TOKEN if _TOKEN in profile.trainer.secrets else "")
     if found.refusal:
         raise _refused(name, visible(at), found)
-    return keep_config(hub_variables(profile), name, revision, found)
+    return cache_model_config(hub_variables(profile), name, revision, found)
 
 
 def _refused(name: str, at: str, found: HubConfig) -> TuiTrainError:

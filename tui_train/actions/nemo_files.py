@@ -166,11 +166,13 @@ def _run_child(
 ) -> ChildProgress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
     path = str(resources.files("tui_train").joinpath(f"programs/nemo/{program}"))
-    memory = memory_bound.loading_limit(words, cuda=False)
+    memory = memory_bound.loading_memory_limit(words, cuda=False)
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         try:
-            process = memory_bound.start_limited([interpreter, "-B", path, *words], memory, quiet, folder, stderr=log)
+            process = memory_bound.start_with_memory_limit(
+                [interpreter, "-B", path, *words], memory, quiet, folder, stderr=log
+            )
         except OSError as error:
             why = f"{visible(interpreter)} cannot be started: {error.strerror}"
             raise Unavailable(why, "Name another Python: --python PATH") from None

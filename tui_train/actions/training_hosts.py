@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.actions.machine_facts import MachineSource, facts_for, source_for
 from tui_train.base.ssh import is_host_name
-from tui_train.facts.other_machines.peers import probe_hosts
+from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Facts
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile

@@ -10,16 +10,16 @@ import msgspec
 
 from tui_train.base.parse import prepared_type
 from tui_train.base.text import duration_text
-from tui_train.diagnose.packages import PACKAGES
+from tui_train.diagnose.packages import PACKAGE_BY_MODULE
 from tui_train.diagnose.types import LogLine
 
 # A traceback's chain stands before an error, and lists of what differs after it.
-_BEFORE, _AFTER = 24, 40
-_SHAPE = re.compile(r"\d+")
-_MAX_NUMBER = 10**12  # of a number that is calculated with
+_LINES_BEFORE, _LINES_AFTER = 24, 40
+_DIMENSION_PATTERN = re.compile(r"\d+")
+_NUMBER_CAP = 10**12  # of a number that is calculated with
 
 
-class Detail(msgspec.Struct, frozen=True, kw_only=True):
+class FailureDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A form in which lines say more of a failure; an empty text leaves what the signature says."""
 
     failure: str
@@ -28,56 +28,58 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
 
 
-class _File(msgspec.Struct, frozen=True):
-    detail: tuple[Detail, ...]
+class _DetailsFile(msgspec.Struct, frozen=True):
+    detail: tuple[FailureDetail, ...]
 
 
 @functools.cache
-def load_details() -> tuple[tuple[Detail, re.Pattern[str]], ...]:
+def load_details() -> tuple[tuple[FailureDetail, re.Pattern[str]], ...]:
     """Return each detail with its compiled expression."""
     data = (Path(__file__).parent / "details.toml").read_bytes()
-    entries = msgspec.toml.decode(data, type=prepared_type(_File)).detail
+    entries = msgspec.toml.decode(data, type=prepared_type(_DetailsFile)).detail
     return tuple((entry, re.compile(entry.when, re.MULTILINE)) for entry in entries)
 
 
-def matching_detail(failure: str, lines: Sequence[LogLine], shown: LogLine) -> tuple[Detail, dict[str, str]] | None:
+def matching_detail(
+    failure: str, lines: Sequence[LogLine], failure_line: LogLine
+) -> tuple[FailureDetail, dict[str, str]] | None:
     """Return what the line that shows a failure says of it, else what lines of its rank near it say, and the values."""
     ours = [(entry, pattern) for entry, pattern in load_details() if entry.failure == failure]
     if not ours:
         return None
-    at = next((index for index, line in enumerate(lines) if line is shown), None)
-    near = lines[max(0, at - _BEFORE) : at + _AFTER] if at is not None else ()
-    texts = [shown.text, "\n".join(line.text for line in near if line.rank == shown.rank)]
+    at = next((index for index, line in enumerate(lines) if line is failure_line), None)
+    near = lines[max(0, at - _LINES_BEFORE) : at + _LINES_AFTER] if at is not None else ()
+    texts = [failure_line.text, "\n".join(line.text for line in near if line.rank == failure_line.rank)]
     for text in texts:
         for entry, pattern in ours:
             if match := pattern.search(text):
                 values = {name: value for name, value in match.groupdict().items() if value}
-                return entry, {**values, **_DERIVED.get(failure, _no_values)(values)}
+                return entry, {**values, **_DERIVE_VALUES_BY_FAILURE.get(failure, _no_derived_values)(values)}
     return None
 
 
-def _no_values(_values: dict[str, str]) -> dict[str, str]:
+def _no_derived_values(_values: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def _number(values: dict[str, str], name: str) -> int:
+def _capped_number(values: dict[str, str], name: str) -> int:
     text = values.get(name, "")
-    return min(int(text), _MAX_NUMBER) if text.isdecimal() and len(text) < 16 else 0
+    return min(int(text), _NUMBER_CAP) if text.isdecimal() and len(text) < 16 else 0
 
 
 def _cuda_version(values: dict[str, str]) -> dict[str, str]:
     """Return 11040, as CUDA counts its versions, as 11.4."""
-    version = _number(values, "found")
+    version = _capped_number(values, "found")
     return {"found": f"{version // 1000}.{version % 1000 // 10}"} if version >= 1000 else {}
 
 
-def _batch_sizes(values: dict[str, str]) -> dict[str, str]:
+def _fitting_batch_sizes(values: dict[str, str]) -> dict[str, str]:
     """Return the product that the batch should be, or the multiples nearest to it."""
     if "micro" in values:
-        parts = [_number(values, name) for name in ("micro", "accumulation", "world")]
+        parts = [_capped_number(values, name) for name in ("micro", "accumulation", "world")]
         return {"product": str(math.prod(parts))}
-    batch = _number(values, "batch") * max(1, _number(values, "world"))
-    divisor = _number(values, "of") * max(1, _number(values, "devices"))
+    batch = _capped_number(values, "batch") * max(1, _capped_number(values, "world"))
+    divisor = _capped_number(values, "of") * max(1, _capped_number(values, "devices"))
     if not divisor:
         return {}
     below = batch // divisor * divisor
@@ -85,13 +87,13 @@ def _batch_sizes(values: dict[str, str]) -> dict[str, str]:
 
 
 def _wait_time(values: dict[str, str]) -> dict[str, str]:
-    ms = _number(values, "ms")
+    ms = _capped_number(values, "ms")
     return {"waited": duration_text(ms / 1000), "seconds": str(ms // 1000)} if ms >= 1000 else {}
 
 
 def _differing_size(values: dict[str, str]) -> dict[str, str]:
     """Return the first dimension in which two shapes differ, and what it is by the parameter's name."""
-    saved, ours = (_SHAPE.findall(values.get(name, "")) for name in ("saved", "ours"))
+    saved, ours = (_DIMENSION_PATTERN.findall(values.get(name, "")) for name in ("saved", "ours"))
     differ = [(a, b) for a, b in zip(saved, ours, strict=False) if a != b] if len(saved) == len(ours) else []
     if not differ:
         return {}
@@ -107,25 +109,27 @@ def _differing_size(values: dict[str, str]) -> dict[str, str]:
     return {"what": what, "theirs": differ[0][0], "own": differ[0][1]}
 
 
-def _requirement(values: dict[str, str]) -> dict[str, str]:
+def _package_to_install(values: dict[str, str]) -> dict[str, str]:
     """Return what to install, where the package is one that trainings use; a name from a log alone is none."""
     name = re.sub(r"[-_]+", "-", values.get("package", "")).lower()
     limit = values.get("limit", "").replace(" ", "")
-    return {"install": f"'{PACKAGES[name]}{limit}'"} if name in PACKAGES and limit else {}
+    return {"install": f"'{PACKAGE_BY_MODULE[name]}{limit}'"} if name in PACKAGE_BY_MODULE and limit else {}
 
 
 def _requested_size(values: dict[str, str]) -> dict[str, str]:
-    asked = _number(values, "bytes")
+    asked = _capped_number(values, "bytes")
     return {"asked": f"{asked / 2**30:.1f} GiB" if asked >= 2**30 else f"{asked / 2**20:.0f} MiB"} if asked else {}
 
 
-_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_BYTES_BY_UNIT = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def _free_memory_note(values: dict[str, str]) -> dict[str, str]:
     """Return what stands out where enough memory was free, or more was requested than there is."""
     asked, free, total = (
-        float(number) * _UNITS[unit] if re.fullmatch(r"\d{1,6}(\.\d{1,4})?", number) and unit in _UNITS else 0.0
+        float(number) * _BYTES_BY_UNIT[unit]
+        if re.fullmatch(r"\d{1,6}(\.\d{1,4})?", number) and unit in _BYTES_BY_UNIT
+        else 0.0
         for number, _, unit in (values.get(name, "").partition(" ") for name in ("asked", "free", "total"))
     )
     if asked > total:
@@ -138,7 +142,7 @@ def _free_memory_note(values: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def _torch_build(values: dict[str, str]) -> dict[str, str]:
+def _needed_torch_build(values: dict[str, str]) -> dict[str, str]:
     """Return which torch has code for a GPU of a compute capability."""
     number = int(re.sub(r"\D", "", values.get("capability", ""))[:4] or 0)
     if number >= 100:
@@ -148,11 +152,11 @@ def _torch_build(values: dict[str, str]) -> dict[str, str]:
     return {"where": ": a build for CUDA 11.8 or later" if number >= 89 else ""} if number else {}
 
 
-_LIBRARY_CLASS = re.compile(
+_LIBRARY_CLASS_PATTERN = re.compile(
     r"(Trainer|TrainingArguments|Config|Accelerator|from_pretrained|load_dataset|ForCausalLM)\b"
 )
 # By what an argument is called: what it is called in other versions.
-_RENAMED = {
+_NEW_NAME_BY_ARGUMENT = {
     "evaluation_strategy": "eval_strategy (transformers 4.41 and later)",
     "eval_strategy": "evaluation_strategy (before transformers 4.41)",
     "tokenizer": "processing_class (transformers 5, TRL 0.16 and later)",
@@ -173,7 +177,7 @@ _RENAMED = {
     "use_flash_attention_2": 'attn_implementation="flash_attention_2"',
 }
 # Arguments that TRL's trainers took before their configurations did.
-_MOVED_TO_CONFIG = frozenset({
+_ARGUMENTS_MOVED_TO_CONFIG = frozenset({
     "dataset_text_field", "packing", "dataset_num_proc", "dataset_kwargs", "neftune_noise_alpha", "model_init_kwargs",
     "beta", "loss_type", "label_smoothing", "max_prompt_length", "max_target_length", "truncation_mode",
     "precompute_ref_log_probs", "max_length", "eval_packing", "num_of_sequences", "dataset_batch_size",
@@ -181,27 +185,27 @@ _MOVED_TO_CONFIG = frozenset({
 })  # fmt: skip
 
 
-def _replacement(values: dict[str, str]) -> dict[str, str]:
+def _argument_replacement(values: dict[str, str]) -> dict[str, str]:
     """Return by what an argument is replaced, where that is known."""
     name, function = values.get("argument", ""), values.get("function", "")
     trainer = re.match(r"(SFT|DPO|KTO|Reward|GRPO|ORPO|CPO)Trainer\b", function)
-    if trainer and name in _MOVED_TO_CONFIG:
+    if trainer and name in _ARGUMENTS_MOVED_TO_CONFIG:
         return {"instead": f"{trainer[1]}Config({name}=…)"}
-    known = name in _RENAMED and (not function or _LIBRARY_CLASS.search(function))
-    return {"instead": _RENAMED[name]} if known else {}
+    known = name in _NEW_NAME_BY_ARGUMENT and (not function or _LIBRARY_CLASS_PATTERN.search(function))
+    return {"instead": _NEW_NAME_BY_ARGUMENT[name]} if known else {}
 
 
-_DERIVED: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
+_DERIVE_VALUES_BY_FAILURE: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
     "cuda_driver_too_old": _cuda_version,
     "cuda_oom": _free_memory_note,
-    "no_kernel_image": _torch_build,
-    "batch_config": _batch_sizes,
+    "no_kernel_image": _needed_torch_build,
+    "batch_config": _fitting_batch_sizes,
     "collective_timeout": _wait_time,
     "nccl_timeout": _wait_time,
     "rendezvous_timeout": _wait_time,
     "master_unreachable": _wait_time,
     "checkpoint_mismatch": _differing_size,
-    "import_mismatch": _requirement,
+    "import_mismatch": _package_to_install,
     "host_alloc_failed": _requested_size,
-    "api_mismatch": _replacement,
+    "api_mismatch": _argument_replacement,
 }

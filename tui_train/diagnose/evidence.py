@@ -35,7 +35,7 @@ from tui_train.setup.recipe.effective import effective_values, with_effective_va
 from tui_train.trainers import takes_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.
-_RECIPE = frozenset(
+_VALUES_PASSED_TO_NEMO = frozenset(
     {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
 )
 
@@ -44,16 +44,16 @@ class _AttemptEdits(msgspec.Struct, frozen=True):
     edits: dict[str, fields.Value] = {}
 
 
-def diagnose_log(path: str, exit_code: int | None = None, watch: ReadWatcher | None = None) -> Diagnosis | None:
+def diagnose_log(path: str, exit_code: int | None = None, watcher: ReadWatcher | None = None) -> Diagnosis | None:
     """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
 
     def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         return diagnose(Evidence(lines=lines, exit_code=exit_code))
 
-    return of(read_log_lines(path, watch, of))
+    return of(read_log_lines(path, watcher, of))
 
 
-def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | None = None) -> Diagnosis | None:
+def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher | None = None) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
 
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
@@ -66,11 +66,11 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         return None
     attempt = now.attempts[-1]
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
-    profile, plan = _profile(run), ranks.parse_planned_ranks(_read_bytes(run.plan_file))
+    profile, plan = _load_profile(run), ranks.parse_planned_ranks(_read_plan_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     stored = profile
     document = yaml_documents.read_document(profile.trainer.config) if profile and profile.trainer.config else None
-    chosen = _preset(profile) if profile else None
+    chosen = _trainer_preset(profile) if profile else None
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
         by_launcher = launcher_config.recipe_values_in(profile, chosen, launcher_config.config_in_plan(run.plan()))
@@ -82,14 +82,14 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         exit_code=code,
         lost=code is None and now.state == "lost",
         host=os.uname().nodename,
-        oom_kills=cgroup_limits.oom_kills() if code in {None, 137} else None,
+        oom_kills=cgroup_limits.count_oom_kills() if code in {None, 137} else None,
         memory_limit=cgroup_limits.cgroup_limits().memory if code in {None, 137} else None,
         free_disk=_free_bytes(output) or _free_bytes(str(run.path)),
         free_shm=_free_bytes("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=newest_checkpoint(run, attempt.position),
-        takes=_passed_values(profile, document) if profile else frozenset(),
+        takes=_values_reaching_trainer(profile, document) if profile else frozenset(),
         phase=attempt.phase,
         resumed=attempt.resumed,
         first_step=first_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
@@ -103,12 +103,12 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         found = _diagnose_attempt(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
         if found is None or found.failure != "checkpoint_corrupt" or profile is None:
             return found
-        return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged(profile, evidence.checkpoint)))
+        return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
 
-    return of(read_log_lines(str(run.attempt_log(attempt.number)), watch, of))
+    return of(read_log_lines(str(run.attempt_log(attempt.number)), watcher, of))
 
 
-def _damaged(profile: Profile, checkpoint: str) -> Iterator[str]:
+def _damaged_files(profile: Profile, checkpoint: str) -> Iterator[str]:
     """Yield which files of the model and of the newest checkpoint are damaged: the libraries do not name them."""
     model = profile.trainer.model
     if model and not model.startswith("/"):
@@ -122,23 +122,31 @@ def _damaged(profile: Profile, checkpoint: str) -> Iterator[str]:
 
 
 def _diagnose_attempt(
-    evidence: Evidence, profile: Profile | None, stored: Profile | None, tried: Change | None, facts: Facts | None
+    evidence: Evidence,
+    profile: Profile | None,
+    stored_profile: Profile | None,
+    attempt_change: Change | None,
+    facts: Facts | None,
 ) -> Diagnosis | None:
     """Return what failed, with a change of the settings of the attempt that failed."""
-    if profile is None or stored is None or tried is None:
+    if profile is None or stored_profile is None or attempt_change is None:
         return diagnose(evidence, None, facts)
-    diagnosis = diagnose(evidence, apply_change(tried, profile), facts, apply_change(tried, stored))
+    diagnosis = diagnose(
+        evidence, apply_change(attempt_change, profile), facts, apply_change(attempt_change, stored_profile)
+    )
     if diagnosis is None or diagnosis.change is None:
         return diagnosis
-    edits = {**dict(tried.edits), **dict(diagnosis.change.edits)}
+    edits = {**dict(attempt_change.edits), **dict(diagnosis.change.edits)}
     change = Change(diagnosis.change.title, diagnosis.change.why, tuple(edits.items()))
     return msgspec.structs.replace(diagnosis, change=change)
 
 
-def _attempt_change(profile: Profile, run: RunDir, position: int) -> Change:
+def _attempt_change(profile: Profile, run: RunDir, ladder_position: int) -> Change:
     """Return what the attempt at a position of the ladder had changed; nothing where the plan has none."""
     attempts = run.plan().get("attempts")
-    attempt = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
+    attempt = (
+        attempts[ladder_position - 1] if isinstance(attempts, list) and 0 < ladder_position <= len(attempts) else None
+    )
     try:
         change = Change("as tried", "", tuple(msgspec.convert(attempt, prepared_type(_AttemptEdits)).edits.items()))
         msgspec.convert(msgspec.to_builtins(apply_change(change, profile)), prepared_type(Profile))
@@ -147,25 +155,25 @@ def _attempt_change(profile: Profile, run: RunDir, position: int) -> Change:
     return change
 
 
-def _profile(run: RunDir) -> Profile | None:
+def _load_profile(run: RunDir) -> Profile | None:
     try:
         return store.load(str(run.profile))
     except TuiTrainError:
         return None
 
 
-def _passed_values(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
+def _values_reaching_trainer(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
     """Return the values that reach the trainer, without those that the user's own arguments or file override."""
     if trainer_of(profile).resumes_itself:
-        return _RECIPE
-    chosen = _preset(profile)
+        return _VALUES_PASSED_TO_NEMO
+    chosen = _trainer_preset(profile)
     if chosen is None:
         return frozenset()
     passed = accepted_placeholders(chosen, profile.trainer.arguments)
     return frozenset(name for name in passed if not blocked_fallbacks.user_setting(name, profile, chosen, document))
 
 
-def _preset(profile: Profile) -> Preset | None:
+def _trainer_preset(profile: Profile) -> Preset | None:
     if takes_field(profile, "nemo"):
         return None
     try:
@@ -174,7 +182,7 @@ def _preset(profile: Profile) -> Preset | None:
         return None
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_plan_bytes(path: Path) -> bytes:
     try:
         return safe_open.read(path, MAX_PLAN_BYTES)
     except OSError:
@@ -189,7 +197,7 @@ def _free_bytes(path: str) -> int | None:
 
 
 def diagnose_reference(
-    reference: str, exit_code: int | None, watch: ReadWatcher | None = None
+    reference: str, exit_code: int | None, watcher: ReadWatcher | None = None
 ) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir
@@ -197,6 +205,6 @@ def diagnose_reference(
     # Unlike those of Path, these answer for a path of any length.
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
     if reference == "-" or is_file or ("/" in reference and not is_folder):
-        return visible(reference), None, diagnose_log(reference, exit_code, watch)
+        return visible(reference), None, diagnose_log(reference, exit_code, watcher)
     run = rundir.find_run(reference)
-    return visible(run.name), run, diagnose_run(run, watch=watch)
+    return visible(run.name), run, diagnose_run(run, watcher=watcher)

@@ -1,7 +1,7 @@
 """What a failure is called on screen: its class in plain words."""
 
 # Those whose class, with blanks for underscores, is no phrase that a user would know.
-HEADINGS = {
+HEADING_BY_FAILURE = {
     "abort": "crashed in native code",
     "api_mismatch": "script for another library version",
     "bad_data": "malformed data",
@@ -24,6 +24,6 @@ HEADINGS = {
 }
 
 
-def heading(failure: str) -> str:
+def failure_heading(failure: str) -> str:
     """Return a class of failures in words."""
-    return HEADINGS.get(failure, failure.replace("_", " "))
+    return HEADING_BY_FAILURE.get(failure, failure.replace("_", " "))

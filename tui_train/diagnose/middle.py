@@ -6,25 +6,32 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from tui_train.diagnose.anchors import Anchors, alternation, anchors, may_match, normalized, rarest_words
+from tui_train.diagnose.anchors import (
+    Anchors,
+    alternation_pattern,
+    expression_anchors,
+    may_match,
+    normalized_for_anchors,
+    rarest_words,
+)
 from tui_train.diagnose.details import load_details
-from tui_train.diagnose.signatures import NOT_AN_ERROR, load_signatures
+from tui_train.diagnose.signatures import NOT_AN_ERROR_PATTERN, load_signatures
 from tui_train.runner.lines import split_origin
 
 # So many of the first and of the latest lines are kept of each expression; more of one kind say nothing new.
 _LINES_PER_EXPRESSION = 3
 # Of a long traceback its innermost frames, and of all so many.
-_MAX_FRAMES = 40
+_MAX_FRAME_LINES = 40
 _MAX_TRACEBACKS = 30
-_MAX_STEPS = 60
+_MAX_STEP_LINES = 60
 # What lines are like is remembered of so many kinds.
-_MAX_KINDS = 1 << 16
-_BEGIN = b"(most recent call last)"
-ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_LOSS = b"loss"
-_MAX_LINE = 1500
+_MAX_LINE_KINDS = 1 << 16
+_TRACEBACK_HEADER = b"(most recent call last)"
+TERMINAL_ESCAPE_PATTERN = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_LOSS_WORD = b"loss"
+_MAX_LINE_BYTES = 1500
 
-Numbered = tuple[int, bytes]
+NumberedLine = tuple[int, bytes]
 
 
 class _Expression(NamedTuple):
@@ -36,56 +43,56 @@ class _Expression(NamedTuple):
 
 
 @functools.cache
-def _expressions() -> tuple[_Expression, ...]:
+def _single_line_expressions() -> tuple[_Expression, ...]:
     """Return all that are about one line; tracebacks, which others are about, are kept as a whole."""
     shown = [
         (expression, signature.warning) for signature, expressions in load_signatures() for expression in expressions
     ]
     named = [(expression, False) for _, expression in load_details()]
     return tuple(
-        _Expression(expression, anchors(expression.pattern), warning)
+        _Expression(expression, expression_anchors(expression.pattern), warning)
         for expression, warning in (*shown, *named)
         if r"\n" not in expression.pattern
     )
 
 
 @functools.cache
-def _by_word() -> dict[bytes, tuple[int, ...]]:
+def _expression_numbers_by_word() -> dict[bytes, tuple[int, ...]]:
     """Return the numbers of the expressions by words of which a line that they match in holds one."""
-    words = {word for expression in _expressions() for word in rarest_words(expression.anchors)}
+    words = {word for expression in _single_line_expressions() for word in rarest_words(expression.anchors)}
     short: list[bytes] = []
     for word in sorted(words, key=lambda word: (len(word), word)):
         if not any(shorter in word for shorter in short):
             short.append(word)
     numbers_of: dict[bytes, list[int]] = {}
-    for number, expression in enumerate(_expressions()):
+    for number, expression in enumerate(_single_line_expressions()):
         for word in {next(part for part in short if part in word) for word in rarest_words(expression.anchors)}:
             numbers_of.setdefault(word, []).append(number)
     return {word: tuple(numbers) for word, numbers in numbers_of.items()}
 
 
 @functools.cache
-def _any_word() -> re.Pattern[bytes]:
+def _any_word_pattern() -> re.Pattern[bytes]:
     """Return an expression for any of the words."""
-    return re.compile(alternation(_by_word()))
+    return re.compile(alternation_pattern(_expression_numbers_by_word()))
 
 
 def _possible_expressions(line: bytes) -> tuple[int, ...]:
     """Return the numbers of the expressions that may match in a plain line."""
-    if _any_word().search(line) is None:
+    if _any_word_pattern().search(line) is None:
         return ()
-    numbers = {number for word, numbers in _by_word().items() if word in line for number in numbers}
-    expressions = _expressions()
+    numbers = {number for word, numbers in _expression_numbers_by_word().items() if word in line for number in numbers}
+    expressions = _single_line_expressions()
     return tuple(number for number in sorted(numbers) if may_match(line, expressions[number].anchors))
 
 
 def shortened_lines(block: bytes) -> list[bytes]:
     """Return the lines of a block, each cut to a length."""
     lines = block.split(b"\n")
-    if max(map(len, lines)) <= _MAX_LINE:
+    if max(map(len, lines)) <= _MAX_LINE_BYTES:
         return lines
-    half = _MAX_LINE // 2
-    return [line if len(line) <= _MAX_LINE else line[:half] + b" " + line[-half:] for line in lines]
+    half = _MAX_LINE_BYTES // 2
+    return [line if len(line) <= _MAX_LINE_BYTES else line[:half] + b" " + line[-half:] for line in lines]
 
 
 class MiddleLines:
@@ -101,40 +108,40 @@ class MiddleLines:
         self._traceback_kinds: set[int] = set()
         self._loss_kinds: set[int] = set()
         self._numbers: dict[int, tuple[int, ...]] = {}
-        self._first: dict[int, list[Numbered]] = {}
-        self._latest: dict[int, deque[Numbered]] = {}
-        self._tracebacks: deque[list[Numbered]] = deque(maxlen=_MAX_TRACEBACKS)
-        self._earliest: list[list[Numbered]] = []
-        self._steps: deque[Numbered] = deque(maxlen=_MAX_STEPS)
-        self._open: list[Numbered] = []
-        self._frames: deque[Numbered] = deque(maxlen=_MAX_FRAMES)
+        self._first: dict[int, list[NumberedLine]] = {}
+        self._latest: dict[int, deque[NumberedLine]] = {}
+        self._tracebacks: deque[list[NumberedLine]] = deque(maxlen=_MAX_TRACEBACKS)
+        self._earliest: list[list[NumberedLine]] = []
+        self._steps: deque[NumberedLine] = deque(maxlen=_MAX_STEP_LINES)
+        self._open: list[NumberedLine] = []
+        self._frames: deque[NumberedLine] = deque(maxlen=_MAX_FRAME_LINES)
 
     def read(self, number: int, block: bytes) -> None:
         """Read more whole lines, the first of which has this number, and keep those that matter."""
         lines = shortened_lines(block)
-        texts = normalized(b"\n".join(lines)).split(b"\n")
+        texts = normalized_for_anchors(b"\n".join(lines)).split(b"\n")
         kinds = [*map(hash, texts)]
         different = {*kinds}
         if unknown := different - self._known_kinds:
-            self._classify({kind: text for kind, text in zip(kinds, texts, strict=True) if kind in unknown})
+            self._classify_kinds({kind: text for kind, text in zip(kinds, texts, strict=True) if kind in unknown})
         if matching := different & self._numbers.keys():
             for place in [place for place, kind in enumerate(kinds) if kind in matching]:
-                self._match(self._numbers[kinds[place]], number + place, lines[place])
+                self._keep_matching(self._numbers[kinds[place]], number + place, lines[place])
         if self._open or not self._traceback_kinds.isdisjoint(different):
             for kind, numbered in zip(kinds, enumerate(lines, number), strict=True):
-                self._take(kind, *numbered)
+                self._keep_traceback_or_step(kind, *numbered)
         elif not self._loss_kinds.isdisjoint(different):
             latest = (place for place in range(len(lines) - 1, -1, -1) if kinds[place] in self._loss_kinds)
-            places = [*itertools.islice(latest, _MAX_STEPS)]
+            places = [*itertools.islice(latest, _MAX_STEP_LINES)]
             self._steps.extend((number + place, lines[place]) for place in reversed(places))
 
-    def _take(self, kind: int, number: int, line: bytes) -> None:
-        if self._open or (kind in self._traceback_kinds and _BEGIN in line):
-            self._follow_traceback(number, line)
-        elif kind in self._loss_kinds:
-            self._steps.append((number, line))
+    def _keep_traceback_or_step(self, line_kind: int, line_number: int, line: bytes) -> None:
+        if self._open or (line_kind in self._traceback_kinds and _TRACEBACK_HEADER in line):
+            self._follow_traceback(line_number, line)
+        elif line_kind in self._loss_kinds:
+            self._steps.append((line_number, line))
 
-    def kept(self) -> list[Numbered]:
+    def kept_lines(self) -> list[NumberedLine]:
         """Return the lines that matter, in order."""
         every: dict[int, bytes] = dict(self._steps)
         for lines in (*self._first.values(), *self._latest.values(), *self._earliest, *self._tracebacks):
@@ -142,47 +149,47 @@ class MiddleLines:
         every.update((*self._open, *self._frames))
         return sorted(every.items())
 
-    def _classify(self, texts: dict[int, bytes]) -> None:
+    def _classify_kinds(self, texts: dict[int, bytes]) -> None:
         """Look up what new kinds of lines are about."""
-        if len(self._known_kinds) >= _MAX_KINDS:
+        if len(self._known_kinds) >= _MAX_LINE_KINDS:
             for kept in (self._known_kinds, self._traceback_kinds, self._loss_kinds, self._numbers):
                 kept.clear()
         self._known_kinds.update(texts)
-        self._traceback_kinds.update(kind for kind, text in texts.items() if _BEGIN in text)
-        self._loss_kinds.update(kind for kind, text in texts.items() if _LOSS in text)
-        texts = {kind: ESCAPE.sub(b"", text).replace(b"\0", b"") for kind, text in texts.items()}
-        if _any_word().search(b"\n".join(texts.values())):
+        self._traceback_kinds.update(kind for kind, text in texts.items() if _TRACEBACK_HEADER in text)
+        self._loss_kinds.update(kind for kind, text in texts.items() if _LOSS_WORD in text)
+        texts = {kind: TERMINAL_ESCAPE_PATTERN.sub(b"", text).replace(b"\0", b"") for kind, text in texts.items()}
+        if _any_word_pattern().search(b"\n".join(texts.values())):
             found = ((kind, _possible_expressions(text)) for kind, text in texts.items())
             self._numbers.update((kind, numbers) for kind, numbers in found if numbers)
 
-    def _match(self, numbers: tuple[int, ...], number: int, line: bytes) -> None:
+    def _keep_matching(self, expression_numbers: tuple[int, ...], line_number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""
-        raw = ESCAPE.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
+        raw = TERMINAL_ESCAPE_PATTERN.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
         text = "\n".join(split_origin(piece)[1].rstrip() for piece in raw.split("\r"))
-        expressions = _expressions()
+        expressions = _single_line_expressions()
         is_report = None
-        for which in numbers:
+        for which in expression_numbers:
             expression = expressions[which]
             if expression.pattern.search(text) is None:
                 continue
             if not expression.warning:
-                is_report = bool(NOT_AN_ERROR.search(text)) if is_report is None else is_report
+                is_report = bool(NOT_AN_ERROR_PATTERN.search(text)) if is_report is None else is_report
                 if is_report:
                     continue
             first = self._first.setdefault(which, [])
             if len(first) < _LINES_PER_EXPRESSION:
-                first.append((number, line))
+                first.append((line_number, line))
             else:
-                self._latest.setdefault(which, deque(maxlen=_LINES_PER_EXPRESSION)).append((number, line))
+                self._latest.setdefault(which, deque(maxlen=_LINES_PER_EXPRESSION)).append((line_number, line))
 
-    def _follow_traceback(self, number: int, line: bytes) -> None:
+    def _follow_traceback(self, line_number: int, line: bytes) -> None:
         """Take a line of a traceback: its begin, a frame, or what ends it."""
-        if _BEGIN in line:
+        if _TRACEBACK_HEADER in line:
             self._end_traceback()
-            self._open = [(number, line)]
+            self._open = [(line_number, line)]
             return
-        text = split_origin(ESCAPE.sub(b"", line).decode("utf-8", "replace"))[1]
-        self._frames.append((number, line))
+        text = split_origin(TERMINAL_ESCAPE_PATTERN.sub(b"", line).decode("utf-8", "replace"))[1]
+        self._frames.append((line_number, line))
         if text[:1].strip() and not text.startswith(("│", "|", "╭", "╰", "+")):
             self._end_traceback()
 

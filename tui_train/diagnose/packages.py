@@ -1,9 +1,9 @@
-"""PACKAGES: which package has a module that trainings import; a name that only a log tells is never one to install."""
+"""The package that has a module which trainings import; a name that only a log tells is never one to install."""
 
 import re
 
 # An error names the module or the package: those of one name, and the others by either name.
-_SAME_NAME = (
+_MODULES_NAMED_AS_PACKAGE = (
     "accelerate", "aiohttp", "albumentations", "apache-beam", "av", "axolotl", "bitsandbytes", "boto3",
     "click", "comet-ml", "datasets", "decord", "deepspeed", "diffusers", "einops", "evaluate", "fairscale",
     "faiss-cpu", "fire", "fsspec", "gradio", "h5py", "huggingface-hub", "hydra-core", "jinja2", "jsonlines",
@@ -15,7 +15,7 @@ _SAME_NAME = (
     "torch", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm", "transformers", "triton",
     "trl", "typer", "unsloth", "vllm", "wandb", "webdataset", "xformers", "zstandard",
 )  # fmt: skip
-_OTHER_NAME = {
+_PACKAGE_OF_OTHER_NAME = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
     "dotenv": "python-dotenv", "faiss": "faiss-cpu", "flash-attn": "flash-attn --no-build-isolation",
     "git": "GitPython", "google.protobuf": "protobuf", "hydra": "hydra-core", "liger-kernel": "liger-kernel",
@@ -25,12 +25,12 @@ _OTHER_NAME = {
     "yaml": "PyYAML",
     "pyyaml": "PyYAML", "zmq": "pyzmq",
 }  # fmt: skip
-PACKAGES: dict[str, str] = {**{name: name for name in _SAME_NAME}, **_OTHER_NAME}
+PACKAGE_BY_MODULE: dict[str, str] = {**{name: name for name in _MODULES_NAMED_AS_PACKAGE}, **_PACKAGE_OF_OTHER_NAME}
 
 
-def module_remedy(module: str) -> str:
+def missing_module_remedy(module: str) -> str:
     """Return what to do about a missing module; what an error calls it is never repeated as a package to install."""
-    package = PACKAGES.get(re.sub(r"[-_]+", "-", module).lower())
+    package = PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower())
     if package:
         return f"Install it there: `PYTHON -m pip install {package}`, or choose the environment that has it."
     return (

@@ -5,46 +5,48 @@ from collections.abc import Iterator, Sequence
 
 from tui_train.diagnose.types import LogLine
 
-_VALUE = r"[\"']?(?:=|:|\s)\s*[\"']?(?P<loss>nan|inf|-?\d[\d.]*(?:[eE][-+]?\d+)?)\b"
-_LOSS = re.compile(rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_VALUE}")
-_STEP = re.compile(
+_LOSS_VALUE_PATTERN = r"[\"']?(?:=|:|\s)\s*[\"']?(?P<loss>nan|inf|-?\d[\d.]*(?:[eE][-+]?\d+)?)\b"
+_LOSS_PATTERN = re.compile(
+    rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_LOSS_VALUE_PATTERN}"
+)
+_STEP_PATTERN = re.compile(
     r"(?i)\b(?:global_?)?(?:step|iteration|iter)s?\b[\"']?\W{1,3}(?P<step>\d{1,12})\b|\|\s*(?P<bar>\d{1,12})/\d+ \["
 )
 # Bars of datasets and of downloads, which count rows, files and bytes.
-_PREPARES = re.compile(
+_PREPARATION_BAR_PATTERN = re.compile(
     r"\s*(?:Map|Filter|Flatten|Generating|Tokeniz|Adding|Applying|Packing|Truncat|Convert|Extract|Download|Loading"
     r"|Fetching|Saving|Creating|Writing|Casting|Resolving|Running tokenizer|Grouping)"
 )
-_GRADIENT = re.compile(r"(?i)grad[_ ]norm[\"']?\s*[:=]\s*[\"']?nan")
-_NO_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
-_COMPLETE = re.compile(
+_NAN_GRADIENT_PATTERN = re.compile(r"(?i)grad[_ ]norm[\"']?\s*[:=]\s*[\"']?nan")
+_WORDS_OF_NO_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
+_COMPLETION_PATTERN = re.compile(
     r"(?i)'?train_runtime'?|training (done|finished|complete|ended)|finished ok|trainer\.fit.? stopped"
     r"|max_(steps|epochs)=\d+. reached"
     r"|training completed|exiting with code 0|after training is done|^done\.?$"
 )
 
 
-def lines_with_steps(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, bool]]:
-    """Yield the lines that name a step, and whether its numbers are broken."""
+def loss_lines(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, bool]]:
+    """Yield the lines that name the loss of a step, and whether its numbers are broken."""
     for line in lines:
-        match = _LOSS.search(line.text)
-        if match is None or any(word in line.text for word in _NO_STEP):
+        match = _LOSS_PATTERN.search(line.text)
+        if match is None or any(word in line.text for word in _WORDS_OF_NO_STEP):
             continue
         loss = match["loss"].lower()
         zero = loss.replace(".", "").strip("0") == "" and loss[0] == "0"
-        yield line, loss == "nan" or (zero and bool(_GRADIENT.search(line.text)))
+        yield line, loss == "nan" or (zero and bool(_NAN_GRADIENT_PATTERN.search(line.text)))
 
 
-def completion_line(lines: Sequence[LogLine]) -> int:
+def last_completion_line_number(lines: Sequence[LogLine]) -> int:
     """Return the number of the last line that says that a training ended well, 0 where none does."""
-    return max((line.number for line in lines if _COMPLETE.search(line.text)), default=0)
+    return max((line.number for line in lines if _COMPLETION_PATTERN.search(line.text)), default=0)
 
 
-def last_step(lines: Sequence[LogLine]) -> int | None:
+def last_good_step(lines: Sequence[LogLine]) -> int | None:
     """Return the number of the last step whose numbers were whole, None where no line tells one."""
-    broken = {line.number for line, bad in lines_with_steps(lines) if bad}
+    broken = {line.number for line, bad in loss_lines(lines) if bad}
     for line in reversed(lines):
-        match = _STEP.search(line.text) if line.number not in broken else None
-        if match and not (match["bar"] and _PREPARES.match(line.text)):
+        match = _STEP_PATTERN.search(line.text) if line.number not in broken else None
+        if match and not (match["bar"] and _PREPARATION_BAR_PATTERN.match(line.text)):
             return int(match["step"] or match["bar"])
     return None

@@ -15,22 +15,22 @@ from typing import Any, BinaryIO
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import error_reason
 from tui_train.base.text import visible
-from tui_train.diagnose.middle import ESCAPE, MiddleLines, Numbered, shortened_lines
-from tui_train.diagnose.types import UNKNOWN_NUMBER, Diagnosis, LogLine
+from tui_train.diagnose.middle import TERMINAL_ESCAPE_PATTERN, MiddleLines, NumberedLine, shortened_lines
+from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, LogLine
 from tui_train.runner.lines import split_origin
 from tui_train.runner.safe_open import open_regular
 
-_BLOCK = 128 * 1024
+_BLOCK_BYTES = 128 * 1024
 _TAIL_BLOCKS = 4
-_SAMPLE = 4096
+_SAMPLE_BYTES = 4096
 # What programs print besides letters: it moves the cursor, or colours.
-_LAYOUT = frozenset(b"\t\n\r\b\f\v\a\x1b")
+_LAYOUT_CHARACTERS = frozenset(b"\t\n\r\b\f\v\a\x1b")
 # A pipe that a shell has opened for us, as in `diagnose <(zcat log.gz)`, is like standard input.
-_DESCRIPTOR_PATH = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
-_MIN_HOLE = 1 << 20
+_DESCRIPTOR_PATH_PATTERN = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
+_MIN_HOLE_BYTES = 1 << 20
 # Of a larger log so much of its end is read first.
 _END_BYTES = 16 << 20
-_LARGE_BYTES = 256 << 20
+_LARGE_LOG_BYTES = 256 << 20
 
 
 class ReadWatcher:
@@ -54,13 +54,13 @@ class EndOnlyWatcher(ReadWatcher):
 
     def has_read(self, done: int, total: int) -> None:
         """End the reading of a large log."""
-        if total >= _LARGE_BYTES:
+        if total >= _LARGE_LOG_BYTES:
             raise StopReading
 
 
 def read_log_lines(
     path: str,
-    watch: ReadWatcher | None = None,
+    watcher: ReadWatcher | None = None,
     diagnose: Callable[[tuple[LogLine, ...]], Diagnosis | None] = lambda _: None,
 ) -> tuple[LogLine, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read.
@@ -72,19 +72,19 @@ def read_log_lines(
     try:
         with _open_log(path) as file:
             size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _SparseFile) else 0
-            text = _text_stream(file, name)
-            if watch is None:
+            text = _open_as_utf8(file, name)
+            if watcher is None:
                 return relevant_lines(text)
             end: tuple[LogLine, ...] = ()
-            if size >= _LARGE_BYTES and text.plain:
+            if size >= _LARGE_LOG_BYTES and text.plain:
                 with _open_log(path) as again:
                     end = _end_lines(again, size)
                 try:
-                    watch.at_end(diagnose(end))
+                    watcher.at_end(diagnose(end))
                 except (KeyboardInterrupt, StopReading):
-                    watch.stopped = True
+                    watcher.stopped = True
                     return end
-            return relevant_lines(text, end, watch, lambda: (file.tell() if size else 0, size))
+            return relevant_lines(text, end, watcher, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
         raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -95,7 +95,7 @@ def read_log_lines(
 
 def _open_log(path: str) -> BinaryIO:
     """Open a regular file, or a stream that is open for us already; OSError where it is neither."""
-    match = _DESCRIPTOR_PATH.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
+    match = _DESCRIPTOR_PATH_PATTERN.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
     if path == os.devnull:
         return io.BytesIO()
     if match is None:
@@ -125,7 +125,7 @@ class _SparseFile(io.RawIOBase):
                 return 0
             # A file system that knows of no holes.
             data = at
-        self._file.seek(data if data - at > _MIN_HOLE else at)
+        self._file.seek(data if data - at > _MIN_HOLE_BYTES else at)
         return self._file.readinto(buffer)
 
     def seekable(self) -> bool:
@@ -148,7 +148,7 @@ class _PeekedStream:
     def __init__(self, file: Any, *, plain: bool = False) -> None:
         self._file = file
         self.plain = plain
-        self.start: bytes = file.read(_SAMPLE)
+        self.start: bytes = file.read(_SAMPLE_BYTES)
 
     def read(self, size: int) -> bytes:
         start, self.start = self.start[:size], self.start[size:]
@@ -156,91 +156,95 @@ class _PeekedStream:
         return start + rest
 
 
-def _text_stream(file: Any, name: str, *, unpacked: bool = False) -> Any:
+def _open_as_utf8(file: Any, name: str, *, unpacked: bool = False) -> Any:
     """Return a log as UTF-8, whatever it is kept as; BadInput for what is no text."""
     begun = _PeekedStream(file, plain=not unpacked)
     if begun.start.startswith(b"\x1f\x8b") and not unpacked:
-        return _text_stream(gzip.GzipFile(fileobj=begun), name, unpacked=True)  # type: ignore[call-overload]
+        return _open_as_utf8(gzip.GzipFile(fileobj=begun), name, unpacked=True)  # type: ignore[call-overload]
     if begun.start[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
         ours, theirs = codecs.lookup("utf-8"), codecs.lookup("utf-16")
         recoded = codecs.StreamRecoder(begun, *ours[:2], theirs.streamreader, ours.streamwriter, "replace")  # type: ignore[arg-type]
         begun = _PeekedStream(recoded)
     # Zeros are what is left of a log that was cut short while it was written.
     sample = begun.start.replace(b"\0", b"")
-    if sum(byte < 32 and byte not in _LAYOUT for byte in sample) * 20 > len(sample):
+    if sum(byte < 32 and byte not in _LAYOUT_CHARACTERS for byte in sample) * 20 > len(sample):
         raise BadInput(f"{name} is not text", "Name the log of a training: what it printed.")
     return begun
 
 
 def relevant_lines(
     file: BinaryIO,
-    end: tuple[LogLine, ...] = (),
-    watch: ReadWatcher | None = None,
+    end_lines: tuple[LogLine, ...] = (),
+    watcher: ReadWatcher | None = None,
     bytes_read: Callable[[], tuple[int, int]] = lambda: (0, 0),
-    first: int = 1,
+    first_number: int = 1,
 ) -> tuple[LogLine, ...]:
     """Return head and tail of a stream, and of what lies between the lines that matter; numbered from the first.
 
-    The stream of which `bytes_read` tells how much was read may be left by who watches: then `end` takes the place of
-    its tail.
+    The stream of which `bytes_read` tells how much was read may be left by who watches: then `end_lines` take the
+    place of its tail.
     """
-    head: list[Numbered] = []
+    head: list[NumberedLine] = []
     tail: deque[tuple[int, bytes]] = deque()
     middle, taken = MiddleLines(), 0
     try:
-        for number, block in _blocks(file, first):
-            if number == first and not head:
-                head = _split(number, block)
+        for number, block in _read_blocks(file, first_number):
+            if number == first_number and not head:
+                head = _numbered_lines(number, block)
                 continue
             tail.append((number, block))
             if len(tail) > _TAIL_BLOCKS:
                 middle.read(*tail.popleft())
-                taken += _BLOCK
-                if watch:
-                    watch.has_read(bytes_read()[0] or taken, bytes_read()[1])
+                taken += _BLOCK_BYTES
+                if watcher:
+                    watcher.has_read(bytes_read()[0] or taken, bytes_read()[1])
     except (KeyboardInterrupt, StopReading):
-        if not watch or (end and bytes_read()[0] > bytes_read()[1] - _END_BYTES):
+        if not watcher or (end_lines and bytes_read()[0] > bytes_read()[1] - _END_BYTES):
             raise
-        watch.stopped = True
-    last = [line for numbered in tail for line in _split(*numbered)]
-    cleaned = tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _clean_lines(number, raw))
-    return (*cleaned, *(line for line in end if line.number >= UNKNOWN_NUMBER)) if watch and watch.stopped else cleaned
+        watcher.stopped = True
+    last = [line for numbered in tail for line in _numbered_lines(*numbered)]
+    cleaned = tuple(line for number, raw in (*head, *middle.kept_lines(), *last) for line in _clean_lines(number, raw))
+    return (
+        (*cleaned, *(line for line in end_lines if line.number >= FIRST_UNKNOWN_LINE_NUMBER))
+        if watcher and watcher.stopped
+        else cleaned
+    )
 
 
 def _end_lines(file: BinaryIO, size: int) -> tuple[LogLine, ...]:
     """Return the lines that matter of the first block and the end of a large log."""
     head = [
         line
-        for numbered in itertools.islice(_blocks(file), 1)
-        for raw in _split(*numbered)
+        for numbered in itertools.islice(_read_blocks(file), 1)
+        for raw in _numbered_lines(*numbered)
         for line in _clean_lines(*raw)
     ]
     file.seek(size - _END_BYTES)
-    file.readline(_BLOCK)
-    return (*head, *relevant_lines(file, first=UNKNOWN_NUMBER))
+    file.readline(_BLOCK_BYTES)
+    return (*head, *relevant_lines(file, first_number=FIRST_UNKNOWN_LINE_NUMBER))
 
 
-def _blocks(file: BinaryIO, number: int = 1) -> Iterator[tuple[int, bytes]]:
+def _read_blocks(file: BinaryIO, first_number: int = 1) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines); a line longer than a block is cut into several."""
     rest = b""
-    while chunk := file.read(_BLOCK):
+    while chunk := file.read(_BLOCK_BYTES):
         block, newline, rest = (rest + chunk).rpartition(b"\n")
         if not newline:
             block, rest = rest, b""
-        yield number, block
-        number += block.count(b"\n") + 1
+        yield first_number, block
+        first_number += block.count(b"\n") + 1
     if rest:
-        yield number, rest
+        yield first_number, rest
 
 
-def _split(number: int, block: bytes) -> list[Numbered]:
+def _numbered_lines(first_number: int, block: bytes) -> list[NumberedLine]:
     """Return (number, line) of a block, with each line cut to a length."""
-    return [*enumerate(shortened_lines(block), number)]
+    return [*enumerate(shortened_lines(block), first_number)]
 
 
-def _clean_lines(number: int, raw: bytes) -> Iterable[LogLine]:
+def _clean_lines(number: int, raw_line: bytes) -> Iterable[LogLine]:
     """Return what a terminal would have shown of a line, after its carriage returns."""
-    for piece in ESCAPE.sub(b"", raw).split(b"\r"):
+    for piece in TERMINAL_ESCAPE_PATTERN.sub(b"", raw_line).split(b"\r"):
         rank, text = split_origin(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():
             yield LogLine(number, text.rstrip(), rank)

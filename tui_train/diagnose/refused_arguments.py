@@ -16,37 +16,39 @@ from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO, Profile
 from tui_train.setup.recipe.options import normalized_option, set_options
 
-_REFUSED = re.compile(r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option):? (?P<words>.+)")
-_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+_REFUSED_PATTERN = re.compile(
+    r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option):? (?P<words>.+)"
+)
+_FLAG_PATTERN = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
-def refused_remedy(evidence: Evidence, profile: Profile) -> str:
+def refused_arguments_remedy(evidence: Evidence, profile: Profile) -> str:
     """Return what to do about unknown arguments, empty where it is not known who passed them."""
     preset, source = evidence.preset, evidence.source
     takes_words = declared_arguments_text(source) if source and are_arguments_fully_known(source) else ""
     takes_text = f"; {takes_words}" if takes_words else ""
-    if by_preset := _passed_by_preset(evidence):
+    if by_preset := _refused_of_preset(evidence):
         label = visible(preset.label) if preset else ""
         remedy = "Choose the preset auto, which passes what the script declares, or custom."
         return f"The preset “{label}” passes {flag_list_text(by_preset)}{takes_text}. {remedy}"
-    if by_user := _passed_by_user(evidence, profile):
+    if by_user := _refused_of_user(evidence, profile):
         stand = "stands" if len(by_user) == 1 else "stand"
-        meant = _meant(evidence, by_user)
+        meant = _likely_meant_option(evidence, by_user)
         do = f"Did you mean {visible(meant)}?" if meant else "Leave out what it does not take."
         return f"{flag_list_text(by_user)} {stand} in trainer.arguments{takes_text}. {do}"
     return ""
 
 
-def refused_change(profile: Profile, evidence: Evidence) -> Change | None:
+def refused_arguments_change(profile: Profile, evidence: Evidence) -> Change | None:
     """Return the Change to the preset that passes what a script declares, or of what the user typed.
 
     That is the option which was meant, or else the arguments without what is unknown.
     """
-    if _passed_by_preset(evidence):
+    if _refused_of_preset(evidence):
         return USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO else None
-    by_user, left = _passed_by_user(evidence, profile), profile.trainer.arguments
+    by_user, left = _refused_of_user(evidence, profile), profile.trainer.arguments
     typed = [option for option in set_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
-    if len(typed) == 1 and (meant := _meant(evidence, by_user)):
+    if len(typed) == 1 and (meant := _likely_meant_option(evidence, by_user)):
         return replace_option_change(left, typed[0].position, meant)
     for option in reversed(typed):
         left = option.removed_from(left)
@@ -56,11 +58,11 @@ def refused_change(profile: Profile, evidence: Evidence) -> Change | None:
 
 def _refused_options(evidence: Evidence) -> tuple[str, ...]:
     """Return the options that the log says are unknown."""
-    match = next(filter(None, (_REFUSED.search(line.text) for line in evidence.lines)), None)
-    return tuple(dict.fromkeys(_FLAG.findall(match["words"]))) if match else ()
+    match = next(filter(None, (_REFUSED_PATTERN.search(line.text) for line in evidence.lines)), None)
+    return tuple(dict.fromkeys(_FLAG_PATTERN.findall(match["words"]))) if match else ()
 
 
-def _passed_by_preset(evidence: Evidence) -> list[str]:
+def _refused_of_preset(evidence: Evidence) -> list[str]:
     options = (
         {normalized_option(word.partition("=")[0]) for word in _preset_options(evidence.preset)}
         if evidence.preset
@@ -69,16 +71,16 @@ def _passed_by_preset(evidence: Evidence) -> list[str]:
     return [flag for flag in _refused_options(evidence) if normalized_option(flag) in options]
 
 
-def _passed_by_user(evidence: Evidence, profile: Profile) -> list[str]:
+def _refused_of_user(evidence: Evidence, profile: Profile) -> list[str]:
     user_options = {option.words[0].partition("=")[0] for option in set_options(profile.trainer.arguments, bare=False)}
     return [flag for flag in _refused_options(evidence) if flag in user_options]
 
 
-def _meant(evidence: Evidence, by_user: list[str]) -> str:
+def _likely_meant_option(evidence: Evidence, refused: list[str]) -> str:
     """Return the option that the only unknown one is most like, empty for none."""
     source = evidence.source
     return (
-        nearest_option(source, by_user[0]) if source and are_arguments_fully_known(source) and len(by_user) == 1 else ""
+        nearest_option(source, refused[0]) if source and are_arguments_fully_known(source) and len(refused) == 1 else ""
     )
 
 

@@ -17,12 +17,12 @@ from tui_train.runner.memory_patterns import PHASES
 from tui_train.setup.ladder_context import LadderContext
 from tui_train.trainers import takes_field
 
-_PORT_STEP = 1000
+_PORT_STEP_BACK = 1000
 # Rungs of the ladder that keep the training the same, the most helpful first.
-_LESS_MEMORY = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
+_MEMORY_SAVING_RUNGS = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
 
 # What to do where it is known in which phase the GPU's memory ran out; elsewhere the failure's own remedy holds.
-REMEDIES = {
+OOM_REMEDY_BY_PHASE = {
     "step": "It ran out in the optimizer step, where a smaller batch does not help: a fused optimizer, sharing the "
     "model out (fsdp2), offload, or an 8-bit optimizer do.",
     "load": "It ran out while the model was loaded: shard it (fsdp2), offload it, or load it in 4 bits.",
@@ -30,14 +30,18 @@ REMEDIES = {
 }
 
 
-def change_for(
-    name: str, evidence: Evidence, profile: Profile, facts: Facts | None = None, chosen: Profile | None = None
+def useful_change(
+    change_name: str,
+    evidence: Evidence,
+    profile: Profile,
+    facts: Facts | None = None,
+    chosen_profile: Profile | None = None,
 ) -> Change | None:
     """Return the Change of that name for a profile, None where it has nothing to change or would add an error.
 
-    `chosen` is the profile without the defaults in force, which a Change to another preset does not pass on.
+    `chosen_profile` is the profile without the defaults in force, which a Change to another preset does not pass on.
     """
-    change = _CHANGES[name](profile, evidence) if name in _CHANGES else None
+    change = _MAKE_CHANGE_BY_NAME[change_name](profile, evidence) if change_name in _MAKE_CHANGE_BY_NAME else None
     if change is None:
         return None
     try:
@@ -46,17 +50,17 @@ def change_for(
         return None
     if changed == profile:
         return None
-    chosen = chosen or profile
-    if facts and _errors(apply_change(change, chosen), facts) - _errors(chosen, facts):
+    chosen_profile = chosen_profile or profile
+    if facts and _error_messages(apply_change(change, chosen_profile), facts) - _error_messages(chosen_profile, facts):
         return None
     return change
 
 
-def _errors(profile: Profile, facts: Facts) -> set[str]:
+def _error_messages(profile: Profile, facts: Facts) -> set[str]:
     return {finding.message for finding in find_problems(set_up(profile, facts)) if finding.level == "error"}
 
 
-def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
+def _use_less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     loads = bool(profile.trainer.model)
     context = LadderContext(
         world_size=evidence.world_size,
@@ -68,13 +72,13 @@ def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     phase = evidence.phase if evidence.phase in PHASES else "loss"
     useful = (
         name
-        for name in _LESS_MEMORY
+        for name in _MEMORY_SAVING_RUNGS
         if rung_helps_phase(name, phase, profile, context) and not why_rung_unusable(name, context)
     )
     return next(filter(None, (get_rung(name).next_change(profile, context) for name in useful)), None)
 
 
-def _disable_in_nccl(workaround: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
+def _make_nccl_workaround(workaround: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
     def change(profile: Profile, _evidence: Evidence) -> Change:
         names = tuple(dict.fromkeys((*profile.communication.without, workaround)))
         return Change(title, why, (("communication.without", names),))
@@ -82,7 +86,7 @@ def _disable_in_nccl(workaround: str, title: str, why: str) -> Callable[[Profile
     return change
 
 
-def _more_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
+def _use_host_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
     if profile.container.engine == "none":
         return None
     return Change(
@@ -90,32 +94,32 @@ def _more_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
     )
 
 
-def _another_port(profile: Profile, _evidence: Evidence) -> Change | None:
+def _use_another_port(profile: Profile, _evidence: Evidence) -> Change | None:
     # One machine chooses a free port by itself.
     if profile.nodes.machines < 2:
         return None
-    port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORT_STEP
+    port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORT_STEP_BACK
     return Change(f"port {port}", f"{profile.nodes.port} is taken", (("nodes.port", port),))
 
 
-def _no_interface(_profile: Profile, _evidence: Evidence) -> Change:
+def _use_any_interface(_profile: Profile, _evidence: Evidence) -> Change:
     return Change("any network interface", "NCCL and Gloo choose one themselves", (("communication.interface", ""),))
 
 
-def _other_precision(profile: Profile, evidence: Evidence) -> Change | None:
+def _use_other_precision(profile: Profile, evidence: Evidence) -> Change | None:
     if "precision" not in evidence.takes:
         return None
     other = "fp16" if profile.recipe.precision == "bf16" and profile.hardware.device != "cpu" else "fp32"
     return Change(f"precision {other}", "the other is not available on this device", (("recipe.precision", other),))
 
 
-def _bf16(profile: Profile, evidence: Evidence) -> Change | None:
+def _use_bf16_for_fp16(profile: Profile, evidence: Evidence) -> Change | None:
     if "precision" not in evidence.takes or profile.recipe.precision != "fp16":
         return None
     return Change("precision bf16", "its gradients need no scaling", (("recipe.precision", "bf16"),))
 
 
-def _nearest_global_batch(profile: Profile, evidence: Evidence) -> Change | None:
+def _use_nearest_global_batch(profile: Profile, evidence: Evidence) -> Change | None:
     micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
     if micro is None or global_batch is None:
         return None
@@ -128,7 +132,7 @@ def _nearest_global_batch(profile: Profile, evidence: Evidence) -> Change | None
     )
 
 
-def _stable_loss(profile: Profile, evidence: Evidence) -> Change | None:
+def _stabilize_loss(profile: Profile, evidence: Evidence) -> Change | None:
     recipe = profile.recipe
     if recipe.precision == "fp16" and "precision" in evidence.takes:
         return Change("precision bf16", "fp16 overflows where bf16 does not", (("recipe.precision", "bf16"),))
@@ -138,74 +142,74 @@ def _stable_loss(profile: Profile, evidence: Evidence) -> Change | None:
     return Change(f"learning rate {rate:g}", "half of it: smaller steps", (("recipe.learning_rate", rate),))
 
 
-def _wandb_offline(profile: Profile, _evidence: Evidence) -> Change:
+def _set_wandb_offline(profile: Profile, _evidence: Evidence) -> Change:
     variables = {**profile.trainer.environment, "WANDB_MODE": "offline"}
     return Change("wandb offline", "needs no key; sync it later", (("trainer.environment", variables),))
 
 
-def _no_fused_kernels(profile: Profile, evidence: Evidence) -> Change | None:
+def _turn_off_fused_cross_entropy(profile: Profile, evidence: Evidence) -> Change | None:
     if not profile.recipe.fused_cross_entropy or "fused_cross_entropy" not in evidence.takes:
         return None
     why = "torch's own kernels need no compiler; they use more memory"
     return Change("no fused cross entropy", why, (("recipe.fused_cross_entropy", False),))
 
 
-def _no_activation_checkpointing(profile: Profile, evidence: Evidence) -> Change | None:
+def _turn_off_activation_checkpointing(profile: Profile, evidence: Evidence) -> Change | None:
     if not profile.recipe.activation_checkpointing or "activation_checkpointing" not in evidence.takes:
         return None
     why = "it cuts off the gradients of a frozen model's adapter; without it activations need more memory"
     return Change("no activation checkpointing", why, (("recipe.activation_checkpointing", False),))
 
 
-def _no_deepspeed(profile: Profile, _evidence: Evidence) -> Change | None:
+def _replace_zero_by_fsdp2(profile: Profile, _evidence: Evidence) -> Change | None:
     if profile.trainer.strategy not in {"zero1", "zero2", "zero3"}:
         return None
     return Change("FSDP2 instead of ZeRO", "FSDP compiles nothing", (("trainer.strategy", "fsdp2"),))
 
 
-def _all_linear_layers(profile: Profile, _evidence: Evidence) -> Change | None:
+def _target_all_linear_layers(profile: Profile, _evidence: Evidence) -> Change | None:
     if not takes_field(profile, "finetune") or not profile.finetune.targets:
         return None
     return Change("all linear layers", "every model has them, by whatever name", (("finetune.targets", ()),))
 
 
-def _no_quantization(profile: Profile, _evidence: Evidence) -> Change | None:
+def _replace_qlora_by_lora(profile: Profile, _evidence: Evidence) -> Change | None:
     if not takes_field(profile, "finetune") or profile.finetune.tuning != "qlora":
         return None
     why = "the weights then have the adapter's dtype; they need about four times the memory"
     return Change("LoRA instead of QLoRA", why, (("finetune.tuning", "lora"),))
 
 
-def _whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None:
+def _learn_whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None:
     if not takes_field(profile, "finetune") or not profile.finetune.answers_only:
         return None
     return Change("learn from whole conversations", "needs no marks", (("finetune.answers_only", False),))
 
 
-def _torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
+def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
     return USE_TORCHRUN_CHANGE if takes_field(profile, "trainer.script") else None
 
 
-_CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
-    "less_memory": _less_memory,
-    "no_p2p": _disable_in_nccl("p2p", "NCCL without P2P", "copies go through the host: slower"),
-    "no_cumem_host": _disable_in_nccl(
+_MAKE_CHANGE_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] = {
+    "less_memory": _use_less_memory,
+    "no_p2p": _make_nccl_workaround("p2p", "NCCL without P2P", "copies go through the host: slower"),
+    "no_cumem_host": _make_nccl_workaround(
         "cumem_host", "NCCL without cuMem of the host", "it is what names the broken file"
     ),
-    "more_shared_memory": _more_shared_memory,
-    "another_port": _another_port,
-    "no_interface": _no_interface,
-    "precision": _other_precision,
-    "bf16": _bf16,
-    "global_batch": _nearest_global_batch,
-    "steadier": _stable_loss,
-    "wandb_offline": _wandb_offline,
-    "no_fused_kernels": _no_fused_kernels,
-    "no_activation_checkpointing": _no_activation_checkpointing,
-    "no_deepspeed": _no_deepspeed,
-    "all_linear_layers": _all_linear_layers,
-    "no_quantization": _no_quantization,
-    "torchrun": _torchrun,
-    "whole_conversations": _whole_conversations,
-    "leave_out": refused_arguments.refused_change,
+    "more_shared_memory": _use_host_shared_memory,
+    "another_port": _use_another_port,
+    "no_interface": _use_any_interface,
+    "precision": _use_other_precision,
+    "bf16": _use_bf16_for_fp16,
+    "global_batch": _use_nearest_global_batch,
+    "steadier": _stabilize_loss,
+    "wandb_offline": _set_wandb_offline,
+    "no_fused_kernels": _turn_off_fused_cross_entropy,
+    "no_activation_checkpointing": _turn_off_activation_checkpointing,
+    "no_deepspeed": _replace_zero_by_fsdp2,
+    "all_linear_layers": _target_all_linear_layers,
+    "no_quantization": _replace_qlora_by_lora,
+    "torchrun": _use_torchrun,
+    "whole_conversations": _learn_whole_conversations,
+    "leave_out": refused_arguments.refused_arguments_change,
 }

@@ -20,39 +20,39 @@ _REPEATING_FAILURES = frozenset({
     "tokenizer_pad_token", "torch_cpu_build", "user_args",
 })  # fmt: skip
 # Of the errors of a script itself, those that no other start escapes.
-_REPEATING_ERRORS = re.compile(
+_REPEATING_ERROR_PATTERN = re.compile(
     r"^(SyntaxError|IndentationError|TabError|NameError|KeyError: '(LOCAL_)?RANK'|KeyError: 'WORLD)"
 )
 
 
-def repeating_failure(run: RunDir, now: Status, diagnosis: Diagnosis | None = None) -> Diagnosis | None:
+def repeating_failure(run: RunDir, run_status: Status, diagnosis: Diagnosis | None = None) -> Diagnosis | None:
     """Return why another start would fail as the last one did, None where it may not; `diagnosis` is why that failed.
 
     So it is where the failure follows from what is started, nothing of that has changed since, no step was made and
     there is no checkpoint.
     """
-    last = now.attempts[-1] if now.attempts else None
-    if now.state != "failed" or last is None or newest_checkpoint(run, last.position):
+    last = run_status.attempts[-1] if run_status.attempts else None
+    if run_status.state != "failed" or last is None or newest_checkpoint(run, last.position):
         return None
-    if read_progress(run, now.attempts).step or _files_changed(run, last.ended):
+    if read_progress(run, run_status.attempts).step or _files_changed(run, last.ended):
         return None
     try:
         diagnosis = diagnosis or diagnose_run(run)
     except TuiTrainError:
         return None
     same = diagnosis is not None and (
-        diagnosis.failure in _REPEATING_FAILURES or _REPEATING_ERRORS.match(diagnosis.line)
+        diagnosis.failure in _REPEATING_FAILURES or _REPEATING_ERROR_PATTERN.match(diagnosis.line)
     )
     return diagnosis if same else None
 
 
-def why_not_restartable(run: RunDir, now: Status, diagnosis: Diagnosis | None = None) -> str:
+def why_not_restartable(run: RunDir, run_status: Status, diagnosis: Diagnosis | None = None) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
-    same = repeating_failure(run, now, diagnosis)
-    return f"would fail again. {same.cause} {same.remedy}".rstrip(".") if same else why_not_resumable(run, now)
+    same = repeating_failure(run, run_status, diagnosis)
+    return f"would fail again. {same.cause} {same.remedy}".rstrip(".") if same else why_not_resumable(run, run_status)
 
 
-def _files_changed(run: RunDir, since: float | None) -> bool:
+def _files_changed(run: RunDir, since_time: float | None) -> bool:
     """Return whether the script, its config file or launch.sh was written after a time."""
     try:
         trainer = store.load(str(run.profile)).trainer
@@ -60,7 +60,7 @@ def _files_changed(run: RunDir, since: float | None) -> bool:
         return True
     for path in filter(None, (str(run.script), trainer.script, trainer.config)):
         try:
-            if since is None or os.stat(path).st_mtime > since:  # noqa: PTH116 - answers for a path of any length
+            if since_time is None or os.stat(path).st_mtime > since_time:  # noqa: PTH116 - answers for a path of any length
                 return True
         except (OSError, ValueError):
             continue  # the module of a package, or a file of another machine

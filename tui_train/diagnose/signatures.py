@@ -12,7 +12,7 @@ from tui_train.runner.memory_patterns import OUT_OF_MEMORY
 
 # A line that only tells: a log record below ERROR, what wandb says beside errors, a Python warning, a line of a
 # traceback's source (│: boxed), and one that says what is done instead.
-NOT_AN_ERROR = re.compile(
+NOT_AN_ERROR_PATTERN = re.compile(
     r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
     r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
     r"|^wandb: (?!ERROR)"
@@ -23,7 +23,7 @@ NOT_AN_ERROR = re.compile(
 )
 
 
-class _File(msgspec.Struct, frozen=True):
+class _SignaturesFile(msgspec.Struct, frozen=True):
     signature: tuple[Signature, ...]
 
 
@@ -31,7 +31,7 @@ class _File(msgspec.Struct, frozen=True):
 def load_signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
-    entries = msgspec.toml.decode(data, type=prepared_type(_File)).signature
+    entries = msgspec.toml.decode(data, type=prepared_type(_SignaturesFile)).signature
     return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _expressions_of(entry))) for entry in entries)
 
 

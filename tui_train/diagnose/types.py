@@ -2,12 +2,12 @@
 
 from msgspec import Struct
 
-from tui_train.facts.types import Source
+from tui_train.facts.types import ScriptSource
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import Preset
 
 # Lines of the end of a log have numbers from here on while it is not known how many come before them.
-UNKNOWN_NUMBER = 1 << 40
+FIRST_UNKNOWN_LINE_NUMBER = 1 << 40
 
 
 class LogLine(Struct, frozen=True):
@@ -51,7 +51,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """The step of the checkpoint that it was given; 0: unknown."""
     first_step: int = 0
     """The first step that it logged; 0: unknown."""
-    source: Source | None = None
+    source: ScriptSource | None = None
     """That of the script that was started."""
     preset: Preset | None = None
     """That of the script that was started."""
@@ -73,7 +73,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     @property
     def position_text(self) -> str:
         """Where the line is, in words; empty for none."""
-        if self.line_number >= UNKNOWN_NUMBER:
+        if self.line_number >= FIRST_UNKNOWN_LINE_NUMBER:
             return "near its end"
         return f"line {self.line_number}" if self.line_number else ""
 

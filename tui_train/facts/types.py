@@ -36,7 +36,7 @@ class GpuProcess(Struct, frozen=True):
     graphics: bool = False
 
 
-class Pcie(Struct, frozen=True):
+class PcieLink(Struct, frozen=True):
     """The PCIe link of a card, current and maximum; idle cards use a lower generation."""
 
     generation: int | None = None
@@ -64,7 +64,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     ecc: bool | None = None
     throttled_by: tuple[str, ...] = ()
     """The limits on its clock now."""
-    pcie: Pcie | None = None
+    pcie: PcieLink | None = None
     nvlinks: int | None = None
     """The number of active links."""
     peers: tuple[int, ...] | None = None
@@ -77,7 +77,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Why it cannot be used."""
 
 
-class Logout(Struct, frozen=True, kw_only=True):
+class LogoutEffect(Struct, frozen=True, kw_only=True):
     """Effect of a logout: it `kills` the user's processes, it `removes_shared_memory`.
 
     `unknown` is why logind could not be read; then both are False.
@@ -115,7 +115,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     shm_total: int | None = None
     shm_free: int | None = None
     interfaces: tuple[str, ...] = ()
-    logout: Logout | None = None
+    logout: LogoutEffect | None = None
     driver_version: str | None = None
     driver_cuda: str | None = None
     gpus: tuple[Gpu, ...] = ()
@@ -159,7 +159,7 @@ class YamlDocument(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Flag(Struct, frozen=True):
+class HelpFlag(Struct, frozen=True):
     """An argument that a script's --help lists; `valued`: it takes a value."""
 
     name: str
@@ -170,7 +170,7 @@ class Flag(Struct, frozen=True):
 class ScriptHelp(Struct, frozen=True, kw_only=True):
     """The arguments that a script's --help lists, or the `problem` why there are none."""
 
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[HelpFlag, ...] = ()
     problem: str = ""
 
 
@@ -194,7 +194,7 @@ ScriptKind = Literal[
 ParameterForm = Literal["option", "key", "positional", "switch", "pair"]
 
 
-class Parameter(Struct, frozen=True, kw_only=True):
+class ScriptParameter(Struct, frozen=True, kw_only=True):
     """An argument of a script as its source says; texts are as written there, empty where they are not plain."""
 
     name: str
@@ -221,7 +221,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     """The imported file that declares it, empty for the script itself."""
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class ScriptSource(Struct, frozen=True, kw_only=True):
     """Facts in the text of a training script; lines count from 1, and 0 is none."""
 
     kind: ScriptKind = ""
@@ -234,7 +234,7 @@ class Source(Struct, frozen=True, kw_only=True):
     """The library's class whose fields are arguments too, such as TrainingArguments."""
     why_unread: str = ""
     """Why its arguments are not known."""
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[ScriptParameter, ...] = ()
     subcommands: tuple[str, ...] = ()
     needs_command: bool = False
     """One of its subcommands must be given."""
@@ -364,7 +364,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """What live runs hold."""
     models: dict[str, ModelFolder] = {}
     """The shapes of the models in the profile's folders."""
-    sources: dict[str, Source] = {}
+    sources: dict[str, ScriptSource] = {}
     """Facts of scripts, by path."""
     wandb_key: bool = True
     """This user has a W&B key."""
@@ -392,7 +392,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """sbatch is on the other machine."""
 
 
-class Verdict(Struct, frozen=True):
+class GpuVerdict(Struct, frozen=True):
     """Verdict on a GPU: `blocked` cannot train, `skip` would slow or limit the others, `use` should.
 
     `busy` lists the processes that compute on it now, empty if none do; it does not affect the kind.

@@ -9,7 +9,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.runner import untrusted_json
 
-_MAX_BYTES = 2**20
+_MAX_FILE_BYTES = 2**20
 # A few lines with references can expand to billions of values.
 MAX_VALUES = 50_000
 _MAX_DEPTH = 40
@@ -23,7 +23,7 @@ def read_documents(paths: Iterable[str]) -> dict[str, YamlDocument]:
 def read_document(path: str) -> YamlDocument:
     """Return the content of one YAML file, with a `problem` if it cannot be used."""
     try:
-        return parse_document(read_bytes(path, _MAX_BYTES))
+        return parse_document(read_bytes(path, _MAX_FILE_BYTES))
     except Missing as error:
         return YamlDocument(problem=str(error))
     except Unparsable as error:
@@ -35,11 +35,11 @@ def parse_document(data: bytes) -> YamlDocument:
     # Most trainings have no such file.
     import yaml
 
-    from tui_train.facts.yaml_loader import Loader
+    from tui_train.facts.yaml_loader import UserYamlLoader
 
     try:
         # A SafeLoader: it creates plain data only.
-        values = yaml.load(untrusted_json.decode(data), Loader=Loader)  # noqa: S506
+        values = yaml.load(untrusted_json.decode(data), Loader=UserYamlLoader)  # noqa: S506
     except Unparsable as error:
         return YamlDocument(problem=str(error))
     except yaml.MarkedYAMLError as error:
@@ -56,10 +56,10 @@ def parse_document(data: bytes) -> YamlDocument:
     return YamlDocument(problem=problem) if problem else YamlDocument(values=values)
 
 
-def _value_problem(value: Any, key: str, remaining: list[int], depth: int) -> str:
+def _value_problem(value: Any, key: str, remaining_count: list[int], depth: int) -> str:
     """Return why a value cannot be copied into another file, empty if it can."""
-    remaining[0] -= 1
-    if remaining[0] < 0 or depth > _MAX_DEPTH:
+    remaining_count[0] -= 1
+    if remaining_count[0] < 0 or depth > _MAX_DEPTH:
         return "it has too many values or too many levels"
     if isinstance(value, dict):
         invalid_name = next((name for name in value if not isinstance(name, str)), None)
@@ -69,11 +69,11 @@ def _value_problem(value: Any, key: str, remaining: list[int], depth: int) -> st
     elif isinstance(value, list):
         inner = ((f"{key}[{number}]", item) for number, item in enumerate(value))
     else:
-        return _single_problem(value, visible(key)[:80])
-    return next(filter(None, (_value_problem(item, name, remaining, depth + 1) for name, item in inner)), "")
+        return _scalar_problem(value, visible(key)[:80])
+    return next(filter(None, (_value_problem(item, name, remaining_count, depth + 1) for name, item in inner)), "")
 
 
-def _single_problem(value: Any, key: str) -> str:
+def _scalar_problem(value: Any, key: str) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f"{key} is not a finite number"
     if isinstance(value, int) and abs(value) >= 2**63:

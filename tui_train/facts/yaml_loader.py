@@ -8,7 +8,7 @@ from tui_train.base.parse import Unparsable
 from tui_train.facts.yaml_documents import MAX_VALUES
 
 
-class Loader(yaml.SafeLoader):
+class UserYamlLoader(yaml.SafeLoader):
     """Reads 1e-4 as a number, as YAML 1.2 and most trainers do; YAML 1.1 requires 1.0e-4.
 
     Of too many values it reads no more: 1 MiB of them would take a minute.
@@ -25,6 +25,6 @@ class Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-Loader.add_implicit_resolver(
+UserYamlLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"), list("-+.0123456789")
 )

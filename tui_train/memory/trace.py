@@ -108,7 +108,9 @@ def run_trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool
     """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
     no_card = {"CUDA_VISIBLE_DEVICES": ""}
     return _parse_counted_memory(
-        run_child(memory_child_command(python, "trace", request), TRACE_DEADLINE_SECONDS, no_card, cancelled=cancelled)
+        run_child(
+            memory_child_command(python, "trace", request), TRACE_DEADLINE_SECONDS, no_card, is_cancelled=cancelled
+        )
     )
 
 
@@ -117,7 +119,9 @@ def run_measurement(python: str, request: dict[str, Any], gpu_uuid: str = "") ->
     environment = {"CUDA_VISIBLE_DEVICES": gpu_uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
     return _parse_counted_memory(
-        run_child(memory_child_command(python, "measure", request), MEASURE_DEADLINE_SECONDS, environment, memory=0)
+        run_child(
+            memory_child_command(python, "measure", request), MEASURE_DEADLINE_SECONDS, environment, memory_limit=0
+        )
     )
 
 

@@ -20,7 +20,7 @@ from tui_train.base.errors import AlreadyExists, TuiTrainError
 from tui_train.base.files import PRIVATE, write_atomically, write_new
 from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
-from tui_train.facts.other_machines.saved import name_masker
+from tui_train.facts.other_machines.machine_files import make_name_masker
 from tui_train.profile import store
 from tui_train.runner.fill import filled_path
 from tui_train.runner.safe_open import open_folder, open_regular
@@ -84,7 +84,7 @@ def already_exists_error(path: Path) -> AlreadyExists:
 
 def archive_name(run: RunDir) -> str:
     """Return the name of a run's archive, without its suffix."""
-    return name_masker(platform.node())(f"tui-train-{run.name}")
+    return make_name_masker(platform.node())(f"tui-train-{run.name}")
 
 
 def _about(run: RunDir) -> str:
@@ -176,7 +176,7 @@ def _first_line_end(piece: bytes) -> int:
 
 def _masker(run: RunDir) -> Callable[[str, str], Entry]:
     """Return a function that creates an entry without secrets and names of users and hosts."""
-    known_secrets, without_names = _known_secrets(run), name_masker(platform.node())
+    known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
 
     def clean(name: str, text: str) -> Entry:
         text, masked = secrets.mask(text, known_secrets)

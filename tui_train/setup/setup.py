@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.gpus.verdicts import find_gpus, gpu_verdicts, recommended_uuids, supports_bf16
-from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict, YamlDocument
+from tui_train.facts.types import Facts, Gpu, GpuVerdict, Toolchain, YamlDocument
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields
 from tui_train.profile.presets import Preset
@@ -99,7 +99,7 @@ class Setup:
         return tuple((tool, why_unusable(self.profile, tool)) for tool in self.facts.toolchains)
 
     @cached_property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[GpuVerdict, ...]:
         """What each card of the machine can do with this Python."""
         return gpu_verdicts(self.facts.machine.gpus, self.toolchain, self.facts.machine.driver_cuda)
 

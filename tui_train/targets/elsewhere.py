@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
@@ -51,11 +51,11 @@ class MachineFile(Struct, frozen=True):
 
     def survey(self) -> Facts:
         """Return the facts in the file."""
-        return saved.load_machine(self.path)
+        return machine_files.load_machine_file(self.path)
 
     def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return them with what a plan needs besides."""
-        return with_local_files(profile, saved.load_planning_facts(self.path))
+        return with_local_files(profile, machine_files.load_planning_facts(self.path))
 
     def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Raise Unavailable: nothing is started there."""

@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.facts.data.data_cache import read_data
+from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import question_key as data_key
 from tui_train.facts.machine import container_images, probe
-from tui_train.facts.machine.inherited_variables import inherited_variables
+from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
 from tui_train.facts.models.model_folders import ModelFolder
-from tui_train.facts.scripts.script_help import read_script_help, with_help
+from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.types import (
     ContainerImage,
@@ -28,7 +28,7 @@ from tui_train.facts.types import (
     NemoCheckpoint,
     NemoTokenizer,
     PathState,
-    Source,
+    ScriptSource,
     Toolchain,
     YamlDocument,
 )
@@ -66,7 +66,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
     documents: dict[str, YamlDocument]
     presets: dict[str, UserPreset]
     models: dict[str, ModelFolder]
-    sources: dict[str, Source]
+    sources: dict[str, ScriptSource]
     wandb_key: bool
     checkpoints: dict[str, NemoCheckpoint]
     accelerate_config: str
@@ -95,7 +95,7 @@ def profile_files(profile: Profile) -> ProfileFiles:
     )
 
 
-def script_sources(profile: Profile) -> dict[str, Source]:
+def script_sources(profile: Profile) -> dict[str, ScriptSource]:
     """Return the facts of the profile's training script, by its path."""
     script = profile.trainer.script
     return {script: read_source(script)} if script and takes_field(profile, "trainer.script") else {}
@@ -118,7 +118,7 @@ def model_shape(profile: Profile, name: str) -> ModelFolder:
 
 
 def _user_output(
-    profile: Profile, read: dict[str, YamlDocument], user_presets: UserPresets, own: Source | None
+    profile: Profile, read: dict[str, YamlDocument], user_presets: UserPresets, own: ScriptSource | None
 ) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:
@@ -139,13 +139,13 @@ def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
     except OSError:
         # A name that is invalid for the file system, such as one that is too long.
         return {}
-    return {model: nemo_models.read_checkpoint(model)} if is_checkpoint else {}
+    return {model: nemo_models.read_nemo_checkpoint(model)} if is_checkpoint else {}
 
 
 def _tokenizers(profile: Profile) -> dict[str, NemoTokenizer]:
     """Return the tokenizer that a NeMo training names."""
     folder = profile.nemo.tokenizer
-    return {folder: nemo_models.read_tokenizer(folder)} if folder and takes_field(profile, "nemo") else {}
+    return {folder: nemo_models.read_nemo_tokenizer(folder)} if folder and takes_field(profile, "nemo") else {}
 
 
 def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
@@ -172,7 +172,7 @@ def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None)
         checkpoints=files.checkpoints,
         accelerate_config=files.accelerate_config,
         tokenizers=files.tokenizers,
-        variables=inherited_variables(),
+        variables=read_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
         images=chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),
@@ -182,14 +182,14 @@ def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None)
     if question := undecided(profile, facts):
         words = f"Running {question.key} --help, as its source does not name all arguments …"
         answer = read_script_help(question.python, question.words, question.folder, lambda: waits(words))
-        facts = with_help(msgspec.structs.replace(facts, help={question.key: answer}))
+        facts = facts_with_script_help(msgspec.structs.replace(facts, help={question.key: answer}))
     return facts if in_container else msgspec.structs.replace(facts, data=read_profile_data(profile, facts))
 
 
 def read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
     """Return what the Python that trains reads in the profile's data; up to two minutes, at once where it is kept."""
     asked = data_question(profile, facts)
-    return {asked[0]: read_data(asked[2], asked[1])} if asked else {}
+    return {asked[0]: read_data_report(asked[2], asked[1])} if asked else {}
 
 
 def data_question(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
@@ -206,7 +206,9 @@ def ask_hub_for_model(profile: Profile, facts: Facts) -> dict[str, HubModel]:
     name = model_to_query(profile, facts)
     if not name or facts.hub is None:
         return {}
-    return {name: hub.query_hub(profile.trainer.model, hub_endpoint(profile, facts.hub), profile.trainer.revision)}
+    return {
+        name: hub.query_hub_model(profile.trainer.model, hub_endpoint(profile, facts.hub), profile.trainer.revision)
+    }
 
 
 def rendezvous_port(profile: Profile) -> int:

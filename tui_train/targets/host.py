@@ -48,7 +48,7 @@ class Host(Struct, frozen=True):
 
     def survey(self) -> Facts:
         """Return the facts of the host."""
-        return remote.read_facts(self.name)
+        return remote.read_host_facts(self.name)
 
     def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts of the host that a plan needs."""

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.facts.other_machines.cluster import Cluster
-from tui_train.facts.other_machines.slurm import gres_option, planned_machine, read_cluster
+from tui_train.facts.other_machines.slurm import last_gres_value, planned_machine, read_cluster
 from tui_train.facts.types import Facts, Machine, ResourcesInUse
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SCRIPT_NAME as SCRIPT
@@ -34,7 +34,7 @@ from tui_train.targets.host import Host, copy_to_host, receive_last_log
 
 def node_for_profile(here: Machine, cluster: Cluster, profile: Profile) -> Machine:
     """Return the node that a profile's job may get, where it is submitted from here."""
-    return planned_machine(here, cluster, profile.slurm.partition, gres_option(profile.slurm.options))
+    return planned_machine(here, cluster, profile.slurm.partition, last_gres_value(profile.slurm.options))
 
 
 def job_resources(taken: tuple[ResourcesInUse, ...]) -> tuple[ResourcesInUse, ...]:
@@ -79,7 +79,7 @@ class Slurm(Struct, frozen=True):
         there = Host(self.host).probe_for(profile) if self.host else None
         if self.machine is None:
             return there or probe_facts(profile, waits)
-        node = saved.load_planning_facts(self.machine)
+        node = machine_files.load_planning_facts(self.machine)
         if there:
             return msgspec.structs.replace(there, machine=node.machine, toolchains=node.toolchains)
         files = profile_files(profile)

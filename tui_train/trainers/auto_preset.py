@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.types import Parameter, Source
+from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.presets import (
     DEFAULT_NAMES,
@@ -63,12 +63,12 @@ _KIND_LABELS = {
 _MAX_NAMES = 8
 
 
-def preset_for_source(source: Source | None, words: Sequence[str] = ()) -> Preset:
+def preset_for_source(source: ScriptSource | None, words: Sequence[str] = ()) -> Preset:
     """Return the preset that suits a script with this source and the user's arguments, which may choose a subcommand.
 
     It passes nothing where no source is known.
     """
-    source = source or Source()
+    source = source or ScriptSource()
     source = msgspec.structs.replace(source, parameters=in_scope(source, words))
     if named := shipped_preset_name(source):
         return _with_declared(_without_length(shipped_presets()[named], source), source, takes_all=True)
@@ -77,18 +77,18 @@ def preset_for_source(source: Source | None, words: Sequence[str] = ()) -> Prese
     return _with_declared(_limited_to_declared(shipped_presets()[like], own, source) if like else own, source)
 
 
-def command_of(source: Source, words: Sequence[str]) -> str:
+def command_of(source: ScriptSource, words: Sequence[str]) -> str:
     """Return the subcommand that the arguments choose, empty for none."""
     return next((word for word in words if word in source.subcommands), "")
 
 
-def in_scope(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
+def in_scope(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
     command = command_of(source, words)
     return tuple(parameter for parameter in source.parameters if parameter.command in {"", command})
 
 
-def arguments_summary(source: Source | None, words: Sequence[str] = ()) -> str:
+def arguments_summary(source: ScriptSource | None, words: Sequence[str] = ()) -> str:
     """Return in one line what a script's source says of its arguments, and where; safe to show, empty for no script.
 
     The user's arguments may choose a subcommand.
@@ -113,19 +113,19 @@ def arguments_summary(source: Source | None, words: Sequence[str] = ()) -> str:
     return visible(f"{said}{inherits}{accelerated}{where}{chosen}{listed}")
 
 
-def shipped_preset_name(source: Source | None) -> str:
+def shipped_preset_name(source: ScriptSource | None) -> str:
     """Return the shipped preset that suits a source as it is, empty for none."""
     return source.kind if source and source.kind in {"hf-trainer", "trl"} else ""
 
 
-def with_shipped_preset(profile: Profile, sources: Mapping[str, Source]) -> Profile:
+def with_shipped_preset(profile: Profile, sources: Mapping[str, ScriptSource]) -> Profile:
     """Return the profile with the shipped preset that `auto` stands for, where it stands for one."""
     name = shipped_preset_name(sources.get(profile.trainer.script)) if profile.trainer.preset == AUTO else ""
     chosen = msgspec.structs.replace(profile.trainer, preset=name)
     return msgspec.structs.replace(profile, trainer=chosen) if name else profile
 
 
-def _with_declared(preset: Preset, source: Source, *, takes_all: bool = False) -> Preset:
+def _with_declared(preset: Preset, source: ScriptSource, *, takes_all: bool = False) -> Preset:
     """Return the preset with what the source declares under sure names; `takes_all`: the script takes all of it."""
     passed = accepted_placeholders(preset)
     matched = dict(_matching_parameters(source.parameters))
@@ -142,7 +142,7 @@ def _with_declared(preset: Preset, source: Source, *, takes_all: bool = False) -
     )
 
 
-def _without_length(preset: Preset, source: Source) -> Preset:
+def _without_length(preset: Preset, source: ScriptSource) -> Preset:
     """Return the preset without the length of a sequence for what has none: GRPO and similar count two of them."""
     if source.base not in _WITHOUT_LENGTH:
         return preset
@@ -150,7 +150,7 @@ def _without_length(preset: Preset, source: Source) -> Preset:
     return msgspec.structs.replace(preset, arguments=kept)
 
 
-def _limited_to_declared(preset: Preset, own: Preset, source: Source) -> Preset:
+def _limited_to_declared(preset: Preset, own: Preset, source: ScriptSource) -> Preset:
     """Return that of a kind of scripts, with no more than this source declares of it."""
     own_parameters = tuple(each for each in source.parameters if not each.command)
     declared = {
@@ -187,14 +187,14 @@ def _split_option(word: str) -> tuple[str, str, str]:
     return word.partition("=")
 
 
-def _single_value_options(parameters: tuple[Parameter, ...]) -> Iterator[Parameter]:
+def _single_value_options(parameters: tuple[ScriptParameter, ...]) -> Iterator[ScriptParameter]:
     """Yield the arguments that take one value."""
     for each in parameters:
         if each.form in {"option", "key"} and not each.takes_several:
             yield each
 
 
-def _matching_parameters(parameters: tuple[Parameter, ...]) -> Iterator[tuple[str, Parameter]]:
+def _matching_parameters(parameters: tuple[ScriptParameter, ...]) -> Iterator[tuple[str, ScriptParameter]]:
     """Yield each placeholder that exactly one argument takes by its name."""
     for placeholder, names in _SURE_NAMES.items():
         matches = [
@@ -211,7 +211,7 @@ def _normalized_flag(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_").lower()
 
 
-def _declared_defaults(matched: Mapping[str, Parameter]) -> Iterator[tuple[str, Scalar]]:
+def _declared_defaults(matched: Mapping[str, ScriptParameter]) -> Iterator[tuple[str, Scalar]]:
     """Yield the defaults that a source writes out, for values of which a preset may say one."""
     for placeholder, parameter in matched.items():
         name = _VALUE_OF_FORM.get(placeholder, placeholder)

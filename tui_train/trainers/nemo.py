@@ -176,7 +176,7 @@ def required_task(nemo: Nemo, kind: Flavour | None) -> str:
 def own_recipe_defaults(nemo: Nemo, kind: Flavour | None) -> RecipeDefaults | None:
     """Return what the recipe sets by itself, None if it is unknown."""
     name = (nemo.recipe, nemo.task if nemo.task == "pretrain" else nemo.peft)
-    return nemo_models.recipe_defaults().get(name) if kind == "recipes" else None
+    return nemo_models.defaults_by_recipe().get(name) if kind == "recipes" else None
 
 
 def parallel_sizes(nemo: Nemo, kind: Flavour | None) -> dict[str, int]:

@@ -7,11 +7,11 @@ from msgspec import Struct
 from tui_train.base.text import display_path, size, visible
 from tui_train.checks.machine.communication import why_gloo_refused
 from tui_train.facts.gpus.verdicts import supports_bf16
-from tui_train.facts.machine.container_images import ENGINES
+from tui_train.facts.machine.container_images import ENGINE_NAMES
 from tui_train.facts.models import recipe_lists
 from tui_train.facts.models.hub import CachedModel
-from tui_train.facts.other_machines.cluster import sbatch_time
-from tui_train.facts.other_machines.slurm import chosen_partitions
+from tui_train.facts.other_machines.cluster import sbatch_time_limit
+from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.memory.ladder.rungs import RUNGS
 from tui_train.profile import fields
@@ -252,7 +252,7 @@ def _backend_options(setup: Setup) -> tuple[Option, ...]:
 
 def _engine_options(setup: Setup) -> tuple[Option, ...]:
     options = [Option("none", "none")]
-    for name in ENGINES:
+    for name in ENGINE_NAMES:
         installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
         options.append(
             Option(
@@ -310,16 +310,23 @@ def _account_options(setup: Setup) -> tuple[Option, ...]:
 def _time_options(setup: Setup) -> tuple[Option, ...]:
     """Return usual lengths that the chosen partitions allow, and the most that they do."""
     facts = setup.facts
-    chosen = chosen_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
+    chosen = find_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
     if not chosen:
         return ()
     limits = [part.limit for part in chosen if part.limit is not None]
     most = max(limits) if len(limits) == len(chosen) else None
     usual = [limit for limit in _USUAL_TIMES if most is None or limit < most]
     longest = [
-        Option(sbatch_time(most), sbatch_time(most), f"the most in {visible(', '.join(part.name for part in chosen))}")
+        Option(
+            sbatch_time_limit(most),
+            sbatch_time_limit(most),
+            f"the most in {visible(', '.join(part.name for part in chosen))}",
+        )
     ]
-    return (*(Option(sbatch_time(limit), sbatch_time(limit)) for limit in usual), *(longest if most else ()))
+    return (
+        *(Option(sbatch_time_limit(limit), sbatch_time_limit(limit)) for limit in usual),
+        *(longest if most else ()),
+    )
 
 
 _OPTIONS: dict[str, Callable[[Setup], tuple[Option, ...]]] = {

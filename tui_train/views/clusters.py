@@ -1,7 +1,7 @@
 """A Slurm cluster in rows, for Hardware and `tui-train facts --slurm`: its partitions, limits, nodes and accounts."""
 
 from tui_train.base.text import counted, size, text_table, visible
-from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, sbatch_time
+from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, sbatch_time_limit
 
 HEADER = ("partition", "time limit", "nodes idle", "GPUs of each", "cores", "memory")
 
@@ -17,7 +17,7 @@ def _row(part: Partition, nodes: NodeGroup) -> tuple[str, ...]:
     idle = f"{nodes.idle} of {nodes.count}{out}" if part.up else "takes no jobs"
     cores = str(nodes.cores) if nodes.count else "-"
     memory = size(nodes.memory) if nodes.memory else "-"
-    return f"{visible(part.name)}{mark}", sbatch_time(part.limit) or "none", idle, gpus_text(nodes), cores, memory
+    return f"{visible(part.name)}{mark}", sbatch_time_limit(part.limit) or "none", idle, gpus_text(nodes), cores, memory
 
 
 def gpus_text(nodes: NodeGroup) -> str:
@@ -30,7 +30,7 @@ def partition_summary(part: Partition) -> str:
     count, idle = sum(nodes.count for nodes in part.nodes), sum(nodes.idle for nodes in part.nodes)
     kinds = dict.fromkeys(gpus_text(nodes) for nodes in part.nodes if nodes.gpus)
     cards = f", with {' or '.join(kinds)}" if kinds else ", no GPUs"
-    most = f", at most {sbatch_time(part.limit)}" if part.limit is not None else ""
+    most = f", at most {sbatch_time_limit(part.limit)}" if part.limit is not None else ""
     return f"{idle} of {counted(count, 'node')} idle{cards}{most}{', the default' if part.default else ''}"
 
 

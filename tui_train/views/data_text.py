@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from tui_train.base.text import counted, display_path, grouped_digits, percent, size, sparkline, visible
-from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, TextState, TokenCounts
-from tui_train.facts.data.data_use import FORMAT_LABELS, Epoch
+from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, SampleTextState, TokenCounts
+from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
 _MIB = 2**20
 _MAX_SHARES = 4
-MARKS: dict[TextState, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
+MARKS: dict[SampleTextState, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
 
 
 def data_title(look: DataReport) -> str:
@@ -68,7 +68,7 @@ def why_unread(setup: Setup) -> str:
     return visible(f"{missing[0]} does not exist") if missing else "not read yet"
 
 
-def epoch_text(one: Epoch, question: DataQuestion) -> str:
+def epoch_text(one: EpochSize, question: DataQuestion) -> str:
     """Return what a pass through the data is: rows, tokens and steps as far as they are known."""
     parts = [
         f"{'about ' * one.estimated}{grouped_digits(one.rows)} {'answers' if question.method == 'kto' else 'rows'}"
@@ -115,7 +115,7 @@ def cut_text(look: DataReport, tokens: TokenCounts, question: DataQuestion) -> s
     return f"{percent(tokens.cut / max(look.usable, 1), 1)} of the rows {done}"
 
 
-def sample_lines(sample: DataSample) -> Iterator[tuple[TextState, str]]:
+def sample_lines(sample: DataSample) -> Iterator[tuple[SampleTextState, str]]:
     """Yield the lines of a sample, each with what is done with it; a line ends where that changes."""
     fresh = True
     for piece in sample.pieces:

@@ -171,12 +171,12 @@ class DigestCache:
     def explain(self, digest: Digest) -> Digest:
         """Return a failed or lost run with its cause; of a large log only its end is read."""
         from tui_train.diagnose import EndOnlyWatcher, diagnose_run
-        from tui_train.diagnose.headings import heading
+        from tui_train.diagnose.headings import failure_heading
         from tui_train.diagnose.repeated_failure import why_not_restartable
 
         why_not = digest.why_not_resumable
         try:
-            diagnosis = diagnose_run(digest.run, watch=EndOnlyWatcher())
+            diagnosis = diagnose_run(digest.run, watcher=EndOnlyWatcher())
             why_not = why_not_restartable(digest.run, digest.now, diagnosis) if diagnosis and digest.now else why_not
         except TuiTrainError:
             diagnosis = None
@@ -184,7 +184,7 @@ class DigestCache:
         if diagnosis and (diagnosis.line_number or digest.state == "lost"):
             # An error of the script is told by its own line; the last line of a log may be anything.
             own = diagnosis.line if _ERROR.search(diagnosis.line) else ""
-            failure = own if diagnosis.failure == _OWN_ERROR else heading(diagnosis.failure)
+            failure = own if diagnosis.failure == _OWN_ERROR else failure_heading(diagnosis.failure)
         why = visible(diagnosis.cause if diagnosis else "")
         explained = msgspec.structs.replace(digest, failure=visible(failure), why=why, why_not_resumable=why_not)
         key = _change_key(digest.run.path)

@@ -10,7 +10,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, duration_text, number_ranges, size, text_table, typeset, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.samples import Sample
-from tui_train.facts.gpus.verdicts import card_sets, gpu_verdicts, recommended_wheel, why_all_blocked
+from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommended_torch_build, why_torch_blocks_all
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
@@ -84,7 +84,7 @@ def _card_lines(
     fits = max_width is None or max(map(len, full_table.split("\n"))) <= max_width
     lines = [full_table] if fits else _short_card_lines(rows, machine, max_width)
     lines += ["* = chosen for training"] if chosen else []
-    offered = card_sets(machine.gpus, verdicts)
+    offered = rank_card_sets(machine.gpus, verdicts)
     if len(offered) > 1:
         indices = {gpu.uuid: gpu.index for gpu in machine.gpus}
         rows = [("set", "GPUs", "gain")]
@@ -93,7 +93,7 @@ def _card_lines(
             for gpu_set in offered
         ]
         lines += ["", text_table(rows, max_width)]
-    sentence = why_all_blocked(machine.gpus, verdicts, judged_for, machine.driver_cuda)
+    sentence = why_torch_blocks_all(machine.gpus, verdicts, judged_for, machine.driver_cuda)
     if not sentence:
         return lines
     return [*lines, f"! {visible(sentence)}", f"  {_torch_remedy(machine)}"]
@@ -102,7 +102,7 @@ def _card_lines(
 def _torch_remedy(machine: Machine) -> str:
     """Return how to get a torch for the cards of a machine, or why there is none."""
     try:
-        return f"Make an environment that can: tui-train env create hf ({recommended_wheel(machine).name})."
+        return f"Make an environment that can: tui-train env create hf ({recommended_torch_build(machine).name})."
     except Unavailable as error:
         return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
 

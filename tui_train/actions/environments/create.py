@@ -25,10 +25,10 @@ from tui_train.base.app_paths import UNFINISHED_MARKER
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE, reporting_write_errors
 from tui_train.base.text import counted, size, visible
-from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_wheel
+from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
-from tui_train.facts.machine.child_process import find_on_path, run_child, without_current_folder
-from tui_train.facts.machine.torch_builds import Wheel
+from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
+from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.recipe_lists import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
 
@@ -63,7 +63,7 @@ class InstallPlan(Struct, frozen=True, kw_only=True):
         return self.path / "bin" / "python"
 
 
-def plan_install(package_set: PackageSet, path: Path, python: str, wheel: Wheel, uv: str) -> InstallPlan:
+def plan_install(package_set: PackageSet, path: Path, python: str, wheel: TorchBuild, uv: str) -> InstallPlan:
     """Return the commands that install a set at `path` with uv, or with pip if `uv` is empty."""
     inside = str(path / "bin" / "python")
     torch = environments.torch_requirement(package_set)
@@ -133,7 +133,7 @@ def create_environment(
         raise
     finally:
         os.close(lock)
-    trusted_pythons.remember_choice(str(plan.python))
+    trusted_pythons.remember_chosen_python(str(plan.python))
     return contents
 
 
@@ -173,7 +173,7 @@ def _run(
     follow: Callable[[str], None] | None,
     cancelled: Callable[[], bool],
 ) -> None:
-    environment = {**os.environ, **without_current_folder(os.environ), **plan.variables}
+    environment = {**os.environ, **absolute_search_paths(os.environ), **plan.variables}
     environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     environment.pop("PIP_USER", None)
     environment.pop("PIP_TARGET", None)
@@ -266,14 +266,14 @@ def verify_environment(plan: InstallPlan, machine: Machine, print_message: Calla
     return contents
 
 
-def build_for(machine: Machine, index: str) -> Wheel:
+def build_for(machine: Machine, index: str) -> TorchBuild:
     """Return the build of torch for a machine, from `index` if given; Unavailable if there is none."""
     index = index or os.environ.get(_INDEX, "")
     if index == "none":
-        return Wheel("", "the build in pip's default index")
+        return TorchBuild("", "the build in pip's default index")
     if index:
-        return Wheel(index, "the build in the given index")
-    return recommended_wheel(machine)
+        return TorchBuild(index, "the build in the given index")
+    return recommended_torch_build(machine)
 
 
 def mark_unfinished(path: Path) -> int:

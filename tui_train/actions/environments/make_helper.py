@@ -12,7 +12,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.checks.machine import idle
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.torch_builds import CPU_INDEX
+from tui_train.facts.machine.torch_builds import CPU_INDEX_URL
 from tui_train.facts.types import Facts, Machine
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import Profile
@@ -34,7 +34,7 @@ def choose(machine: Machine, pip: str) -> list[str]:
         build = build_for(machine, "")
         index, why = build.index, build.why
     except Unavailable as error:
-        index, why = CPU_INDEX, f"{error.message}, so the CPU build is used. {error.remedy}"
+        index, why = CPU_INDEX_URL, f"{error.message}, so the CPU build is used. {error.remedy}"
     if any(word.partition("=")[0] in _INDEXES for word in pip.split()):
         return ["", *messages, f"Suitable: {why}. But PIP_ARGS sets the index."]
     source = f" from {index}" if index else ""

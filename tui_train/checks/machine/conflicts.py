@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error
 from tui_train.facts.gpus.verdicts import recommended_uuids
-from tui_train.facts.machine.exclusive_resources import normalized_paths, resource_conflict
+from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict
 from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
@@ -35,7 +35,7 @@ def cards_in_use(setup: Setup) -> Iterator[Finding]:
 def output_in_use(setup: Setup) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
     for words, other in _resource_conflicts(
-        ResourcesInUse(outputs=normalized_paths(setup.profile.trainer.output or setup.user_output)), setup.facts
+        ResourcesInUse(outputs=normalized_path_as_tuple(setup.profile.trainer.output or setup.user_output)), setup.facts
     ):
         remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or name another output folder."
         yield error("trainer.output", words, remedy, machine=True, start=True)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.gpus.verdicts import ever_supported, find_gpus, supports_bf16, why_unsupported
+from tui_train.facts.gpus.verdicts import find_gpus, some_torch_supports, supports_bf16, why_gpu_unsupported
 from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.profile.changes import Change
@@ -48,8 +48,8 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
 
 def _is_supported_by_other_torch(gpu: Gpu, setup: Setup) -> bool:
     tool = setup.toolchain
-    no_code = tool is not None and bool(why_unsupported(gpu, tool, setup.facts.machine.driver_cuda)[0])
-    return no_code and not gpu.problem and ever_supported(gpu)
+    no_code = tool is not None and bool(why_gpu_unsupported(gpu, tool, setup.facts.machine.driver_cuda)[0])
+    return no_code and not gpu.problem and some_torch_supports(gpu)
 
 
 def _gpu_choices_text(gpus: tuple[Gpu, ...]) -> str:

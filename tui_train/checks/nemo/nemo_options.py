@@ -7,7 +7,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.base.versions import at_least
 from tui_train.checks.finding import Finding, error, note
-from tui_train.facts.models.nemo_models import SIZE_NAMES, sizes_by_recipe
+from tui_train.facts.models.nemo_models import NEMO_SIZE_NAMES, sizes_by_recipe
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Recipe
@@ -67,11 +67,11 @@ def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Fin
     recipe_sizes = sizes_by_recipe().get(chosen.recipe)
     if recipe_sizes is None:
         return
-    overrides = {name: chosen.set.get(f"model.config.{name}") for name in SIZE_NAMES}
+    overrides = {name: chosen.set.get(f"model.config.{name}") for name in NEMO_SIZE_NAMES}
     differences = []
     if checkpoint.model and checkpoint.model != recipe_sizes.model:
         differences.append(f"a {checkpoint.model} for a {recipe_sizes.model}")
-    for name in SIZE_NAMES:
+    for name in NEMO_SIZE_NAMES:
         actual, expected = checkpoint.numbers.get(name), overrides[name] or recipe_sizes.numbers.get(name)
         if actual is not None and expected is not None and str(actual) != str(expected):
             differences.append(f"{name} {actual} for {expected}")

@@ -6,8 +6,8 @@ from typing import Literal
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.other_machines.slurm import time_limit_seconds
-from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, sbatch_time
-from tui_train.facts.other_machines.slurm import chosen_partitions, gres_option, possible_nodes
+from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, parse_gres_gpus, sbatch_time_limit
+from tui_train.facts.other_machines.slurm import find_partitions, last_gres_value, possible_node_groups
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -60,9 +60,11 @@ def exceeded_time_limit(setup: Setup) -> Iterator[Finding]:
         return
     names = visible(", ".join(part.name for part in chosen))
     change = Change(
-        f"time limit {sbatch_time(longest)}", f"the most in {names}", (("slurm.time", sbatch_time(longest)),)
+        f"time limit {sbatch_time_limit(longest)}",
+        f"the most in {names}",
+        (("slurm.time", sbatch_time_limit(longest)),),
     )
-    message = f"the time limit is above that of {names}, {sbatch_time(longest)}"
+    message = f"the time limit is above that of {names}, {sbatch_time_limit(longest)}"
     # A quality of service may allow more than its partition.
     allowed = any(option.startswith("--q") for option in profile.slurm.options)
     remedy = "Shorten it, or choose another partition: near the limit it saves, is queued again and resumes."
@@ -73,14 +75,14 @@ def exceeded_time_limit(setup: Setup) -> Iterator[Finding]:
 def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     """As many nodes as there are, with the GPUs that are asked for."""
     profile, facts = setup.profile, setup.facts
-    chosen, gres = _chosen_partitions(profile, facts), gres_option(profile.slurm.options)
+    chosen, gres = _chosen_partitions(profile, facts), last_gres_value(profile.slurm.options)
     if facts.cluster is None or not chosen:
         return
     names, all_nodes = (
         visible(", ".join(part.name for part in chosen)),
-        possible_nodes(facts.cluster, profile.slurm.partition),
+        possible_node_groups(facts.cluster, profile.slurm.partition),
     )
-    matching = possible_nodes(facts.cluster, profile.slurm.partition, gres)
+    matching = possible_node_groups(facts.cluster, profile.slurm.partition, gres)
     if not matching:
         message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
         remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
@@ -104,7 +106,7 @@ def _mixed_gpu_types(matching_nodes: tuple[NodeGroup, ...], partition_names: str
     """Say which GPUs a job may get where it names no type, and nodes have several."""
     profile = setup.profile
     types = dict.fromkeys(kind for node in matching_nodes for kind, _ in node.cards)
-    named = any(kind for kind, _ in gres_gpus(gres_option(profile.slurm.options)))
+    named = any(kind for kind, _ in parse_gres_gpus(last_gres_value(profile.slurm.options)))
     if named or len(types) < 2 or setup.device != "cuda" or not setup.gpus:
         return
     max_count = {kind: max(dict(node.cards).get(kind, 0) for node in matching_nodes) for kind in types if kind}
@@ -124,7 +126,7 @@ def _mixed_gpu_types(matching_nodes: tuple[NodeGroup, ...], partition_names: str
 
 def _chosen_partitions(profile: Profile, facts: Facts) -> tuple[Partition, ...]:
     known: Cluster = facts.cluster or Cluster()
-    return chosen_partitions(known, profile.slurm.partition)
+    return find_partitions(known, profile.slurm.partition)
 
 
 def _gres_text(node: NodeGroup) -> str:

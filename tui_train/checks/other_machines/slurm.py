@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.facts.other_machines.cluster import gres_gpus
+from tui_train.facts.other_machines.cluster import parse_gres_gpus
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 
@@ -73,7 +73,9 @@ def _why_option_refused(sbatch_option: str, gpu_count: int) -> tuple[str, str] |
     if any(option.startswith(name) for option in _OPTIONS_SET_BY_PLAN):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy
-    requested = sum(count for _, count in gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpu_count
+    requested = (
+        sum(count for _, count in parse_gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpu_count
+    )
     if requested != gpu_count:
         remedy = f"Write gpu:{gpu_count} or gpu:TYPE:{gpu_count} in it, or change hardware.gpus."
         return f"--{name} asks for {requested} GPUs on each node, the plan for {gpu_count}", remedy

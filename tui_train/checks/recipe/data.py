@@ -9,7 +9,7 @@ from msgspec import Struct
 from tui_train.base.text import counted, grouped_digits, percent, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
-from tui_train.facts.data.data_use import ACCEPTED_FORMATS, FORMAT_LABELS, suitable_methods, why_unsuitable
+from tui_train.facts.data.data_use import FORMAT_LABELS, FORMATS_BY_METHOD, suitable_methods, why_method_unsuitable
 from tui_train.profile.changes import Change
 
 DATA_KEY = "trainer.data"
@@ -84,7 +84,7 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
     kinds = sorted(
         (kind for kind in _WORDS_BY_ROW_PROBLEM if report.counts.get(kind)), key=lambda kind: -report.counts[kind]
     )
-    formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
+    formats = ", ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[question.method])
     remedy = _WORDS_BY_ROW_PROBLEM[kinds[0]][2] if kinds else ""
     why = _row_problems_text(report, kinds)
     return _data_error(
@@ -96,9 +96,9 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
 
 
 def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
-    if report.usable and (why := why_unsuitable(report, question.method)):
+    if report.usable and (why := why_method_unsuitable(report, question.method)):
         suitable = ", ".join(suitable_methods(report))
-        formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
+        formats = ", ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[question.method])
         remedy = f"Choose a method for this data: {suitable}." if suitable else f"Rename the columns as in {formats}."
         first = next(iter(suitable_methods(report)), None)
         change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
@@ -108,7 +108,7 @@ def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Fin
         yield _data_warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
     for conversion in report.conversions:
         # What does not suit the method is not converted for it either.
-        if not why_unsuitable(report, question.method):
+        if not why_method_unsuitable(report, question.method):
             yield note(
                 DATA_KEY,
                 f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",

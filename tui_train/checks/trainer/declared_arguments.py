@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note
 from tui_train.checks.trainer.preset import are_arguments_fully_known, declared_argument_names, declared_arguments_text
-from tui_train.facts.types import Parameter, Source
+from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
@@ -65,7 +65,7 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def nearest_option(source: Source, word: str) -> str:
+def nearest_option(source: ScriptSource, word: str) -> str:
     """Return the declared option that an unknown one is most like, empty for none."""
     declared = sorted(flag for flag in declared_argument_names(source) if flag.startswith("--"))
     return next(iter(difflib.get_close_matches(word.partition("=")[0], declared, n=1, cutoff=0.75)), "")
@@ -152,7 +152,7 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, name: str) -> Change | None:
+def _pass_value_change(source: ScriptSource, profile: Profile, parameter: ScriptParameter, name: str) -> Change | None:
     """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
     key = PLACEHOLDERS[name]
     words = profile.trainer.arguments
@@ -184,7 +184,7 @@ def _key_to_set_for_argument(argument: PresetArgument, profile: Profile) -> str:
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 
-def _argument_form_text(parameter: Parameter) -> str:
+def _argument_form_text(parameter: ScriptParameter) -> str:
     """Return how an argument is written with its value, which only the user knows, as the end of a sentence."""
     kind = _VALUE_WORDS_BY_TYPE.get(parameter.type, "its value")
     one_of = f"one of {', '.join(parameter.choices[:_MAX_CHOICES_SHOWN])}" if parameter.choices else kind
@@ -193,5 +193,5 @@ def _argument_form_text(parameter: Parameter) -> str:
     return f": {visible(said)}" if said else ""
 
 
-def _source_place_text(parameter: Parameter) -> str:
+def _source_place_text(parameter: ScriptParameter) -> str:
     return visible(f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}")

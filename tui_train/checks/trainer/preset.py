@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.facts.types import Source, YamlDocument
+from tui_train.facts.types import ScriptSource, YamlDocument
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
 from tui_train.profile.presets import shipped_presets
@@ -164,7 +164,7 @@ def _passed_options(setup: Setup) -> dict[str, None]:
     return dict.fromkeys(word.partition("=")[0] for word in all_words if word.startswith("--"))
 
 
-def are_arguments_fully_known(source: Source) -> bool:
+def are_arguments_fully_known(source: ScriptSource) -> bool:
     """Return whether all that a script takes is known from its source."""
     uncertain = (
         source.problem
@@ -177,12 +177,12 @@ def are_arguments_fully_known(source: Source) -> bool:
     return source.kind == "argparse" and not uncertain
 
 
-def declared_argument_names(source: Source) -> set[str]:
+def declared_argument_names(source: ScriptSource) -> set[str]:
     """Return every name of the arguments that a source declares."""
     return {flag for parameter in source.parameters for flag in (parameter.name, *parameter.flags)}
 
 
-def declared_arguments_text(source: Source) -> str:
+def declared_arguments_text(source: ScriptSource) -> str:
     """Return in words which arguments a script takes, and where its source declares them; safe to show."""
     place = f"{source.kind}, line {source.line}{' of ' + source.file if source.file else ''}"
     declared = flag_list_text([parameter.name for parameter in source.parameters]) or "none"

@@ -15,9 +15,9 @@ from tui_train.base.text import display_path, grouped_digits, percent, visible
 from tui_train.checks.finding import Finding
 from tui_train.checks.recipe.data import data_findings
 from tui_train.cli.plans.plans import print_json
-from tui_train.facts.data.data_cache import read_data
+from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, TokenCounts
-from tui_train.facts.data.data_use import FORMAT_LABELS, Epoch, epoch_size
+from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.types import Toolchain
 from tui_train.profile import data_weights, fields
@@ -50,7 +50,7 @@ def show_data(  # noqa: PLR0913 - one for each option
     question = msgspec.structs.replace(question, files=paths, model=model, weights=_parse_weights(weights, len(paths)))
     toolchain = _find_python(python)
     interpreter = toolchain.python
-    look = read_data(toolchain, question)
+    look = read_data_report(toolchain, question)
     findings, one_epoch = data_findings(look, question), epoch_size(look, question.method, batch)
     if as_json:
         print_json(
@@ -81,7 +81,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
 
 def _find_python(named: str) -> Toolchain:
     """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
-    trusted_pythons.remember_choice(named)
+    trusted_pythons.remember_chosen_python(named)
     tools = (probe.probe_toolchain(named),) if named else probe.probe_toolchains()
     usable = [tool for tool in tools if not tool.problem]
     if not usable:
@@ -94,7 +94,7 @@ def _suitability(tool: Toolchain) -> tuple[bool, bool]:
     return "trl" not in tool.packages, tool.transformers is None
 
 
-def _data_lines(look: DataReport, question: DataQuestion, one_epoch: Epoch, interpreter: str) -> list[str]:
+def _data_lines(look: DataReport, question: DataQuestion, one_epoch: EpochSize, interpreter: str) -> list[str]:
     """Return the summary, the histogram and the samples; all texts of `look` are safe already."""
     if look.problem:
         return []

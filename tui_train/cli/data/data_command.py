@@ -8,7 +8,7 @@ import click
 from tui_train.cli.group import FILE, JSON, cli
 
 if TYPE_CHECKING:
-    from tui_train.facts.data.data_report import Method
+    from tui_train.facts.data.data_report import FinetuneMethod
 
 
 @cli.command()
@@ -37,7 +37,7 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     model: str,
     revision: str,
     python: str,
-    method: "Method",
+    method: "FinetuneMethod",
     length: int | None,
     batch: int | None,
     weights: str,

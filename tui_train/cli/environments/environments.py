@@ -121,7 +121,7 @@ def _pin_count(package_set: environments.PackageSet) -> int:
 
 def list_recipes(python: str, *, as_json: bool) -> None:
     """Print the NeMo recipes of a Python: the given one, or the first that has any."""
-    trusted_pythons.remember_choice(python)
+    trusted_pythons.remember_chosen_python(python)
     tools = [probe.probe_toolchain(python)] if python else list(probe.probe_toolchains())
     able = sorted((tool for tool in tools if nemo.nemo_flavour(tool) in {"recipes", "bridge"}), key=nemo.flavour_rank)
     if not able:

@@ -18,7 +18,7 @@ _MIN_DOCUMENTS = 20
 
 def prepare_data(data: TextData, python: str, *, force: bool) -> None:
     """Prepare data, show the progress, and print the edits that train on it."""
-    trusted_pythons.remember_choice(python)
+    trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.nemo_python(python)
     click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
@@ -65,7 +65,7 @@ def progress_text(now: ChildProgress) -> str:
 
 def convert_model(what: str, source: Path, target: Path, python: str) -> None:
     """Convert a model, and print the edits that train it."""
-    trusted_pythons.remember_choice(python)
+    trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.nemo_python(python)
     click.echo(
         f"Converting with the NeMo of {display_path(interpreter)}: about a minute, more for a large model …", err=True

@@ -21,7 +21,7 @@ from tui_train.checks import Finding, find_problems
 from tui_train.cli import columns
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_uuids
 from tui_train.facts.machine import container_images, probe, trusted_pythons
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict
@@ -55,7 +55,7 @@ class AppliedFix(NamedTuple):
 def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> None:
     """Print the facts of a machine, and write them to `save`, if given."""
     if save:
-        saved.refuse_to_overwrite(save)
+        machine_files.refuse_to_overwrite(save)
     machine_facts, toolchain = machines.facts_from(source)
     if as_json:
         print_json(machines.facts_as_data(machine_facts, toolchain))
@@ -72,7 +72,7 @@ def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> N
             )
         )
     if save:
-        saved.save_machine(save, machine_facts)
+        machine_files.save_machine_file(save, machine_facts)
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
 
 
@@ -257,7 +257,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         keys_set.add(key)
         profile = fields.put(profile, key, value)
         if key == "trainer.python":
-            trusted_pythons.remember_choice(profile.trainer.python)
+            trusted_pythons.remember_chosen_python(profile.trainer.python)
     store.check_preset(profile)
     kept = store.with_webhook_stored(profile)
     if kept != profile:

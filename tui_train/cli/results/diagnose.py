@@ -11,9 +11,9 @@ import msgspec
 
 from tui_train.base.text import size, visible
 from tui_train.diagnose.evidence import diagnose_reference
-from tui_train.diagnose.headings import heading
+from tui_train.diagnose.headings import failure_heading
 from tui_train.diagnose.reader import ReadWatcher
-from tui_train.diagnose.types import UNKNOWN_NUMBER, Diagnosis
+from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis
 from tui_train.profile.changes import Change
 from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
@@ -60,7 +60,7 @@ class LogProgress(ReadWatcher):
 
     def at_end(self, diagnosis: Diagnosis | None) -> None:
         """Say what the end shows."""
-        shown = f"{heading(diagnosis.failure)}: {diagnosis.cause}" if diagnosis else "no failure"
+        shown = f"{failure_heading(diagnosis.failure)}: {diagnosis.cause}" if diagnosis else "no failure"
         click.echo(f"The log's end shows {shown}\nReading the rest; Ctrl-C stops it …", err=True)
 
     def has_read(self, done: int, total: int) -> None:
@@ -102,7 +102,7 @@ def diagnosis_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
         return {**empty, "evidence": []}
     table = msgspec.to_builtins(diagnosis)
     table = {"class": table.pop("failure"), **table}
-    table["line_number"] = diagnosis.line_number if diagnosis.line_number < UNKNOWN_NUMBER else None
+    table["line_number"] = diagnosis.line_number if diagnosis.line_number < FIRST_UNKNOWN_LINE_NUMBER else None
     table["change"] = dict(diagnosis.change.edits) if diagnosis.change else None
     return table
 
@@ -113,7 +113,7 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
     where = " of ".join(filter(None, (rank, diagnosis.host)))
     line = f"{diagnosis.position_text}: {diagnosis.line}" if diagnosis.position_text else ""
     rows = [
-        ("failed", heading(diagnosis.failure) + (f", first on {where}" if where else "")),
+        ("failed", failure_heading(diagnosis.failure) + (f", first on {where}" if where else "")),
         ("shown by", line),
         ("cause", diagnosis.cause),
         ("do", diagnosis.remedy),

@@ -11,7 +11,7 @@ from tui_train.base.text import size, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans.plans import print_json
 from tui_train.diagnose.repeated_failure import repeating_failure
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
@@ -141,7 +141,7 @@ def _machine_text(run: RunDir) -> str:
     place = place_of(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
-        return saved.machine_file_text(target_of_run(run).probe_for(_profile_of(run)))
+        return machine_files.machine_file_text(target_of_run(run).probe_for(_profile_of(run)))
     except Unavailable as error:
         click.echo(f"Left out what it is: {error}", err=True)
         return ""

@@ -11,39 +11,43 @@ from pathlib import Path
 import msgspec
 
 from tui_train.base.app_paths import data_summaries_folder
-from tui_train.facts import kept
+from tui_train.facts import answer_cache
 from tui_train.facts.data.data_report import DataQuestion, DataReport, parse_data_answer, probe_data
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.models import hub
 from tui_train.facts.types import Toolchain
 
 # A file that has just been written may change again and keep its time, where the clock of its disk is coarse.
-_MIN_AGE_SECONDS = 2.0
-_LIBRARIES = ("trl", "datasets")
+_MIN_FILE_AGE_SECONDS = 2.0
+_CACHE_KEY_LIBRARIES = ("trl", "datasets")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".onnx")
 
 
-def read_data(
-    toolchain: Toolchain, question: DataQuestion, cancelled: Callable[[], bool] = lambda: False
+def read_data_report(
+    toolchain: Toolchain, question: DataQuestion, is_cancelled: Callable[[], bool] = lambda: False
 ) -> DataReport:
     """Return what the Python of a toolchain reads in the data, or has read in the very same."""
     states = tuple(_file_states(question))
-    file = data_summaries_folder() / f"{kept.digest(_cache_key(toolchain, question, states))}.json"
+    file = data_summaries_folder() / f"{answer_cache.content_digest(_cache_key(toolchain, question, states))}.json"
     if report := _load_report(file):
         return report
-    report = probe_data(toolchain.python, question, cancelled=cancelled)
+    report = probe_data(toolchain.python, question, is_cancelled=is_cancelled)
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
     failed = report.problem or report.tokenizer or report.counts.get("unreadable")
-    if not failed and time.time() - newest > _MIN_AGE_SECONDS and states == tuple(_file_states(question)):
-        kept.store(file, msgspec.json.encode(report))
+    if not failed and time.time() - newest > _MIN_FILE_AGE_SECONDS and states == tuple(_file_states(question)):
+        answer_cache.store(file, msgspec.json.encode(report))
     return report
 
 
 def _cache_key(toolchain: Toolchain, question: DataQuestion, states: tuple[tuple[str, int, int], ...]) -> bytes:
     """Return all on which an answer depends."""
-    libraries = [toolchain.version, toolchain.transformers, *(toolchain.packages.get(name) for name in _LIBRARIES)]
-    installed = kept.installed(toolchain.python)
+    libraries = [
+        toolchain.version,
+        toolchain.transformers,
+        *(toolchain.packages.get(name) for name in _CACHE_KEY_LIBRARIES),
+    ]
+    installed = answer_cache.package_folder_states(toolchain.python)
     return msgspec.json.encode((_program_digest(), toolchain.python, libraries, installed, question, states))
 
 
@@ -53,13 +57,13 @@ def _program_digest() -> str:
     folder = resources.files("tui_train").joinpath("programs/data")
     modules = sorted((item.name, item.read_bytes()) for item in folder.iterdir() if item.name.endswith(".py"))
     fields = ",".join(DataReport.__struct_fields__).encode()
-    return kept.digest(b"".join(name.encode() + content for name, content in modules) + fields)
+    return answer_cache.content_digest(b"".join(name.encode() + content for name, content in modules) + fields)
 
 
 def _file_states(question: DataQuestion) -> Iterator[tuple[str, int, int]]:
     """Yield path, size and time of change (ns) of all files that are read: data, and the model but for its weights."""
     for named in question.files:
-        yield kept.state(Path(named))
+        yield answer_cache.file_state(Path(named))
         yield from _folder_states(Path(named))
     model = question.model
     folder = (
@@ -71,12 +75,12 @@ def _file_states(question: DataQuestion) -> Iterator[tuple[str, int, int]]:
 
 def _folder_states(folder: Path) -> list[tuple[str, int, int]]:
     with suppress(OSError, ValueError):
-        return sorted(kept.state(path) for path in folder.iterdir()) if folder.is_dir() else []
+        return sorted(answer_cache.file_state(path) for path in folder.iterdir()) if folder.is_dir() else []
     return []
 
 
 def _load_report(path: Path) -> DataReport | None:
     """Return what is kept in a file, None where there is nothing of use."""
-    content = kept.load(path)
+    content = answer_cache.load(path)
     report = parse_data_answer(ChildResult(content)) if content is not None else None
     return None if report is None or report.problem else report

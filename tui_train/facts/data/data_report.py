@@ -11,15 +11,15 @@ from tui_train.base.parse import Unparsable, json_as, json_table
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import ChildResult, run_child
 
-Method = Literal["sft", "dpo", "kto", "reward"]
-TextState = Literal["read", "learned", "rejected", "cut"]
+FinetuneMethod = Literal["sft", "dpo", "kto", "reward"]
+SampleTextState = Literal["read", "learned", "rejected", "cut"]
 DataProblemKind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
 
-# Reading and counting take at most twice _SECONDS, the imports some more.
-DEADLINE = 120.0
-_READ_SECONDS = 30
+# Reading and counting take at most twice _MAX_READING_SECONDS, the imports some more.
+PROBE_DEADLINE_SECONDS = 120.0
+_MAX_READING_SECONDS = 30
 _MAX_ROWS = 1_000_000
-_WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+_VARIABLES_HIDING_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class DataQuestion(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class DataQuestion(Struct, frozen=True, kw_only=True):
     """That of a model in the Hub's cache."""
     chat_template: str = ""
     """A file, or a model whose template is taken; empty for the model's own."""
-    method: Method = "sft"
+    method: FinetuneMethod = "sft"
     length: int = 0
     """The tokens at which a sample is cut, 0 for never."""
     answers_only: bool | None = None
@@ -42,7 +42,7 @@ class DataQuestion(Struct, frozen=True, kw_only=True):
     """Each file's share of an epoch; none: what it holds."""
     rows: int = _MAX_ROWS
     """How many are read at most."""
-    seconds: int = _READ_SECONDS
+    seconds: int = _MAX_READING_SECONDS
 
 
 class DataFile(Struct, frozen=True):
@@ -66,7 +66,7 @@ class DataProblem(Struct, frozen=True):
     why: str
 
 
-class Conversion(Struct, frozen=True):
+class RowConversion(Struct, frozen=True):
     """A change that rows need before TRL can take them."""
 
     why: str
@@ -77,7 +77,7 @@ class SampleText(Struct, frozen=True, array_like=True):
     """A part of a sample, with line breaks, and whether the model only reads it or learns it."""
 
     text: str
-    state: TextState
+    state: SampleTextState
 
 
 class DataSample(Struct, frozen=True, kw_only=True):
@@ -161,7 +161,7 @@ class FileShare(Struct, frozen=True):
     taken: int
 
 
-class AnswersOnly(Struct, frozen=True):
+class AnswersOnlyAbility(Struct, frozen=True):
     """Ability to learn answers alone: `why` not, or a `caution`."""
 
     possible: bool = False
@@ -169,7 +169,7 @@ class AnswersOnly(Struct, frozen=True):
     caution: str = ""
 
 
-class TurnEnds(Struct, frozen=True):
+class TurnEndTokens(Struct, frozen=True):
     """The token that ends an assistant's turn in the chat template, and the tokenizer's end; empty for none.
 
     `passed` is the former where the model would not stop at it: the training takes it as the end.
@@ -202,7 +202,7 @@ class DataReport(Struct, frozen=True, kw_only=True):
     """The first rows that have one."""
     counts: dict[str, int] = {}
     """How many rows have a problem of each kind."""
-    conversions: tuple[Conversion, ...] = ()
+    conversions: tuple[RowConversion, ...] = ()
     samples: tuple[DataSample, ...] = ()
     tokens: TokenCounts | None = None
     lengths: RowLengths | None = None
@@ -210,8 +210,8 @@ class DataReport(Struct, frozen=True, kw_only=True):
     """Why no tokens were counted."""
     template: str = ""
     """What the chat template said of a row that it refused."""
-    answers: AnswersOnly = AnswersOnly()
-    ends: TurnEnds = TurnEnds()
+    answers: AnswersOnlyAbility = AnswersOnlyAbility()
+    ends: TurnEndTokens = TurnEndTokens()
     """How turns of a chat end."""
     shares: tuple[FileShare, ...] = ()
     """The files' shares of an epoch, where they have weights and were read whole."""
@@ -221,34 +221,37 @@ class DataReport(Struct, frozen=True, kw_only=True):
 
 
 def probe_data(
-    python: str, question: DataQuestion, deadline: float = DEADLINE, cancelled: Callable[[], bool] = lambda: False
+    python: str,
+    question: DataQuestion,
+    deadline: float = PROBE_DEADLINE_SECONDS,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> DataReport:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
     from importlib import resources
 
     child = str(resources.files("tui_train").joinpath("programs/data/data_child.py"))
     command = [python, "-B", child, msgspec.json.encode(question).decode()]
-    return parse_data_answer(run_child(command, deadline, _WITHOUT_GPU, cancelled=cancelled))
+    return parse_data_answer(run_child(command, deadline, _VARIABLES_HIDING_GPUS, is_cancelled=is_cancelled))
 
 
-class _Progress(Struct, frozen=True):
+class _ReadingProgress(Struct, frozen=True):
     """The file or model that a child is reading."""
 
     reading: str
 
 
-def parse_data_answer(answer: ChildResult) -> DataReport:
+def parse_data_answer(child_result: ChildResult) -> DataReport:
     """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
     being_read = ""
-    for line in reversed(answer.out.splitlines()):
+    for line in reversed(child_result.out.splitlines()):
         with suppress(Unparsable):
-            being_read = being_read or visible(json_as(line, _Progress).reading)
+            being_read = being_read or visible(json_as(line, _ReadingProgress).reading)
             continue
         try:
             return msgspec.convert(_visible_texts(json_table(line)), DataReport)
         except (msgspec.ValidationError, Unparsable):
             continue
-    return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(answer.why_unusable()))
+    return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(child_result.why_unusable()))
 
 
 def _visible_texts(value: Any) -> Any:

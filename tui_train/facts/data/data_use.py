@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.parse import json_as
-from tui_train.facts.data.data_report import DataQuestion, DataReport, Method
+from tui_train.facts.data.data_report import DataQuestion, DataReport, FinetuneMethod
 
 FORMAT_LABELS = {
     "messages": "messages",
@@ -19,7 +19,7 @@ FORMAT_LABELS = {
 }
 _CHAT_FORMATS = frozenset({"messages", "sharegpt"})
 # With these TRL's trainers learn what the data means.
-ACCEPTED_FORMATS: dict[Method, tuple[str, ...]] = {
+FORMATS_BY_METHOD: dict[FinetuneMethod, tuple[str, ...]] = {
     "sft": ("messages", "sharegpt", "alpaca", "prompt_completion", "text"),
     "dpo": ("preference",),
     "kto": ("kto", "preference"),
@@ -40,21 +40,21 @@ def learns_whole_chats(report: DataReport, question: DataQuestion) -> bool:
     )
 
 
-def answers_are_marked(report: DataReport, method: Method) -> bool:
+def answers_are_marked(report: DataReport, method: FinetuneMethod) -> bool:
     """Return whether the chat template marks what the assistant says, and its end, so that it is learned alone."""
     answers = report.answers
     return method == "sft" and report.format in _CHAT_FORMATS and answers.possible and not answers.caution
 
 
-def format_of_files(files: tuple[str, ...], looks: Mapping[str, DataReport]) -> str:
+def format_of_files(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> str:
     """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
-    for asked, look in looks.items():
+    for asked, look in report_by_question.items():
         if json_as(asked.encode(), DataQuestion).files == files:
             return look.format
     return ""
 
 
-class Epoch(Struct, frozen=True):
+class EpochSize(Struct, frozen=True):
     """One pass through the data: its rows (for KTO, answers), tokens and steps, 0 where not known.
 
     `estimated`: not all was read or counted.
@@ -66,16 +66,16 @@ class Epoch(Struct, frozen=True):
     estimated: bool = False
 
 
-def suitable_methods(report: DataReport) -> tuple[Method, ...]:
+def suitable_methods(report: DataReport) -> tuple[FinetuneMethod, ...]:
     """Return the methods that can train on data of this format."""
-    return tuple(method for method, formats in ACCEPTED_FORMATS.items() if report.format in formats)
+    return tuple(method for method, formats in FORMATS_BY_METHOD.items() if report.format in formats)
 
 
-def why_unsuitable(report: DataReport, method: Method) -> str:
+def why_method_unsuitable(report: DataReport, method: FinetuneMethod) -> str:
     """Return why data cannot be trained on by a method; empty where it can."""
-    if report.format in ACCEPTED_FORMATS[method]:
+    if report.format in FORMATS_BY_METHOD[method]:
         return ""
-    wanted = " or ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[method])
+    wanted = " or ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[method])
     if not report.format:
         return f"the data has none of the known formats; {method} needs {wanted}"
     if report.format == "kto" and method == "sft":
@@ -83,7 +83,7 @@ def why_unsuitable(report: DataReport, method: Method) -> str:
     return f"the data is {FORMAT_LABELS[report.format]}, and {method} needs {wanted}"
 
 
-def epoch_size(report: DataReport, method: Method, batch: int = 0) -> Epoch:
+def epoch_size(report: DataReport, method: FinetuneMethod, global_batch: int = 0) -> EpochSize:
     """Return what one epoch is, with the steps of a global batch where it is given."""
     share_read = report.done / report.size if report.size and not report.all_read else 1.0
     unlearned_rows = (report.tokens.unlearned if report.shares else report.tokens.lost) if report.tokens else 0
@@ -91,4 +91,4 @@ def epoch_size(report: DataReport, method: Method, batch: int = 0) -> Epoch:
     rows = round((report.usable - unlearned_rows) * answers / (share_read or 1.0))
     tokens = round(report.tokens.epoch / (share_read or 1.0)) if report.tokens else 0
     estimated = not report.all_read or (report.tokens is not None and report.tokens.counted < report.usable)
-    return Epoch(rows, tokens, -(-rows // batch) if batch else 0, estimated)
+    return EpochSize(rows, tokens, -(-rows // global_batch) if global_batch else 0, estimated)

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from tui_train.facts.types import Gpu
 
-_ARCH = re.compile(r"(sm|compute)_(\d{2,4})([af]?)", re.ASCII)
-_CAPABILITY = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
+_ARCH_PATTERN = re.compile(r"(sm|compute)_(\d{2,4})([af]?)", re.ASCII)
+_CAPABILITY_PATTERN = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
 # Integrated chips run only code that was built for them. 10.1 was renamed to 11.0.
-TEGRA = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
+DEVICES_BY_TEGRA_CODE = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
 # GB10 uses host memory too, but runs the code of its generation.
-INTEGRATED = frozenset({*TEGRA, 110, 121})
+INTEGRATED_CAPABILITIES = frozenset({*DEVICES_BY_TEGRA_CODE, 110, 121})
 
 
 class Chip(NamedTuple):
@@ -42,15 +42,15 @@ CHIPS = {
     120: Chip(128, 1024),
     121: Chip(128, 0),
 }
-_FIRST_TENSOR_CORES = 70  # and later, except 72
-_GEFORCE = re.compile(r"\bGeForce\b")
+_FIRST_CAPABILITY_WITH_TENSOR_CORES = 70  # and later, except 72
+_GEFORCE_PATTERN = re.compile(r"\bGeForce\b")
 # GPUs of 7.5 without tensor cores: GTX 16, and the T series except the T4.
-_TURING_TENSOR = re.compile(r"RTX|\bT4G?\b")
+_TURING_WITH_TENSOR_CORES_PATTERN = re.compile(r"RTX|\bT4G?\b")
 
 
 def capability_number(capability: str | None) -> int | None:
     """Return "8.6" as 86 and "12.0" as 120, None if it is not a compute capability."""
-    match = _CAPABILITY.fullmatch(capability or "")
+    match = _CAPABILITY_PATTERN.fullmatch(capability or "")
     return int(match[1]) * 10 + int(match[2]) if match else None
 
 
@@ -60,11 +60,11 @@ def code_runs_on(arch_list: Iterable[str], compute_capability: str) -> bool:
     Source: `torch.cuda.DEVICE_REQUIREMENT`; the CUDA programming guide for PTX and for the suffixes `a` and `f`.
     """
     device = capability_number(compute_capability)
-    return device is not None and any(_entry_runs(entry, device) for entry in arch_list)
+    return device is not None and any(_arch_runs_on(entry, device) for entry in arch_list)
 
 
-def _entry_runs(entry: str, device: int) -> bool:
-    match = _ARCH.fullmatch(entry)
+def _arch_runs_on(arch: str, device: int) -> bool:
+    match = _ARCH_PATTERN.fullmatch(arch)
     if match is None:
         return False
     kind, code, suffix = match[1], int(match[2]), match[3]
@@ -72,9 +72,9 @@ def _entry_runs(entry: str, device: int) -> bool:
         return device == code
     if kind == "compute" and not suffix:
         return device >= code
-    if code in TEGRA:
-        return device in TEGRA[code]
-    return device // 10 == code // 10 and device >= code and device not in TEGRA
+    if code in DEVICES_BY_TEGRA_CODE:
+        return device in DEVICES_BY_TEGRA_CODE[code]
+    return device // 10 == code // 10 and device >= code and device not in DEVICES_BY_TEGRA_CODE
 
 
 def supports_bf16(gpus: Iterable[Gpu]) -> bool:
@@ -83,7 +83,7 @@ def supports_bf16(gpus: Iterable[Gpu]) -> bool:
     return bool(numbers) and all(value is not None and value >= 80 for value in numbers)
 
 
-def teraflops(gpu: Gpu) -> float | None:
+def approximate_teraflops(gpu: Gpu) -> float | None:
     """Return the approximate speed of a card in 10^12 operations per second, None if unknown.
 
     This is the dense fp16 rate at the maximum clock, more than a card reaches; it is used only to rank cards.
@@ -93,8 +93,12 @@ def teraflops(gpu: Gpu) -> float | None:
     if device is None or not gpu.sm_count or not gpu.sm_clock_max:
         return None
     operations_per_sm = CHIPS[device].operations_per_cycle if device in CHIPS else 0
-    if device == 75 and not _TURING_TENSOR.search(gpu.name):
+    if device == 75 and not _TURING_WITH_TENSOR_CORES_PATTERN.search(gpu.name):
         operations_per_sm = 2 * CHIPS[device].cores_per_sm
-    elif device >= _FIRST_TENSOR_CORES and device not in {70, 72, 80, 90} and _GEFORCE.search(gpu.name):
+    elif (
+        device >= _FIRST_CAPABILITY_WITH_TENSOR_CORES
+        and device not in {70, 72, 80, 90}
+        and _GEFORCE_PATTERN.search(gpu.name)
+    ):
         operations_per_sm //= 2
     return gpu.sm_count * gpu.sm_clock_max * operations_per_sm / 1e6 or None

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import msgspec
 
 from tui_train.base.text import counted, percent, size
-from tui_train.facts.gpus.capability import supports_bf16, teraflops
-from tui_train.facts.types import CardSet, Gpu, Verdict
+from tui_train.facts.gpus.capability import approximate_teraflops, supports_bf16
+from tui_train.facts.types import CardSet, Gpu, GpuVerdict
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
-MEMORY_TOLERANCE = 0.95
-_TINY_SMS = 8
-_BUSY_MEMORY = 2**30
-_MAX_PROCESSES = 3
+SAME_MEMORY_SHARE = 0.95
+FEW_SMS_BELOW = 8
+_BUSY_PROCESS_BYTES = 2**30
+_MAX_PROCESSES_SHOWN = 3
 # Speed in TFLOPS, smallest memory in bytes (0: unknown), the cards.
-_Candidate = tuple[float, int, tuple[Gpu, ...]]
+_CandidateSet = tuple[float, int, tuple[Gpu, ...]]
 
 
 def is_busy(gpu: Gpu) -> bool:
@@ -26,26 +26,29 @@ def is_busy(gpu: Gpu) -> bool:
 
     If the driver hides processes, as in containers, a card with less than half of its memory free counts as busy.
     """
-    if any(not process.graphics and (process.memory or _BUSY_MEMORY) >= _BUSY_MEMORY for process in gpu.processes):
+    if any(
+        not process.graphics and (process.memory or _BUSY_PROCESS_BYTES) >= _BUSY_PROCESS_BYTES
+        for process in gpu.processes
+    ):
         return True
     if gpu.shares_memory or not gpu.memory_total or gpu.memory_free is None:
         return False
     return gpu.memory_free < gpu.memory_total / 2
 
 
-def busy_processes(gpu: Gpu) -> str:
+def busy_processes_text(gpu: Gpu) -> str:
     """Return the processes that compute on a busy card, with their memory, as text; empty if it is not busy."""
     if not is_busy(gpu):
         return ""
     computing = [process for process in gpu.processes if not process.graphics]
-    computing.sort(key=lambda process: -(process.memory or _BUSY_MEMORY))
+    computing.sort(key=lambda process: -(process.memory or _BUSY_PROCESS_BYTES))
     words = []
-    for process in computing[:_MAX_PROCESSES]:
+    for process in computing[:_MAX_PROCESSES_SHOWN]:
         name = process.name.rpartition("/")[2] if " " not in process.name else process.name
         amount = "unknown memory" if process.memory is None else f"{process.memory // 2**20} MiB"
         words.append(f"{process.user or 'unknown user'}: {name or '?'} (pid {process.pid}), {amount}")
-    if len(computing) > _MAX_PROCESSES:
-        words.append(f"{len(computing) - _MAX_PROCESSES} more")
+    if len(computing) > _MAX_PROCESSES_SHOWN:
+        words.append(f"{len(computing) - _MAX_PROCESSES_SHOWN} more")
     if words:
         return "; ".join(words)
     used = (gpu.memory_total or 0) - (gpu.memory_free or 0)
@@ -57,16 +60,16 @@ def is_mig_instance(gpu: Gpu) -> bool:
     return gpu.uuid.startswith("MIG-")
 
 
-def is_tiny(gpu: Gpu, usable: Sequence[Gpu]) -> bool:
-    """Return whether a card has fewer than 8 SMs and another `usable` one has more; unknown is not tiny.
+def has_too_few_sms(gpu: Gpu, usable_gpus: Sequence[Gpu]) -> bool:
+    """Return whether a card has fewer than 8 SMs and another `usable_gpus` one has more; unknown is not tiny.
 
     Source: TensorFlow ignores cards by this rule (`GetDefaultMinGPUMultiprocessorCount`).
     """
-    most_sms = max((other.sm_count or 0 for other in usable), default=0)
-    return gpu.sm_count is not None and gpu.sm_count < min(_TINY_SMS, most_sms)
+    most_sms = max((other.sm_count or 0 for other in usable_gpus), default=0)
+    return gpu.sm_count is not None and gpu.sm_count < min(FEW_SMS_BELOW, most_sms)
 
 
-def fastest_together(speeds: Sequence[float]) -> tuple[int, ...]:
+def fastest_set_indices(speeds: Sequence[float]) -> tuple[int, ...]:
     """Return the indices of the cards that are fastest together; n cards are n times as fast as their slowest."""
     order = sorted(range(len(speeds)), key=lambda index: -speeds[index])
     totals = [speeds[index] * count for count, index in enumerate(order, 1)]
@@ -74,14 +77,14 @@ def fastest_together(speeds: Sequence[float]) -> tuple[int, ...]:
     return tuple(sorted(order[:best]))
 
 
-def card_sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet, ...]:
+def rank_card_sets(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tuple[CardSet, ...]:
     """Return the sensible sets of the cards that are not blocked, the recommended one first.
 
     They leave out busy cards if others are free; then one more set includes the busy ones.
     """
     unblocked = [(gpu, verdict) for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked"]
     usable = [gpu for gpu, _ in unblocked]
-    pool = [(gpu, verdict) for gpu, verdict in unblocked if gpu.uuid and not is_tiny(gpu, usable)]
+    pool = [(gpu, verdict) for gpu, verdict in unblocked if gpu.uuid and not has_too_few_sms(gpu, usable)]
     whole_cards = [entry for entry in pool if not is_mig_instance(entry[0])]
     if not any(verdict.kind == "use" for _, verdict in whole_cards):
         pool = [entry for entry in pool if is_mig_instance(entry[0])] or whole_cards
@@ -89,51 +92,51 @@ def card_sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet
         pool = whole_cards
     free = [entry for entry in pool if not is_busy(entry[0])]
     if not any(verdict.kind == "use" for _, verdict in free):
-        return _best_sets(pool)
-    free_sets = _best_sets(free)
+        return _unbeaten_sets(pool)
+    free_sets = _unbeaten_sets(free)
     if len(free) == len(pool):
         return free_sets
-    for busy_set in _best_sets(pool)[:1]:
+    for busy_set in _unbeaten_sets(pool)[:1]:
         if all(set(busy_set.uuids) != set(other.uuids) for other in free_sets):
             gain = f"{busy_set.gain}, once the busy GPUs are free"
             return (*free_sets, msgspec.structs.replace(busy_set, title="with busy GPUs", gain=gain))
     return free_sets
 
 
-def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tuple[str, ...]:
     """Return the UUIDs of the recommended set, none if no card can train."""
-    return next((card_set.uuids for card_set in card_sets(gpus, verdicts)), ())
+    return next((card_set.uuids for card_set in rank_card_sets(gpus, verdicts)), ())
 
 
-def _best_sets(pool: Sequence[tuple[Gpu, Verdict]]) -> tuple[CardSet, ...]:
+def _unbeaten_sets(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerdict]]) -> tuple[CardSet, ...]:
     """Return the sets that no other set beats in both speed and memory, the fastest first."""
-    cards = [gpu for gpu, _ in pool]
-    candidates: list[_Candidate]
+    cards = [gpu for gpu, _ in gpus_and_verdicts]
+    candidates: list[_CandidateSet]
     if all(is_mig_instance(gpu) for gpu in cards):
-        candidates = [(teraflops(gpu) or 0.0, gpu.memory_total or 0, (gpu,)) for gpu in cards]
-    elif all(gpu.memory_total and teraflops(gpu) for gpu in cards):
-        candidates = [_fastest_set(cards, gpu.memory_total or 0) for gpu in cards]
+        candidates = [(approximate_teraflops(gpu) or 0.0, gpu.memory_total or 0, (gpu,)) for gpu in cards]
+    elif all(gpu.memory_total and approximate_teraflops(gpu) for gpu in cards):
+        candidates = [_fastest_set_with_memory(cards, gpu.memory_total or 0) for gpu in cards]
     else:
         # Without known speed and memory the verdicts alone decide.
-        cards = [gpu for gpu, verdict in pool if verdict.kind == "use"]
+        cards = [gpu for gpu, verdict in gpus_and_verdicts if verdict.kind == "use"]
         memory = min((gpu.memory_total for gpu in cards if gpu.memory_total), default=0)
         candidates = [(0.0, memory, tuple(cards))] if cards else []
-    best: list[_Candidate] = []
+    best: list[_CandidateSet] = []
     for speed, memory, chosen in sorted(candidates, key=lambda entry: (-entry[0], -entry[1], -len(entry[2]))):
-        if not best or memory * MEMORY_TOLERANCE > best[-1][1]:
+        if not best or memory * SAME_MEMORY_SHARE > best[-1][1]:
             best.append((speed, memory, chosen))
-    return _with_titles(best)
+    return _describe_sets(best)
 
 
-def _fastest_set(cards: Sequence[Gpu], memory: int) -> _Candidate:
-    """Return the fastest set of the cards with at least about `memory` bytes: its speed, smallest memory and cards."""
-    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= memory * MEMORY_TOLERANCE]
-    chosen = tuple(large[index] for index in fastest_together([teraflops(gpu) or 0.0 for gpu in large]))
-    slowest = min(teraflops(gpu) or 0.0 for gpu in chosen)
+def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _CandidateSet:
+    """Return the fastest set of the cards with about `min_memory` bytes or more: speed, memory and cards."""
+    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * SAME_MEMORY_SHARE]
+    chosen = tuple(large[index] for index in fastest_set_indices([approximate_teraflops(gpu) or 0.0 for gpu in large]))
+    slowest = min(approximate_teraflops(gpu) or 0.0 for gpu in chosen)
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen
 
 
-def _with_titles(candidates: Sequence[_Candidate]) -> tuple[CardSet, ...]:
+def _describe_sets(candidates: Sequence[_CandidateSet]) -> tuple[CardSet, ...]:
     described = []
     for position, (speed, memory, cards) in enumerate(candidates):
         if position == 0:

@@ -5,11 +5,11 @@ import re
 from msgspec import Struct
 
 _GIB = 2**30
-_NAME_WORD = re.compile(
+_NAME_WORD_PATTERN = re.compile(
     r"nvidia|geforce|tesla|quadro|titan|rtx|gtx|\d+g(?:i?b)?(?![a-z0-9])|[a-z]{0,2}\d+s?|[a-z]+", re.ASCII
 )
-_MEMORY_SIZE = re.compile(r"(\d{1,3})(?:gi?b)?", re.ASCII)
-_MIG_PROFILE = re.compile(r"(?<!\d)\dg[._-]?(\d{1,3})gb", re.ASCII)
+_MEMORY_SIZE_PATTERN = re.compile(r"(\d{1,3})(?:gi?b)?", re.ASCII)
+_MIG_PROFILE_PATTERN = re.compile(r"(?<!\d)\dg[._-]?(\d{1,3})gb", re.ASCII)
 
 
 class KnownGpu(Struct, frozen=True):
@@ -68,21 +68,21 @@ _BRAND_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "titan", "rtx"
 
 
 def _name_words(name: str) -> frozenset[str]:
-    return frozenset(_NAME_WORD.findall(name.lower())) - _BRAND_WORDS
+    return frozenset(_NAME_WORD_PATTERN.findall(name.lower())) - _BRAND_WORDS
 
 
-def gpu_named(kind: str) -> KnownGpu:
+def gpu_of_slurm_type(slurm_type: str) -> KnownGpu:
     """Return what is known of a type of GPU in Slurm, nothing of one that is not in the table.
 
     A size in it counts as its memory; without one it is the least that such cards have.
     """
-    words = _name_words(kind)
+    words = _name_words(slurm_type)
     rows = [
         row for row in _GPU_TABLE if _name_words(row[0]) <= words and ("ti" in words) == ("ti" in _name_words(row[0]))
     ]
     row = max(rows, key=lambda row: len(_name_words(row[0])), default=None)
-    sizes = {int(match[1]) for word in words if (match := _MEMORY_SIZE.fullmatch(word))}
-    if part := _MIG_PROFILE.search(kind.lower()):
+    sizes = {int(match[1]) for word in words if (match := _MEMORY_SIZE_PATTERN.fullmatch(word))}
+    if part := _MIG_PROFILE_PATTERN.search(slurm_type.lower()):
         # A part of a card (MIG): how many SMs it has is not in its name.
         return KnownGpu(f"MIG {part[0]}", row[1] if row else None, int(part[1]) * _GIB)
     if row is None:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.gpus.samples import NO_RESPONSE, Samples, with_problem
-from tui_train.facts.machine.child_process import ALL_CANCELLED, child_command
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, Samples, samples_with_problem
+from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, own_module_command
 
 # Seconds between checks for new samples and for cancellation.
 _POLL_SECONDS = 0.1
-_SILENT_AFTER = 5.0
+_SILENT_AFTER_SECONDS = 5.0
 # A driver that stopped may be back soon; one that was missing rarely appears, and starting a Python costs time.
-_RESTART_SECONDS = 10.0
-_FIRST_RETRY_SECONDS = 60.0
+_RESTART_DELAY_SECONDS = 10.0
+_MISSING_DRIVER_RETRY_SECONDS = 60.0
 # Bytes; a longer line is not a sample.
 _MAX_LINE_BYTES = 2**20
 
 
-def live_samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
-    """Yield the samples of all cards whenever one changes, until `cancelled()`, `give_up()` or the generator is closed.
+def live_samples(is_cancelled: Callable[[], bool]) -> Iterator[Samples]:
+    """Yield the samples of all cards whenever one changes, until cancelled or closed.
 
     Cards without a UUID are left out; without cards or a driver nothing is yielded.
     """
@@ -29,14 +29,14 @@ def live_samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
     last: Samples = ()
     last_time = monotonic()
     try:
-        while not cancelled() and not ALL_CANCELLED.wait(_POLL_SECONDS):
+        while not is_cancelled() and not ALL_CANCELLED_EVENT.wait(_POLL_SECONDS):
             if child is None or child.should_restart():
                 child = _SamplerProcess()
             newest = child.read()
             if newest is not None:
                 last_time = monotonic()
-            elif monotonic() - last_time > _SILENT_AFTER:
-                newest = with_problem(last, NO_RESPONSE)
+            elif monotonic() - last_time > _SILENT_AFTER_SECONDS:
+                newest = samples_with_problem(last, NO_RESPONSE_PROBLEM)
             if newest is not None and newest != last:
                 last = newest
                 yield newest
@@ -53,7 +53,7 @@ class _SamplerProcess:
         self._started = monotonic()
         self._has_sampled = False
         self._partial_line = b""
-        command, changes = child_command("tui_train.facts.gpus.sampler")
+        command, changes = own_module_command("tui_train.facts.gpus.sampler")
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
                 command,
@@ -89,7 +89,7 @@ class _SamplerProcess:
     def should_restart(self) -> bool:
         """Return whether the process has ended long enough ago to start another."""
         return self._process is None and monotonic() - self._started > (
-            _RESTART_SECONDS if self._has_sampled else _FIRST_RETRY_SECONDS
+            _RESTART_DELAY_SECONDS if self._has_sampled else _MISSING_DRIVER_RETRY_SECONDS
         )
 
     def kill(self) -> None:

@@ -14,17 +14,17 @@ from tui_train.facts.gpus import pci
 from tui_train.facts.gpus.nvml_card import GARBAGE_ERRORS, CardQuery, NvmlQuery, nvml_code
 from tui_train.facts.types import Gap, Gpu
 
-_ERROR_KINDS = {
+_ERROR_KIND_BY_CODE = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "library",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "module",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "mismatch",
     pynvml.NVML_ERROR_NO_PERMISSION: "permission",
 }
 # An idle driver wakes its cards one by one; after the first response the next one comes within these seconds.
-_CARD_SECONDS = 2.0
-_PAIRS_SECONDS = 1.0
+_NEXT_CARD_SECONDS = 2.0
+_PEER_PAIRS_SECONDS = 1.0
 # The constant of the binding is a tuple, because of a stray comma.
-_P2P_READ = 0
+_P2P_READ_INDEX = 0
 
 
 class NvmlReport(NamedTuple):
@@ -36,22 +36,22 @@ class NvmlReport(NamedTuple):
     driver_cuda: str | None = None
 
 
-def read_cards(seconds: float = 6.0) -> NvmlReport:
-    """Return all cards; never raises, waits at most `seconds` for a card, but hangs if the whole driver does.
+def read_cards(max_seconds: float = 6.0) -> NvmlReport:
+    """Return all cards; never raises, waits at most `max_seconds` for a card, but hangs if the whole driver does.
 
     Source: NVML API reference, through nvidia-ml-py, which loads `libnvidia-ml.so.1` from the system's search path.
     """
-    end_time = monotonic() + seconds
-    on_bus = pci.pci_cards()
+    end_time = monotonic() + max_seconds
+    on_bus = pci.read_pci_cards()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return NvmlReport(gaps=(pci.no_driver_gap(_ERROR_KINDS.get(nvml_code(error), ""), str(error), on_bus),))
+        return NvmlReport(gaps=(pci.no_driver_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus),))
     except GARBAGE_ERRORS as error:
         return NvmlReport(gaps=(pci.no_driver_gap("", f"the NVML library is broken: {error}", on_bus),))
     threads: list[Thread] = []
     try:
-        return _read_all(on_bus, end_time, threads)
+        return _read_all_cards(on_bus, end_time, threads)
     finally:
         # Shutdown could wait for a running call.
         if not any(thread.is_alive() for thread in threads):
@@ -59,7 +59,7 @@ def read_cards(seconds: float = 6.0) -> NvmlReport:
                 pynvml.nvmlShutdown()
 
 
-def _read_all(on_bus: tuple[pci.PciCard, ...], end_time: float, threads: list[Thread]) -> NvmlReport:
+def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, threads: list[Thread]) -> NvmlReport:
     query = NvmlQuery()
     version, cuda = query(pynvml.nvmlSystemGetDriverVersion), query(pynvml.nvmlSystemGetCudaDriverVersion_v2)
     driver = str(version) if version else None
@@ -73,7 +73,7 @@ def _read_all(on_bus: tuple[pci.PciCard, ...], end_time: float, threads: list[Th
     gpus = tuple(gpu for card in _query_cards(count, end_time, threads) for gpu in card.gpus())
     gpus = _with_peers(gpus, end_time, threads)
     unopened = sum(not gpu.pci_bus for gpu in gpus)
-    gaps = pci.unlisted_card_gaps(on_bus, (gpu.pci_bus for gpu in gpus), unopened)
+    gaps = pci.unlisted_card_gaps(cards_on_bus, (gpu.pci_bus for gpu in gpus), unopened)
     if not gpus and not gaps:
         gaps = (
             Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no GPU", "Trainings run on the CPU here."),
@@ -96,7 +96,7 @@ def _query_cards(count: int, end_time: float, threads: list[Thread]) -> list[Car
     for answered in range(count):
         remaining = end_time - monotonic()
         try:
-            done.get(timeout=max(0.0, min(remaining, _CARD_SECONDS) if answered else remaining))
+            done.get(timeout=max(0.0, min(remaining, _NEXT_CARD_SECONDS) if answered else remaining))
         except Empty:
             break
     return cards
@@ -113,7 +113,9 @@ def _with_peers(gpus: Sequence[Gpu], end_time: float, threads: list[Thread]) -> 
         with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
             handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
             links = {
-                (first, second): NvmlQuery(handles[first])(pynvml.nvmlDeviceGetP2PStatus, handles[second], _P2P_READ)
+                (first, second): NvmlQuery(handles[first])(
+                    pynvml.nvmlDeviceGetP2PStatus, handles[second], _P2P_READ_INDEX
+                )
                 for first in range(len(handles))
                 for second in range(first)
             }
@@ -128,5 +130,5 @@ def _with_peers(gpus: Sequence[Gpu], end_time: float, threads: list[Thread]) -> 
 
     threads.append(Thread(target=read_pairs, daemon=True))
     threads[-1].start()
-    threads[-1].join(max(0.0, min(end_time - monotonic(), _PAIRS_SECONDS)))
+    threads[-1].join(max(0.0, min(end_time - monotonic(), _PEER_PAIRS_SECONDS)))
     return tuple(msgspec.structs.replace(gpu, peers=peers.get(gpu.index)) for gpu in gpus)

@@ -10,13 +10,13 @@ import pynvml
 
 from tui_train.facts.gpus import pci
 from tui_train.facts.gpus.capability import CHIPS
-from tui_train.facts.machine.host import valid_utf8
-from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, Pcie
+from tui_train.facts.machine.host import as_valid_utf8
+from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, PcieLink
 
 # Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
 GARBAGE_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
-_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*")
-NVML_PROBLEMS = {
+_UUID_PATTERN = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*")
+_PROBLEM_BY_NVML_CODE = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "it is lost (has fallen off the bus): reboot, then check its power supply and slot",
     pynvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset: stop its processes, then `nvidia-smi --gpu-reset`, or reboot",
     pynvml.NVML_ERROR_NO_PERMISSION: "permission denied: check the permissions of /dev/nvidia*",
@@ -24,12 +24,12 @@ NVML_PROBLEMS = {
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: "its power cable is not connected",
     pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its inforom is corrupted: the GPU needs a repair",
 }
-_COMPUTE_MODES: dict[int, ComputeMode] = {
+_COMPUTE_MODE_BY_NVML_VALUE: dict[int, ComputeMode] = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive",
 }
-_THROTTLE_REASONS = {
+_THROTTLE_REASON_BY_BIT = {
     pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting: "an application clock limit",
     pynvml.nvmlClocksThrottleReasonSwPowerCap: "the power limit",
     pynvml.nvmlClocksThrottleReasonHwSlowdown: "a hardware slowdown",
@@ -39,7 +39,9 @@ _THROTTLE_REASONS = {
     pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "the power supply",
     pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "the display clock setting",
 }
-_NO_RESPONSE = "it does not respond: check `sudo dmesg | grep -i xid`; stop the processes on it and reset it, or reboot"
+_NO_RESPONSE_PROBLEM = (
+    "it does not respond: check `sudo dmesg | grep -i xid`; stop the processes on it and reset it, or reboot"
+)
 
 
 class NvmlQuery:
@@ -49,13 +51,13 @@ class NvmlQuery:
         self.handle_arguments = () if handle is None else (handle,)
         self.problem = ""
 
-    def __call__(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the result of `call`, None if the driver does not report it or returns garbage."""
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of `function`, None if the driver does not report it or returns garbage."""
         try:
-            return call(*self.handle_arguments, *arguments)
+            return function(*self.handle_arguments, *arguments)
         except pynvml.NVMLError as error:
             if nvml_code(error) in {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}:
-                self.problem = NVML_PROBLEMS[nvml_code(error)]
+                self.problem = _PROBLEM_BY_NVML_CODE[nvml_code(error)]
         except UnicodeDecodeError as error:
             return error.object.decode("utf-8", "replace")
         except GARBAGE_ERRORS:
@@ -80,77 +82,81 @@ class CardQuery:
     def query(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
         try:
-            self._query(NvmlQuery(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
+            self._query_board(NvmlQuery(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
         except pynvml.NVMLError as error:
-            self.problem = NVML_PROBLEMS.get(nvml_code(error), f"the driver cannot open it: {error}")
+            self.problem = _PROBLEM_BY_NVML_CODE.get(nvml_code(error), f"the driver cannot open it: {error}")
         except Exception as error:  # noqa: BLE001  # one card must not affect the others
             self.problem = f"the driver cannot open it: {error}"
         self._complete = True
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return what is known so far; an incomplete card has the problem that it does not respond."""
-        problem = self.problem if self._complete else _NO_RESPONSE
+        problem = self.problem if self._complete else _NO_RESPONSE_PROBLEM
         fields = tuple(self._instances) or ({},)
         return tuple(Gpu(index=self.index, **{**each, **({"problem": problem} if problem else {})}) for each in fields)
 
-    def _query(self, ask: NvmlQuery) -> None:
-        mode = ask(pynvml.nvmlDeviceGetMigMode)
+    def _query_board(self, board_query: NvmlQuery) -> None:
+        mode = board_query(pynvml.nvmlDeviceGetMigMode)
         if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-            self._query_instance(ask, ask)
+            self._query_instance(board_query, board_query)
             return
-        for number in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
-            instance = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
+        for number in range(board_query(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
+            instance = board_query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
             if instance is not None:
-                self._query_instance(NvmlQuery(instance), ask)
+                self._query_instance(NvmlQuery(instance), board_query)
         if not self._instances:
             # The card itself cannot be used in MIG mode.
-            ask.problem = "MIG mode is on, without instances: create one (`nvidia-smi mig -cgi ... -C`) or turn it off"
-            self._query_instance(ask, ask)
+            board_query.problem = (
+                "MIG mode is on, without instances: create one (`nvidia-smi mig -cgi ... -C`) or turn it off"
+            )
+            self._query_instance(board_query, board_query)
 
-    def _query_instance(self, ask: NvmlQuery, board: NvmlQuery) -> None:
-        """Query the card or instance by `ask` and the full card by `board`; its identity comes first."""
+    def _query_instance(self, instance_query: NvmlQuery, board_query: NvmlQuery) -> None:
+        """Query the card or instance, and by `board_query` the full card; its identity comes first."""
         fields: dict[str, Any] = {}
-        uuid = ask(pynvml.nvmlDeviceGetUUID)
-        has_uuid = isinstance(uuid, str) and bool(_UUID.fullmatch(uuid))
+        uuid = instance_query(pynvml.nvmlDeviceGetUUID)
+        has_uuid = isinstance(uuid, str) and bool(_UUID_PATTERN.fullmatch(uuid))
         fields["uuid"] = uuid if has_uuid else ""
         self._instances.append(fields)
-        fields["name"] = ask(pynvml.nvmlDeviceGetName) or ""
-        fields["pci_bus"] = address = _pci_address(board(pynvml.nvmlDeviceGetPciInfo))
-        capability = board(pynvml.nvmlDeviceGetCudaComputeCapability)
+        fields["name"] = instance_query(pynvml.nvmlDeviceGetName) or ""
+        fields["pci_bus"] = address = _pci_address(board_query(pynvml.nvmlDeviceGetPciInfo))
+        capability = board_query(pynvml.nvmlDeviceGetCudaComputeCapability)
         fields["compute_capability"] = f"{capability[0]}.{capability[1]}" if capability else None
-        fields["memory_total"], fields["memory_free"] = _memory(ask)
-        fields["sm_count"] = _sm_count(ask, capability)
-        display = board(pynvml.nvmlDeviceGetDisplayActive)
+        fields["memory_total"], fields["memory_free"] = _read_total_and_free_memory(instance_query)
+        fields["sm_count"] = _read_sm_count(instance_query, capability)
+        display = board_query(pynvml.nvmlDeviceGetDisplayActive)
         fields["display_active"] = None if display is None else bool(display)
-        fields["compute_mode"] = _COMPUTE_MODES.get(board(pynvml.nvmlDeviceGetComputeMode))
-        fields["processes"] = _processes(ask)
-        fields["sm_clock_max"] = board(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM) or None
-        ecc = board(pynvml.nvmlDeviceGetEccMode)
+        fields["compute_mode"] = _COMPUTE_MODE_BY_NVML_VALUE.get(board_query(pynvml.nvmlDeviceGetComputeMode))
+        fields["processes"] = _read_gpu_processes(instance_query)
+        fields["sm_clock_max"] = board_query(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM) or None
+        ecc = board_query(pynvml.nvmlDeviceGetEccMode)
         fields["ecc"] = None if ecc is None else bool(ecc[0])
-        fields["throttled_by"] = _throttle_reasons(board)
-        fields["pcie"] = _pcie(board)
-        fields["nvlinks"] = _active_nvlinks(board)
-        fields["numa_node"] = pci.numa_node(address)
-        fields["problem"] = ask.problem or board.problem or ("" if has_uuid else "the driver reports no UUID for it")
+        fields["throttled_by"] = _read_throttle_reasons(board_query)
+        fields["pcie"] = _read_pcie_link(board_query)
+        fields["nvlinks"] = _count_active_nvlinks(board_query)
+        fields["numa_node"] = pci.read_numa_node(address)
+        fields["problem"] = (
+            instance_query.problem or board_query.problem or ("" if has_uuid else "the driver reports no UUID for it")
+        )
 
 
-def _throttle_reasons(query: NvmlQuery) -> tuple[str, ...]:
+def _read_throttle_reasons(query: NvmlQuery) -> tuple[str, ...]:
     """Return what limits the clock now, other than being idle."""
     bits = query(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    return tuple(words for bit, words in _THROTTLE_REASONS.items() if bits and bits & bit)
+    return tuple(words for bit, words in _THROTTLE_REASON_BY_BIT.items() if bits and bits & bit)
 
 
-def _pcie(query: NvmlQuery) -> Pcie | None:
-    link = Pcie(
+def _read_pcie_link(query: NvmlQuery) -> PcieLink | None:
+    link = PcieLink(
         query(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
         query(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
         query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
         query(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
     )
-    return None if link == Pcie() else link
+    return None if link == PcieLink() else link
 
 
-def _active_nvlinks(query: NvmlQuery) -> int | None:
+def _count_active_nvlinks(query: NvmlQuery) -> int | None:
     """Return the number of active NVLinks, None if there are none or that is not reported."""
     states: list[int] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -161,14 +167,14 @@ def _active_nvlinks(query: NvmlQuery) -> int | None:
     return sum(map(bool, states)) if states else None
 
 
-def _pci_address(info: Any) -> str | None:
+def _pci_address(pci_info: Any) -> str | None:
     """Return the PCI address in an `nvmlPciInfo_t`, as "00000000:01:00.0"."""
-    bus = getattr(info, "busId", b"")
+    bus = getattr(pci_info, "busId", b"")
     text = bus.decode("ascii", "replace") if isinstance(bus, bytes) else str(bus)
     return text or None
 
 
-def _memory(query: NvmlQuery) -> tuple[int | None, int | None]:
+def _read_total_and_free_memory(query: NvmlQuery) -> tuple[int | None, int | None]:
     """Return total and free bytes; drivers before 510 have only the first version of the call."""
     memory = query(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2) or query(pynvml.nvmlDeviceGetMemoryInfo)
     if memory is None or not memory.total:
@@ -176,7 +182,7 @@ def _memory(query: NvmlQuery) -> tuple[int | None, int | None]:
     return int(memory.total), int(memory.free)
 
 
-def _sm_count(query: NvmlQuery, capability: tuple[int, int] | None) -> int | None:
+def _read_sm_count(query: NvmlQuery, capability: tuple[int, int] | None) -> int | None:
     """Return the number of SMs: reported by NVML for MIG, otherwise cores divided by cores per SM.
 
     Source: CUDA programming guide, "Compute Capabilities"; None for unknown generations.
@@ -191,7 +197,7 @@ def _sm_count(query: NvmlQuery, capability: tuple[int, int] | None) -> int | Non
     return int(cores) // chip.cores_per_sm if chip else None
 
 
-def _processes(query: NvmlQuery) -> tuple[GpuProcess, ...]:
+def _read_gpu_processes(query: NvmlQuery) -> tuple[GpuProcess, ...]:
     """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
     memory: dict[int, int | None] = {}
     graphics_pids = set()
@@ -203,15 +209,15 @@ def _processes(query: NvmlQuery) -> tuple[GpuProcess, ...]:
             memory[entry.pid] = max(memory.get(entry.pid) or 0, entry.usedGpuMemory or 0) or None
             if kind == "Graphics":
                 graphics_pids.add(entry.pid)
-    return tuple(_process(pid, used, pid in graphics_pids) for pid, used in sorted(memory.items()))
+    return tuple(_describe_gpu_process(pid, used, pid in graphics_pids) for pid, used in sorted(memory.items()))
 
 
-def _process(pid: int, memory: int | None, graphics: bool) -> GpuProcess:
+def _describe_gpu_process(process_id: int, memory: int | None, graphics: bool) -> GpuProcess:
     name = user = ""
     try:
-        process = psutil.Process(pid)
+        process = psutil.Process(process_id)
         name = process.name()
         user = process.username()
     except (psutil.Error, OSError, ValueError):
-        name = name or str(NvmlQuery()(pynvml.nvmlSystemGetProcessName, pid) or "")
-    return GpuProcess(pid, valid_utf8(name), valid_utf8(user), memory, graphics)
+        name = name or str(NvmlQuery()(pynvml.nvmlSystemGetProcessName, process_id) or "")
+    return GpuProcess(process_id, as_valid_utf8(name), as_valid_utf8(user), memory, graphics)

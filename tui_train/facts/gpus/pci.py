@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from tui_train.facts.types import Gap
 
-_NVIDIA = "0x10de"
-_PCI_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
-_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_NVIDIA_VENDOR_ID = "0x10de"
+_PCI_ADDRESS_PATTERN = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
+_PCI_DEVICES_FOLDER = Path("/sys/bus/pci/devices")
 # Kernel drivers that reserve a card for a virtual machine.
 _VIRTUAL_MACHINE_DRIVERS = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
-_DRIVER_PAGE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
+_DRIVER_INSTALLATION_URL = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
 
 
 class PciCard(NamedTuple):
@@ -25,47 +25,51 @@ class PciCard(NamedTuple):
     driver: str
 
 
-def pci_cards(root: Path = _PCI_DEVICES) -> tuple[PciCard, ...]:
+def read_pci_cards(devices_folder: Path = _PCI_DEVICES_FOLDER) -> tuple[PciCard, ...]:
     """Return the NVIDIA display controllers in bus order, none if there is no PCI bus."""
     try:
-        folders = sorted(root.iterdir())
+        folders = sorted(devices_folder.iterdir())
     except OSError:
         return ()
     controllers = []
     for folder in folders:
         # A virtual function has no memory of its own.
-        if _read_line(folder / "vendor") != _NVIDIA or (folder / "physfn").exists():
+        if _read_sysfs_file(folder / "vendor") != _NVIDIA_VENDOR_ID or (folder / "physfn").exists():
             continue
-        if not _read_line(folder / "class").startswith("0x03"):
+        if not _read_sysfs_file(folder / "class").startswith("0x03"):
             continue
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else ""
-        controllers.append(PciCard(folder.name, "10de:" + _read_line(folder / "device").removeprefix("0x"), driver))
+        controllers.append(
+            PciCard(folder.name, "10de:" + _read_sysfs_file(folder / "device").removeprefix("0x"), driver)
+        )
     return tuple(controllers)
 
 
-def numa_node(address: str | None, root: Path = _PCI_DEVICES) -> int | None:
+def read_numa_node(address: str | None, devices_folder: Path = _PCI_DEVICES_FOLDER) -> int | None:
     """Return the NUMA node of the card at this PCI address, None if there is only one or it is unknown."""
-    if address is None or not _PCI_ADDRESS.fullmatch(address):
+    if address is None or not _PCI_ADDRESS_PATTERN.fullmatch(address):
         return None
-    node = _read_line(root / _sysfs_address(address) / "numa_node")
+    node = _read_sysfs_file(devices_folder / _sysfs_address(address) / "numa_node")
     return int(node) if node.isdecimal() else None
 
 
-def unlisted_card_gaps(on_bus: Sequence[PciCard], listed: Iterable[str | None], unopened: int = 0) -> tuple[Gap, ...]:
-    """Return a Gap for each card on the bus whose address is not in `listed`, the addresses from NVML.
+def unlisted_card_gaps(
+    cards_on_bus: Sequence[PciCard], listed_addresses: Iterable[str | None], unopened_count: int = 0
+) -> tuple[Gap, ...]:
+    """Return a Gap for each card on the bus whose address is not in `listed_addresses`, the addresses from NVML.
 
-    `unopened` cards are listed by NVML without an address; that many cards of the nvidia driver are not reported.
+    `unopened_count` cards are listed by NVML without an address; that many cards of the nvidia driver are not reported.
     """
-    addresses = {_sysfs_address(address) for address in listed if address}
-    if addresses - {_sysfs_address(card.address) for card in on_bus}:
+    addresses = {_sysfs_address(address) for address in listed_addresses if address}
+    if addresses - {_sysfs_address(card.address) for card in cards_on_bus}:
         # Some sandboxes, and WSL, show another bus than NVML, or none.
         return ()
     gaps = []
-    for card in on_bus:
+    for card in cards_on_bus:
         if _sysfs_address(card.address) in addresses:
             continue
-        if card.driver == "nvidia" and unopened > 0:
-            unopened -= 1
+        if card.driver == "nvidia" and unopened_count > 0:
+            unopened_count -= 1
             continue
         gaps.append(_unlisted_card_gap(card))
     return tuple(gaps)
@@ -97,47 +101,47 @@ def _unlisted_card_gap(card: PciCard) -> Gap:
     )
 
 
-def no_driver_gap(kind: str, detail: str, on_bus: Sequence[PciCard]) -> Gap:
+def no_driver_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[PciCard]) -> Gap:
     """Return the Gap for an NVML that could not be initialized.
 
-    `kind` is "library" (missing), "module" (not loaded), "mismatch", "permission" or another, `detail` NVML's message.
+    `error_kind` is "library" (missing), "module" (not loaded), "mismatch", "permission" or another.
     """
-    devices = ", ".join(f"{card.address} ({card.device})" for card in on_bus)
+    devices = ", ".join(f"{card.address} ({card.device})" for card in cards_on_bus)
     seen = f"; on the PCI bus: {devices}" if devices else ""
-    if kind == "library":
-        return _no_library_gap(on_bus, seen)
-    if kind == "module":
+    if error_kind == "library":
+        return _no_library_gap(cards_on_bus, seen)
+    if error_kind == "module":
         return Gap(
             "The NVIDIA driver is not loaded",
             f"its library is installed, but its kernel module is not loaded{seen}",
             "Run `sudo modprobe nvidia` on the host to see why; reboot after a kernel or driver update; with Secure "
             "Boot sign the module.",
             # Images for GPU machines have the library on machines without GPUs too.
-            hides=bool(on_bus) or not _has_pci_bus(),
+            hides=bool(cards_on_bus) or not _has_pci_bus(),
         )
-    if kind == "mismatch":
+    if error_kind == "mismatch":
         return Gap(
             "The NVIDIA driver was updated: reboot needed",
             "the loaded kernel module and the installed library have different versions",
             "Reboot; until then no program can use the GPUs. In a container, restart the container.",
             hides=True,
         )
-    if kind == "permission":
+    if error_kind == "permission":
         return Gap(
             "No permission for the NVIDIA driver",
-            f"{detail}{seen}",
+            f"{nvml_message}{seen}",
             "Check the permissions of /dev/nvidia*; on some hosts you must be in the group `video` or `render`.",
             hides=True,
         )
     return Gap(
         "The NVIDIA driver does not start",
-        f"{detail}{seen}",
+        f"{nvml_message}{seen}",
         "Check `nvidia-smi`. In a container, restart the container: it may have lost its GPUs.",
         hides=True,
     )
 
 
-def _no_library_gap(on_bus: Sequence[PciCard], seen: str) -> Gap:
+def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
     if "microsoft" in platform.release().lower():
         return Gap(
             "The NVIDIA driver is not visible in WSL",
@@ -148,11 +152,11 @@ def _no_library_gap(on_bus: Sequence[PciCard], seen: str) -> Gap:
     if in_container():
         return Gap(
             "This container was started without GPUs",
-            f"it has no NVIDIA driver library (libnvidia-ml.so.1){seen}",
+            f"it has no NVIDIA driver library (libnvidia-ml.so.1){bus_note}",
             "Start it with GPUs: `docker run --gpus all ...`, with the NVIDIA Container Toolkit on the host.",
-            hides=bool(on_bus),
+            hides=bool(cards_on_bus),
         )
-    if not on_bus:
+    if not cards_on_bus:
         return Gap(
             "No NVIDIA GPU",
             "there is no NVIDIA GPU on the PCI bus and no driver library (libnvidia-ml.so.1)",
@@ -160,8 +164,8 @@ def _no_library_gap(on_bus: Sequence[PciCard], seen: str) -> Gap:
         )
     return Gap(
         "The NVIDIA driver is not installed",
-        f"there is no driver library (libnvidia-ml.so.1){seen}",
-        f"Install the driver ({_DRIVER_PAGE}) and reboot.",
+        f"there is no driver library (libnvidia-ml.so.1){bus_note}",
+        f"Install the driver ({_DRIVER_INSTALLATION_URL}) and reboot.",
         hides=True,
     )
 
@@ -174,10 +178,10 @@ def in_container() -> bool:
     return any(Path(mark).exists() for mark in marker_files) or any(os.environ.get(name) for name in names)
 
 
-def _has_pci_bus(root: Path = _PCI_DEVICES) -> bool:
+def _has_pci_bus(devices_folder: Path = _PCI_DEVICES_FOLDER) -> bool:
     """Return whether there is a PCI bus; integrated GPUs are not on one."""
     try:
-        return any(root.iterdir())
+        return any(devices_folder.iterdir())
     except OSError:
         return False
 
@@ -188,7 +192,7 @@ def _sysfs_address(address: str) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{slot}"
 
 
-def _read_line(path: Path) -> str:
+def _read_sysfs_file(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

@@ -14,14 +14,14 @@ import msgspec
 import pynvml
 
 from tui_train.facts.gpus.nvml_card import GARBAGE_ERRORS, NvmlQuery
-from tui_train.facts.gpus.samples import NO_RESPONSE, Sample, Samples, with_problem
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, Sample, Samples, samples_with_problem
 
-_NOT_REPORTED = "the driver does not report it"
+_NOT_REPORTED_PROBLEM = "the driver does not report it"
 _MIB = 2**20
-_INTERVAL = 1.0
+_SAMPLE_INTERVAL_SECONDS = 1.0
 # A card that takes longer is reported a second later; after this many seconds it counts as hanging.
-_QUERY_SECONDS = 0.5
-_HANGS_AFTER = 3.0
+_QUERY_WAIT_SECONDS = 0.5
+_HANGS_AFTER_SECONDS = 3.0
 # Opening a broken card may be slow, and the kernel logs each attempt.
 _REOPEN_SECONDS = 10.0
 
@@ -54,23 +54,25 @@ class _SampledCard:
     def samples(self) -> Samples:
         """Return the last samples, with a problem if the card hangs since."""
         hangs = (
-            self._thread is not None and self._thread.is_alive() and monotonic() - self._query_started > _HANGS_AFTER
+            self._thread is not None
+            and self._thread.is_alive()
+            and monotonic() - self._query_started > _HANGS_AFTER_SECONDS
         )
-        return with_problem(self._last_samples, NO_RESPONSE) if hangs else self._last_samples
+        return samples_with_problem(self._last_samples, NO_RESPONSE_PROBLEM) if hangs else self._last_samples
 
     def _query(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
-        if self._handle is None and not self._open():
+        if self._handle is None and not self._open_handle():
             return
         board_query = NvmlQuery(self._handle)
-        uuid = _uuid(board_query)
+        uuid = _read_selectable_uuid(board_query)
         if uuid and not self._last_samples:
             # First, so that a card that hangs later is known by name.
             self._last_samples = (Sample(uuid=uuid),)
-        temperature, power = _temperature(board_query), board_query(pynvml.nvmlDeviceGetPowerUsage)
+        temperature, power = _read_temperature(board_query), board_query(pynvml.nvmlDeviceGetPowerUsage)
         new_samples = []
-        for instance_query in _mig_instances(board_query) or [board_query]:
-            uuid = _uuid(instance_query)
+        for instance_query in _mig_instance_queries(board_query) or [board_query]:
+            uuid = _read_selectable_uuid(instance_query)
             if uuid:
                 memory = instance_query(pynvml.nvmlDeviceGetMemoryInfo)
                 rates = board_query(pynvml.nvmlDeviceGetUtilizationRates) if instance_query is board_query else None
@@ -84,11 +86,11 @@ class _SampledCard:
                     problem=instance_query.problem or board_query.problem,
                 )
                 new_samples.append(sample)
-        self._last_samples = tuple(new_samples) or with_problem(
-            self._last_samples, board_query.problem or _NOT_REPORTED
+        self._last_samples = tuple(new_samples) or samples_with_problem(
+            self._last_samples, board_query.problem or _NOT_REPORTED_PROBLEM
         )
 
-    def _open(self) -> bool:
+    def _open_handle(self) -> bool:
         if monotonic() - self._opened < _REOPEN_SECONDS:
             return False
         self._opened = monotonic()
@@ -97,14 +99,14 @@ class _SampledCard:
         return self._handle is not None
 
 
-def _uuid(query: NvmlQuery) -> str:
+def _read_selectable_uuid(query: NvmlQuery) -> str:
     """Return the UUID of the card or instance, empty if it cannot be selected."""
     uuid = query(pynvml.nvmlDeviceGetUUID)
     valid = isinstance(uuid, str) and uuid.isascii() and uuid.replace("-", "").replace("/", "").isalnum()
     return uuid if valid else ""
 
 
-def _temperature(query: NvmlQuery) -> int | None:
+def _read_temperature(query: NvmlQuery) -> int | None:
     """Return the temperature of the chip; CUDA 14 drops the only call that older drivers have."""
     for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
         call = getattr(pynvml, name, None)
@@ -114,13 +116,13 @@ def _temperature(query: NvmlQuery) -> int | None:
     return None
 
 
-def _mig_instances(board: NvmlQuery) -> list[NvmlQuery]:
+def _mig_instance_queries(board_query: NvmlQuery) -> list[NvmlQuery]:
     """Return the MIG instances of a card."""
-    mode = board(pynvml.nvmlDeviceGetMigMode)
+    mode = board_query(pynvml.nvmlDeviceGetMigMode)
     if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return []
-    count = board(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
-    handles = [board(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(count)]
+    count = board_query(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
+    handles = [board_query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(count)]
     return [NvmlQuery(handle) for handle in handles if handle is not None]
 
 
@@ -134,14 +136,14 @@ def _print_samples() -> None:
     while cards:
         started = monotonic()
         for card in [card for card in cards if card.start_query()]:
-            card.wait(started + _QUERY_SECONDS)
+            card.wait(started + _QUERY_WAIT_SECONDS)
         samples = tuple(sample for card in cards for sample in card.samples())
         sys.stdout.buffer.write(msgspec.json.encode(samples) + b"\n")
         sys.stdout.buffer.flush()
-        sleep(max(0.0, started + _INTERVAL - monotonic()))
+        sleep(max(0.0, started + _SAMPLE_INTERVAL_SECONDS - monotonic()))
 
 
-def _exit_with_input() -> None:
+def _exit_when_input_closes() -> None:
     """Exit when the input is closed, which means that the reader is gone."""
     with contextlib.suppress(OSError, ValueError):
         while sys.stdin.buffer.read(4096):
@@ -151,7 +153,7 @@ def _exit_with_input() -> None:
 
 def main() -> None:
     """Print samples until the reader is gone, and exit without waiting for the driver."""
-    Thread(target=_exit_with_input, daemon=True).start()
+    Thread(target=_exit_when_input_closes, daemon=True).start()
     with contextlib.suppress(OSError):
         _print_samples()
     os._exit(0)

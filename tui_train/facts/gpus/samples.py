@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from tui_train.facts.types import Machine
 
-NO_RESPONSE = "it does not respond"
+NO_RESPONSE_PROBLEM = "it does not respond"
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -26,15 +26,15 @@ class Sample(Struct, frozen=True, kw_only=True):
 Samples = tuple[Sample, ...]
 
 
-def with_new_problems(machine: Machine, now: Samples) -> Machine:
+def machine_with_new_problems(machine: Machine, samples: Samples) -> Machine:
     """Return the machine with the problems of its cards since it was read."""
-    problems = {sample.uuid: sample.problem for sample in now if sample.problem}
+    problems = {sample.uuid: sample.problem for sample in samples if sample.problem}
     if not any(gpu.uuid in problems and not gpu.problem for gpu in machine.gpus):
         return machine
     gpus = (msgspec.structs.replace(gpu, problem=gpu.problem or problems.get(gpu.uuid, "")) for gpu in machine.gpus)
     return msgspec.structs.replace(machine, gpus=tuple(gpus))
 
 
-def with_problem(last: Samples, problem: str) -> Samples:
+def samples_with_problem(samples: Samples, problem: str) -> Samples:
     """Return the last known samples with a problem."""
-    return tuple(msgspec.structs.replace(sample, problem=problem) for sample in last)
+    return tuple(msgspec.structs.replace(sample, problem=problem) for sample in samples)

@@ -11,80 +11,84 @@ from typing import Literal
 
 from tui_train.base.text import size
 from tui_train.base.versions import major
-from tui_train.facts.gpus.capability import capability_number, code_runs_on, supports_bf16, teraflops
+from tui_train.facts.gpus.capability import approximate_teraflops, capability_number, code_runs_on, supports_bf16
 from tui_train.facts.gpus.gpu_sets import (
-    MEMORY_TOLERANCE,
-    busy_processes,
-    card_sets,
-    fastest_together,
+    FEW_SMS_BELOW,
+    SAME_MEMORY_SHARE,
+    busy_processes_text,
+    fastest_set_indices,
+    has_too_few_sms,
     is_busy,
     is_mig_instance,
-    is_tiny,
+    rank_card_sets,
     recommended_uuids,
 )
-from tui_train.facts.machine.torch_builds import Wheel, choose_wheel, install_advice
-from tui_train.facts.types import Gpu, Machine, Toolchain, Verdict
+from tui_train.facts.machine.torch_builds import TorchBuild, choose_torch_build, torch_install_advice
+from tui_train.facts.types import Gpu, GpuVerdict, Machine, Toolchain
 
 __all__ = [
-    "card_sets",
     "code_runs_on",
-    "ever_supported",
     "find_gpus",
     "gpu_verdicts",
     "is_busy",
+    "rank_card_sets",
+    "recommended_torch_build",
     "recommended_uuids",
-    "recommended_wheel",
+    "some_torch_supports",
     "supports_bf16",
-    "why_all_blocked",
-    "why_unsupported",
+    "why_gpu_unsupported",
+    "why_torch_blocks_all",
 ]
 
-_DISPLAY_MEMORY = 6 * 2**30
-_DISPLAY_SMS = 8
-_PCI_ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
-_UUID_PREFIX = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
+_DISPLAY_CARD_BELOW_BYTES = 6 * 2**30
+_PCI_ADDRESS_PATTERN = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
+_UUID_PREFIX_PATTERN = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
 # More digits than the index of a card has.
-_MAX_INDEX_DIGITS = 5
-_LAST_OF_KEPLER = 37
+_TOO_MANY_INDEX_DIGITS = 5
+_LAST_KEPLER_CAPABILITY = 37
 
 
 def gpu_verdicts(
     gpus: Sequence[Gpu], toolchain: Toolchain | None = None, driver_cuda: str | None = None
-) -> tuple[Verdict, ...]:
+) -> tuple[GpuVerdict, ...]:
     """Return a verdict for each card, in order, under the PyTorch of `toolchain` and the driver's CUDA ("12.8").
 
     Unknown values (no toolchain, no torch, a field that the driver does not report) never exclude a card.
     """
     blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
     usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
-    kinds = iter(_use_or_skip(usable))
+    kinds = iter(_recommend_use_or_skip(usable))
     unchecked = () if toolchain is not None and toolchain.torch is not None else ("not yet checked with a PyTorch",)
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
         if why:
-            verdicts.append(Verdict("blocked", (why,), busy_processes(gpu)))
+            verdicts.append(GpuVerdict("blocked", (why,), busy_processes_text(gpu)))
             continue
         kind, reason = next(kinds)
         reasons = (reason, *unchecked) if reason else unchecked
-        verdicts.append(Verdict(kind, reasons, busy_processes(gpu)))
+        verdicts.append(GpuVerdict(kind, reasons, busy_processes_text(gpu)))
     return tuple(verdicts)
 
 
-def find_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+def find_gpus(gpus: Sequence[Gpu], identifier: str) -> tuple[Gpu, ...]:
     """Return the cards that match a name: a UUID or a prefix of it, a PCI address, or an index."""
-    exact = tuple(gpu for gpu in gpus if gpu.uuid == name)
+    exact = tuple(gpu for gpu in gpus if gpu.uuid == identifier)
     if exact:
         return exact
-    if name.isdecimal() and name.isascii() and len(name) < _MAX_INDEX_DIGITS:
-        return tuple(gpu for gpu in gpus if gpu.index == int(name))
-    if _PCI_ADDRESS.fullmatch(name):
-        return tuple(gpu for gpu in gpus if gpu.pci_bus and _address_matches(gpu.pci_bus, name))
-    return tuple(gpu for gpu in gpus if _UUID_PREFIX.match(name) and gpu.uuid.lower().startswith(name.lower()))
+    if identifier.isdecimal() and identifier.isascii() and len(identifier) < _TOO_MANY_INDEX_DIGITS:
+        return tuple(gpu for gpu in gpus if gpu.index == int(identifier))
+    if _PCI_ADDRESS_PATTERN.fullmatch(identifier):
+        return tuple(gpu for gpu in gpus if gpu.pci_bus and _address_matches(gpu.pci_bus, identifier))
+    return tuple(
+        gpu
+        for gpu in gpus
+        if _UUID_PREFIX_PATTERN.match(identifier) and gpu.uuid.lower().startswith(identifier.lower())
+    )
 
 
-def _address_matches(address: str, name: str) -> bool:
+def _address_matches(address: str, named_address: str) -> bool:
     """Return whether a PCI address matches a name whose domain may be shorter or missing."""
-    (domain, _, device), (named_domain, colon, named_device) = _split_address(address), _split_address(name)
+    (domain, _, device), (named_domain, colon, named_device) = _split_address(address), _split_address(named_address)
     return device == named_device and (not colon or domain == named_domain)
 
 
@@ -95,9 +99,9 @@ def _split_address(address: str) -> tuple[str, str, str]:
     return domain.lstrip("0"), domain_colon, f"{bus}{colon}{slot}"
 
 
-def recommended_wheel(machine: Machine) -> Wheel:
+def recommended_torch_build(machine: Machine) -> TorchBuild:
     """Return the build of torch for the recommended cards of a machine; Unavailable if none supports any of them."""
-    return choose_wheel(_gpus_for_advice(machine.gpus), machine.driver_cuda)
+    return choose_torch_build(_gpus_for_advice(machine.gpus), machine.driver_cuda)
 
 
 def _gpus_for_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
@@ -106,8 +110,8 @@ def _gpus_for_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     return [gpu for gpu in gpus if gpu.uuid in chosen] or gpus
 
 
-def why_all_blocked(
-    gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None, driver_cuda: str | None
+def why_torch_blocks_all(
+    gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict], toolchain: Toolchain | None, driver_cuda: str | None
 ) -> str:
     """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
     opened = [gpu for gpu in gpus if not gpu.problem]
@@ -128,7 +132,7 @@ def why_all_blocked(
     consequence = "the GPU cannot be used" if len(opened) == 1 else f"none of the {len(opened)} GPUs can be used"
     if toolchain.cuda is None:
         return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {consequence}."
-    remedy = install_advice(_gpus_for_advice(gpus), driver_cuda)
+    remedy = torch_install_advice(_gpus_for_advice(gpus), driver_cuda)
     return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {consequence}: {remedy}."
 
 
@@ -142,10 +146,10 @@ def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None)
         return "its compute mode is Exclusive Process, and another process uses it"
     if toolchain is None or toolchain.torch is None:
         return ""
-    return ": ".join(filter(None, why_unsupported(gpu, toolchain, driver_cuda)))
+    return ": ".join(filter(None, why_gpu_unsupported(gpu, toolchain, driver_cuda)))
 
 
-def why_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
+def why_gpu_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
     """Return why a PyTorch cannot use a card, and which one can; both empty if it can or that is unknown."""
     capability = gpu.compute_capability
     if toolchain.cuda is None:
@@ -157,19 +161,19 @@ def why_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> 
         and not code_runs_on(toolchain.arch_list, capability)
     ):
         limitation = f"does not support compute capability {capability}"
-        return f"this PyTorch ({toolchain.torch}) {limitation}", install_advice((gpu,), driver_cuda)
+        return f"this PyTorch ({toolchain.torch}) {limitation}", torch_install_advice((gpu,), driver_cuda)
     needs, has = major(toolchain.cuda), major(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
             f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, but the driver supports CUDA {has}",
-            f"update the driver, or {install_advice((gpu,), driver_cuda)}",
+            f"update the driver, or {torch_install_advice((gpu,), driver_cuda)}",
         )
     return "", ""
 
 
 def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: str | None) -> str:
     """Return why a PyTorch cannot use any of these cards, in a few words, empty if that is not what blocks them."""
-    reasons = {why_unsupported(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
+    reasons = {why_gpu_unsupported(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
     if not all(reasons) or any(gpu.problem for gpu in gpus):
         return ""
     if toolchain.cuda is None:
@@ -180,50 +184,53 @@ def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: s
     return f"torch {toolchain.torch} does not support compute capability {capabilities}"
 
 
-def ever_supported(gpu: Gpu) -> bool:
+def some_torch_supports(gpu: Gpu) -> bool:
     """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
     device = capability_number(gpu.compute_capability)
-    return device is None or device >= 50 or device == _LAST_OF_KEPLER
+    return device is None or device >= 50 or device == _LAST_KEPLER_CAPABILITY
 
 
-def _use_or_skip(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
+def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
     """Return for each usable card whether to use it, and the reason if there is one."""
     comparable = [
         gpu
-        for gpu in usable
-        if gpu.memory_total and teraflops(gpu) and not is_tiny(gpu, usable) and not is_mig_instance(gpu)
+        for gpu in usable_gpus
+        if gpu.memory_total
+        and approximate_teraflops(gpu)
+        and not has_too_few_sms(gpu, usable_gpus)
+        and not is_mig_instance(gpu)
     ]
-    speeds = [teraflops(gpu) or 0.0 for gpu in comparable]
-    fastest = [comparable[index] for index in fastest_together(speeds)]
-    roomiest = max((gpu.memory_total or 0 for gpu in usable if not is_tiny(gpu, usable)), default=0)
+    speeds = [approximate_teraflops(gpu) or 0.0 for gpu in comparable]
+    fastest = [comparable[index] for index in fastest_set_indices(speeds)]
+    roomiest = max((gpu.memory_total or 0 for gpu in usable_gpus if not has_too_few_sms(gpu, usable_gpus)), default=0)
     kinds: list[tuple[Literal["use", "skip"], str]] = []
-    for gpu in usable:
-        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * MEMORY_TOLERANCE
+    for gpu in usable_gpus:
+        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * SAME_MEMORY_SHARE
         limit = f"less memory ({size(gpu.memory_total)} vs {size(roomiest)}): would limit the others"
-        if is_tiny(gpu, usable):
-            most_sms = max(other.sm_count or 0 for other in usable)
+        if has_too_few_sms(gpu, usable_gpus):
+            most_sms = max(other.sm_count or 0 for other in usable_gpus)
             words = f"much slower ({gpu.sm_count} SMs vs {most_sms}): would slow the others"
-            kinds.append(("skip", _display_label(gpu) + words))
+            kinds.append(("skip", _display_card_prefix(gpu) + words))
         elif any(gpu is other for other in fastest):
             kinds.append(("use", limit if small else ""))
         elif any(gpu is other for other in comparable):
-            kinds.append(("skip", _display_label(gpu) + _slower_reason(gpu, fastest)))
+            kinds.append(("skip", _display_card_prefix(gpu) + _slower_reason(gpu, fastest)))
         elif small:
-            kinds.append(("skip", _display_label(gpu) + limit))
+            kinds.append(("skip", _display_card_prefix(gpu) + limit))
         else:
             kinds.append(("use", ""))
     return kinds
 
 
-def _display_label(gpu: Gpu) -> str:
-    few = gpu.sm_count is not None and gpu.sm_count < _DISPLAY_SMS
-    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_MEMORY * MEMORY_TOLERANCE
+def _display_card_prefix(gpu: Gpu) -> str:
+    few = gpu.sm_count is not None and gpu.sm_count < FEW_SMS_BELOW
+    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_CARD_BELOW_BYTES * SAME_MEMORY_SHARE
     return "display card: " if few or little else ""
 
 
 def _slower_reason(gpu: Gpu, fastest: Sequence[Gpu]) -> str:
     """Return the text that the `fastest` cards are faster without this one."""
-    without_tflops = min(teraflops(other) or 0.0 for other in fastest) * len(fastest)
-    together_tflops = (teraflops(gpu) or 0.0) * (len(fastest) + 1)
+    without_tflops = min(approximate_teraflops(other) or 0.0 for other in fastest) * len(fastest)
+    together_tflops = (approximate_teraflops(gpu) or 0.0) * (len(fastest) + 1)
     others = f"the other {len(fastest)}" if len(fastest) > 1 else "the other GPU"
     return f"slower: {others} alone about {without_tflops:.0f} TFLOPS, with it {together_tflops:.0f}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import psutil
 
 # "No limit" in cgroup v1: the largest page-aligned 63-bit number.
-_UNLIMITED = 2**60
+_UNLIMITED_BYTES = 2**60
 
 
 class CgroupLimits(NamedTuple):
@@ -18,89 +18,93 @@ class CgroupLimits(NamedTuple):
     memory_free: int | None = None
 
 
-def memory_total() -> int | None:
+def usable_memory_total() -> int | None:
     """Return the bytes of memory for this process, None if unknown."""
-    return least(host_memory()[0], cgroup_limits().memory)
+    return least_known(host_memory_total_and_available()[0], cgroup_limits().memory)
 
 
-def cgroup_limits(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> CgroupLimits:
-    """Return the tightest limits of the control groups (v1 or v2) in `own` and of their parents.
+def cgroup_limits(
+    membership_file: Path = Path("/proc/self/cgroup"), cgroup_root: Path = Path("/sys/fs/cgroup")
+) -> CgroupLimits:
+    """Return the tightest limits of the control groups (v1 or v2) in `membership_file` and of their parents.
 
     Source: "Control Group v2" and "CFS Bandwidth Control" in the kernel's admin guide.
     """
     limits = CgroupLimits()
-    for line in (read_text(membership) or "").splitlines():
+    for line in (read_text(membership_file) or "").splitlines():
         _, _, after_id = line.partition(":")
         controllers, _, path = after_id.partition(":")
-        for base in _mount_points(root, controllers):
+        for base in _possible_mount_points(cgroup_root, controllers):
             for group in _group_and_parents(base, path):
-                limits = _tighter_limits(limits, _limits_v1(group) if controllers else _limits_v2(group))
+                limits = _tighter_limits(limits, _read_limits_v1(group) if controllers else _read_limits_v2(group))
     return limits
 
 
-def oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+def count_oom_kills(
+    membership_file: Path = Path("/proc/self/cgroup"), cgroup_root: Path = Path("/sys/fs/cgroup")
+) -> int | None:
     """Return how often the kernel killed for lack of memory in this process's control group; None: unknown.
 
     0 only where it did so in no group: what was killed need not have run in this one.
     """
-    for line in (read_text(membership) or "").splitlines():
+    for line in (read_text(membership_file) or "").splitlines():
         _, _, after_id = line.partition(":")
         controllers, _, path = after_id.partition(":")
         if controllers and "memory" not in controllers.split(","):
             continue
         file = "memory.oom_control" if controllers else "memory.events"
-        for base in _mount_points(root, controllers):
-            counts = (_oom_kills(group / file) for group in _group_and_parents(base, path))
+        for base in _possible_mount_points(cgroup_root, controllers):
+            counts = (_read_oom_kills(group / file) for group in _group_and_parents(base, path))
             own = next((count for count in counts if count is not None), None)
             if own:
                 return own
             # Those of version 2 count for the groups below them too.
             if not controllers and own is not None:
-                around = [_oom_kills(base / file), *map(_oom_kills, base.glob(f"*/{file}"))]
+                around = [_read_oom_kills(base / file), *map(_read_oom_kills, base.glob(f"*/{file}"))]
                 return None if any(around) else 0
     return None
 
 
-def _oom_kills(file: Path) -> int | None:
+def _read_oom_kills(file: Path) -> int | None:
     pairs = (line.partition(" ") for line in (read_text(file) or "").splitlines())
     return next((int(value) for name, _, value in pairs if name == "oom_kill" and value.strip().isdecimal()), None)
 
 
-def _mount_points(root: Path, controllers: str) -> Iterator[Path]:
+def _possible_mount_points(cgroup_root: Path, controllers: str) -> Iterator[Path]:
     """Yield possible mount points of these comma-separated controllers; none means cgroup v2."""
     if not controllers:
-        yield from (root, root / "unified")
+        yield from (cgroup_root, cgroup_root / "unified")
         return
     names = {controllers, *controllers.split(",")} & {controllers, "cpu", "memory"}
-    yield from (root / name for name in sorted(names))
+    yield from (cgroup_root / name for name in sorted(names))
 
 
-def _group_and_parents(base: Path, path: str) -> Iterator[Path]:
-    """Yield the group `path` below `base` and its parents; a container may see only the top."""
-    group = base / path.lstrip("/")
-    while group != base:
+def _group_and_parents(mount_point: Path, path: str) -> Iterator[Path]:
+    """Yield the group `path` below `mount_point` and its parents; a container may see only the top."""
+    group = mount_point / path.lstrip("/")
+    while group != mount_point:
         yield group
         group = group.parent
-    yield base
+    yield mount_point
 
 
-def _limits_v2(group: Path) -> CgroupLimits:
+def _read_limits_v2(group: Path) -> CgroupLimits:
     quota, _, period = (read_text(group / "cpu.max") or "").strip().partition(" ")
     cpus = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
-    return _limits_with_memory(cpus, group, "memory.max", "memory.current", "inactive_file")
+    return _read_memory_limits(cpus, group, "memory.max", "memory.current", "inactive_file")
 
 
-def _limits_v1(group: Path) -> CgroupLimits:
+def _read_limits_v1(group: Path) -> CgroupLimits:
     quota, period = _read_number(group / "cpu.cfs_quota_us"), _read_number(group / "cpu.cfs_period_us")
     cpus = quota / period if quota and period else None
-    return _limits_with_memory(cpus, group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    return _read_memory_limits(cpus, group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def _limits_with_memory(
+def _read_memory_limits(
     cpus: float | None, group: Path, limit_file: str, used_file: str, cache_key: str
 ) -> CgroupLimits:
     limit, used = _read_number(group / limit_file), _read_number(group / used_file)
-    if limit is None or limit >= _UNLIMITED:
+    if limit is None or limit >= _UNLIMITED_BYTES:
         return CgroupLimits(cpus)
     if used is None:
         return CgroupLimits(cpus, limit)
@@ -115,15 +119,17 @@ def _limits_with_memory(
 
 def _tighter_limits(first: CgroupLimits, second: CgroupLimits) -> CgroupLimits:
     cpus = min((count for count in (first.cpus, second.cpus) if count is not None), default=None)
-    return CgroupLimits(cpus, least(first.memory, second.memory), least(first.memory_free, second.memory_free))
+    return CgroupLimits(
+        cpus, least_known(first.memory, second.memory), least_known(first.memory_free, second.memory_free)
+    )
 
 
-def least(*values: int | None) -> int | None:
+def least_known(*values: int | None) -> int | None:
     """Return the least of what is known, None where nothing is."""
     return min((value for value in values if value is not None), default=None)
 
 
-def host_memory() -> tuple[int | None, int | None]:
+def host_memory_total_and_available() -> tuple[int | None, int | None]:
     """Return the total and available memory of the host in bytes, ignoring control groups."""
     try:
         memory = psutil.virtual_memory()

@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from tui_train.facts.machine import memory_bound
 
-_ROOT = Path(__file__).resolve().parents[3]
+_PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
 # Bytes; a child that writes more is considered out of control.
 _MAX_OUTPUT_BYTES = 2**20
-TIMED_OUT = "no answer in time"
-NOT_STARTED = "cannot be started"
+TIMED_OUT_REASON = "no answer in time"
+NOT_STARTED_REASON = "cannot be started"
 # At exit Python waits for its threads, and they wait for their children.
-ALL_CANCELLED = threading.Event()
+ALL_CANCELLED_EVENT = threading.Event()
 
 
-def without_current_folder(variables: Mapping[str, str]) -> dict[str, str]:
+def absolute_search_paths(variables: Mapping[str, str]) -> dict[str, str]:
     """Return PATH and PYTHONPATH without relative entries: in a clone they would start its programs and modules."""
     kept = {}
     for name in ("PATH", "PYTHONPATH"):
@@ -35,24 +35,26 @@ def without_current_folder(variables: Mapping[str, str]) -> dict[str, str]:
 
 def find_on_path(program: str) -> str:
     """Return the path of a program on PATH, empty if there is none; relative entries of PATH are ignored."""
-    return shutil.which(program, path=without_current_folder({"PATH": os.defpath, **os.environ})["PATH"]) or ""
+    return shutil.which(program, path=absolute_search_paths({"PATH": os.defpath, **os.environ})["PATH"]) or ""
 
 
-def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+def own_module_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
     """Return the command that runs a module of this package with this Python, and its environment changes."""
     command = [sys.executable, "-B", "-m", module, *arguments]
     if sys.version_info >= (3, 11):
         command.insert(1, "-P")
-    return command, {"PYTHONPATH": os.pathsep.join(_import_path())}
+    return command, {"PYTHONPATH": os.pathsep.join(_import_path_without_current_folder())}
 
 
-def _import_path() -> list[str]:
+def _import_path_without_current_folder() -> list[str]:
     """Return the import path of this process without the current folder, which could contain a `psutil.py`."""
     current = Path.cwd()
     folders = [
-        folder for folder in sys.path if folder and (Path(folder) == _ROOT or Path(folder).absolute() != current)
+        folder
+        for folder in sys.path
+        if folder and (Path(folder) == _PACKAGE_PARENT_FOLDER or Path(folder).absolute() != current)
     ]
-    return folders if str(_ROOT) in folders else [*folders, str(_ROOT)]
+    return folders if str(_PACKAGE_PARENT_FOLDER) in folders else [*folders, str(_PACKAGE_PARENT_FOLDER)]
 
 
 class ChildResult(NamedTuple):
@@ -86,7 +88,7 @@ class ChildResult(NamedTuple):
 
 def cancel_children(*, enabled: bool = True) -> None:
     """Cancel all running and future questions; with `enabled` false, allow questions again."""
-    (ALL_CANCELLED.set if enabled else ALL_CANCELLED.clear)()
+    (ALL_CANCELLED_EVENT.set if enabled else ALL_CANCELLED_EVENT.clear)()
 
 
 def run_child(  # noqa: PLR0913 - each has a default but two
@@ -95,29 +97,32 @@ def run_child(  # noqa: PLR0913 - each has a default but two
     env_changes: Mapping[str, str] | None = None,
     folder: str | None = "/",
     *,
-    cancelled: Callable[[], bool] = lambda: False,
-    memory: int | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    memory_limit: int | None = None,
     stdin_data: bytes = b"",
     ignores_cancel_all: bool = False,
 ) -> ChildResult:
     """Run `command` with `env_changes` to the environment and return its output within `deadline` seconds.
 
-    `stdin_data` is its input. It is given up as soon as `cancelled` tells so, and with the program unless it is
+    `stdin_data` is its input. It is given up as soon as `is_cancelled` tells so, and with the program unless it is
     `ignores_cancel_all`. It runs in `folder`, None for the current one, and in a process group of its own, which is
-    killed at the end. It may take as much `memory` as reading does, or other bytes than that.
+    killed at the end. It may take as much `memory_limit` as reading does, or other bytes than that.
     """
     end_time = monotonic() + deadline
-    memory = memory_bound.reading_limit() if memory is None else memory
+    memory_limit = memory_bound.reading_memory_limit() if memory_limit is None else memory_limit
     try:
-        env_changes = {**without_current_folder(os.environ), **(env_changes or {})}
+        env_changes = {**absolute_search_paths(os.environ), **(env_changes or {})}
         with _stdin_file(stdin_data) as stdin:
-            process = memory_bound.start_limited(command, memory, env_changes, folder, stdin=stdin)
+            process = memory_bound.start_with_memory_limit(command, memory_limit, env_changes, folder, stdin=stdin)
     except (OSError, ValueError) as error:
-        return ChildResult(failure=f"{NOT_STARTED}: {getattr(error, 'strerror', None) or error}")
+        return ChildResult(failure=f"{NOT_STARTED_REASON}: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
         failure = _collect_output(
-            process, texts, end_time, lambda: (ALL_CANCELLED.is_set() and not ignores_cancel_all) or cancelled()
+            process,
+            texts,
+            end_time,
+            lambda: (ALL_CANCELLED_EVENT.is_set() and not ignores_cancel_all) or is_cancelled(),
         )
     finally:
         memory_bound.kill_and_close(process, 1.0)
@@ -125,9 +130,9 @@ def run_child(  # noqa: PLR0913 - each has a default but two
         bytes(texts[0]),
         bytes(texts[1]),
         None if failure else process.returncode,
-        timed_out=failure == TIMED_OUT,
+        timed_out=failure == TIMED_OUT_REASON,
         failure=failure,
-        memory=memory,
+        memory=memory_limit,
     )
 
 
@@ -145,13 +150,13 @@ def _stdin_file(stdin_data: bytes) -> Iterator[int]:
 
 def _collect_output(
     process: subprocess.Popen[bytes],
-    texts: tuple[bytearray, bytearray],
+    outputs: tuple[bytearray, bytearray],
     end_time: float,
     is_cancelled: Callable[[], bool],
 ) -> str:
-    """Collect the output of `process` in `texts` until it ends, or return why it was given up."""
+    """Collect the output of `process` in `outputs` until it ends, or return why it was given up."""
     with selectors.DefaultSelector() as selector:
-        for pipe, text in zip((process.stdout, process.stderr), texts, strict=True):
+        for pipe, text in zip((process.stdout, process.stderr), outputs, strict=True):
             if pipe is not None:
                 selector.register(pipe, selectors.EVENT_READ, text)
         is_open, ended = True, False
@@ -159,14 +164,14 @@ def _collect_output(
         while selector.get_map() and (is_open or not ended):
             remaining = end_time - monotonic()
             if remaining <= 0 or is_cancelled():
-                return TIMED_OUT
+                return TIMED_OUT_REASON
             ended = _has_ended(process)
             is_open = _read_available(selector, 0 if ended else min(remaining, 0.05))
-            if max(map(len, texts)) > _MAX_OUTPUT_BYTES:
+            if max(map(len, outputs)) > _MAX_OUTPUT_BYTES:
                 return f"it wrote more than {_MAX_OUTPUT_BYTES >> 20} MiB"
     while not _has_ended(process):
         if monotonic() > end_time or is_cancelled():
-            return TIMED_OUT
+            return TIMED_OUT_REASON
         sleep(0.01)
     return ""
 

@@ -17,76 +17,76 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE, write_atomically
 from tui_train.base.parse import Unparsable, json_as, json_table, read_bytes
 from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.machine.probe import RUN_SOURCE, parse_probe_answer, probe_source
+from tui_train.facts.machine.probe import RUN_PROBE_CODE, parse_probe_answer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
 from tui_train.runner import safe_open
 
-ENGINES = ("docker", "podman", "apptainer")
-_MAX_BYTES = 1 << 20
+ENGINE_NAMES = ("docker", "podman", "apptainer")
+_MAX_FILE_BYTES = 1 << 20
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
-_HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
-_NO_PYTHON = 127
-_RUNTIME_ERROR = re.compile(
+_NVIDIA_HOOK_PROGRAMS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
+_PROGRAM_NOT_FOUND_CODE = 127
+_RUNTIME_ERROR_PATTERN = re.compile(
     r"OCI runtime|failed to (start|create) shim|\b(runc|crun)\b.{0,80}(not found|no such file|error)"
 )
 # The runtime works then, but the image lacks something.
-_NOT_IN_IMAGE = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
+_NOT_IN_IMAGE_PATTERN = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
 
 
 def read_engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
     """Return the installed engines; an unusable one has a `problem`."""
     readers = {"docker": _read_docker, "podman": _read_podman, "apptainer": _read_apptainer}
-    installed = [name for name in ENGINES if shutil.which(name)]
-    with ThreadPoolExecutor(len(ENGINES)) as pool:
+    installed = [name for name in ENGINE_NAMES if shutil.which(name)]
+    with ThreadPoolExecutor(len(ENGINE_NAMES)) as pool:
         return tuple(pool.map(lambda name: readers[name](deadline), installed))
 
 
-def choose_engine(name: str, installed: Sequence[ContainerEngine]) -> str:
+def choose_engine(image_name: str, engines: Sequence[ContainerEngine]) -> str:
     """Return the engine for an image: apptainer for a .sif file, else one that has it, else one that works."""
-    if name.endswith(".sif"):
+    if image_name.endswith(".sif"):
         return "apptainer"
-    working = [engine for engine in installed if not engine.problem and engine.name != "apptainer"]
+    working = [engine for engine in engines if not engine.problem and engine.name != "apptainer"]
     if not working:
-        reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in installed if engine.problem)
+        reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in engines if engine.problem)
         raise Unavailable(
-            f"no container engine works here ({reasons or 'none is installed'})", "Install docker or podman."
+            f"no container engine works here ({reasons or 'none is engines'})", "Install docker or podman."
         )
-    with_image = [engine for engine in working if name in engine.images]
+    with_image = [engine for engine in working if image_name in engine.images]
     return (with_image or working)[0].name
 
 
-def read_image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
+def read_image(engine: str, image_name: str, deadline: float = 60.0) -> ContainerImage:
     """Return what the Python in an image has, from the cache or by running it without network."""
-    empty_image = ContainerImage(engine=engine, name=name)
-    if shutil.which(engine) is None or not name or name.startswith("-"):
+    empty_image = ContainerImage(engine=engine, name=image_name)
+    if shutil.which(engine) is None or not image_name or image_name.startswith("-"):
         return msgspec.structs.replace(empty_image, problem="the image cannot be read: no such engine or name")
-    identity = _image_identity(engine, name)
+    identity = _image_identity(engine, image_name)
     if isinstance(identity, ContainerImage):
         return identity
-    cached = images_folder() / f"{hashlib.sha256(f'{identity}{probe_source()}'.encode()).hexdigest()[:32]}.json"
+    cached = images_folder() / f"{hashlib.sha256(f'{identity}{probe_program_text()}'.encode()).hexdigest()[:32]}.json"
     with suppress(Unparsable):
-        cached_image = json_as(read_bytes(cached, _MAX_BYTES), ContainerImage)
-        return msgspec.structs.replace(cached_image, engine=engine, name=name)
-    answer = run_in_image(engine, name, ("python", "-B", "-c", RUN_SOURCE, probe_source()), deadline)
+        cached_image = json_as(read_bytes(cached, _MAX_FILE_BYTES), ContainerImage)
+        return msgspec.structs.replace(cached_image, engine=engine, name=image_name)
+    answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROBE_CODE, probe_program_text()), deadline)
     for line in reversed(answer.out.splitlines()):
         probe = parse_probe_answer(line)
         if probe is not None:
-            toolchain = msgspec.structs.replace(probe.toolchain, label=name)
+            toolchain = msgspec.structs.replace(probe.toolchain, label=image_name)
             probed = msgspec.structs.replace(empty_image, id=identity, toolchain=toolchain)
             with suppress(TuiTrainError):
                 write_atomically(cached, msgspec.json.encode(probed).decode(), PRIVATE)
             return probed
-    problem = "no `python` on its PATH" if answer.code == _NO_PYTHON else answer.why_unusable()
-    problem = runtime_problem(answer.error) or problem
+    problem = "no `python` on its PATH" if answer.code == _PROGRAM_NOT_FOUND_CODE else answer.why_unusable()
+    problem = oci_runtime_problem(answer.error) or problem
     return msgspec.structs.replace(empty_image, id=identity, problem=problem)
 
 
 def run_in_image(
-    engine: str, name: str, words: Sequence[str], deadline: float, cards: Sequence[str] = ()
+    engine: str, image_name: str, command: Sequence[str], deadline: float, gpu_options: Sequence[str] = ()
 ) -> ChildResult:
-    """Run a command in a container of an image without a network, with the engine's options for `cards`."""
+    """Run a command in a container of an image without a network, with the engine's `gpu_options`."""
     if engine == "apptainer":
-        return run_child([engine, "exec", *cards, "--cleanenv", "--no-home", name, *words], deadline)
+        return run_child([engine, "exec", *gpu_options, "--cleanenv", "--no-home", image_name, *command], deadline)
     container_name = f"tui-train-look-{secrets.token_hex(6)}"
     options = (
         "--rm",
@@ -96,23 +96,23 @@ def run_in_image(
         "--network=none",
         "--security-opt=label=disable",
     )
-    answer = run_child([engine, "run", *options, *cards, name, *words], deadline)
+    answer = run_child([engine, "run", *options, *gpu_options, image_name, *command], deadline)
     if answer.failure:
         # Only the client has ended, not its container.
         run_child([engine, "rm", "-f", container_name], 20)
     return answer
 
 
-def _image_identity(engine: str, name: str) -> str | ContainerImage:
+def _image_identity(engine: str, image_name: str) -> str | ContainerImage:
     """Return the identity of an image version, or the answer if it cannot be run."""
-    empty_image = ContainerImage(engine=engine, name=name)
+    empty_image = ContainerImage(engine=engine, name=image_name)
     if engine == "apptainer":
         try:
-            state = Path(name).stat()
+            state = Path(image_name).stat()
         except OSError:
             return msgspec.structs.replace(empty_image, missing=True)
-        return f"{Path(name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
-    answer = run_child([engine, "image", "inspect", "--format", "{{.Id}}", name], 20)
+        return f"{Path(image_name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+    answer = run_child([engine, "image", "inspect", "--format", "{{.Id}}", image_name], 20)
     error = answer.error.lower()
     if answer.code and (b"no such" in error or b"not known" in error or b"not found" in error):
         return msgspec.structs.replace(empty_image, missing=True)
@@ -121,11 +121,11 @@ def _image_identity(engine: str, name: str) -> str | ContainerImage:
     return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
 
 
-def runtime_problem(error: bytes) -> str:
+def oci_runtime_problem(error_output: bytes) -> str:
     """Return the problem of an engine's OCI runtime, empty if its output shows none."""
-    lines = error.decode("utf-8", "replace").splitlines()
-    message = next((line for line in lines if _RUNTIME_ERROR.search(line)), "")
-    if not message or _NOT_IN_IMAGE.search(message):
+    lines = error_output.decode("utf-8", "replace").splitlines()
+    message = next((line for line in lines if _RUNTIME_ERROR_PATTERN.search(line)), "")
+    if not message or _NOT_IN_IMAGE_PATTERN.search(message):
         return ""
     return f"the OCI runtime, which starts containers (runc or crun), does not work: {message.strip()[:200]}"
 
@@ -143,8 +143,8 @@ def _read_docker(deadline: float) -> ContainerEngine:
         name="docker",
         version=str(info["ServerVersion"]),
         rootless=any("name=rootless" in str(option) for option in security),
-        gpus="nvidia" in runtimes or any(map(shutil.which, _HOOKS)) or _has_nvidia_cdi(),
-        images=_local_images("docker"),
+        gpus="nvidia" in runtimes or any(map(shutil.which, _NVIDIA_HOOK_PROGRAMS)) or _has_nvidia_cdi(),
+        images=_list_local_images("docker"),
     )
 
 
@@ -165,7 +165,11 @@ def _read_podman(deadline: float) -> ContainerEngine:
     version = (info.get("version") or {}).get("Version", "")
     rootless = bool(security.get("rootless"))
     return ContainerEngine(
-        name="podman", version=str(version), rootless=rootless, gpus=_has_nvidia_cdi(), images=_local_images("podman")
+        name="podman",
+        version=str(version),
+        rootless=rootless,
+        gpus=_has_nvidia_cdi(),
+        images=_list_local_images("podman"),
     )
 
 
@@ -177,7 +181,7 @@ def _read_apptainer(deadline: float) -> ContainerEngine:
     return ContainerEngine(name="apptainer", version=version, rootless=True, gpus=True)
 
 
-def _local_images(engine: str) -> tuple[str, ...]:
+def _list_local_images(engine: str) -> tuple[str, ...]:
     answer = run_child([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], 8)
     lines = answer.out.decode("utf-8", "replace").split() if answer.code == 0 else []
     return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))
@@ -188,7 +192,9 @@ def _has_nvidia_cdi() -> bool:
     for folder in _CDI_FOLDERS:
         with suppress(OSError):
             for path in Path(folder).iterdir():
-                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in safe_open.read(path, _MAX_BYTES):
+                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in safe_open.read(
+                    path, _MAX_FILE_BYTES
+                ):
                     return True
     return False
 

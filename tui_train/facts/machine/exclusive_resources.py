@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from tui_train.base.text import counted, visible
 from tui_train.facts.types import ResourcesInUse
 
-_ANY_ADDRESS = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
+_WILDCARD_ADDRESSES = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
 
 
 def resource_conflict(wanted: ResourcesInUse, other: ResourcesInUse) -> str:
@@ -22,20 +22,20 @@ def resource_conflict(wanted: ResourcesInUse, other: ResourcesInUse) -> str:
     return f"{owner} uses port {wanted.port} of this machine" if wanted.port and wanted.port == other.port else ""
 
 
-def normalized_paths(path: str) -> tuple[str, ...]:
+def normalized_path_as_tuple(path: str) -> tuple[str, ...]:
     """Return a folder's normalized path; nothing for an empty one."""
     return (os.path.normpath(path),) if path else ()
 
 
 def path_spellings(path: str) -> tuple[str, ...]:
     """Return a folder's normalized path and its real path; nothing for an empty one."""
-    return tuple(dict.fromkeys((*normalized_paths(path), os.path.realpath(path)))) if path else ()
+    return tuple(dict.fromkeys((*normalized_path_as_tuple(path), os.path.realpath(path)))) if path else ()
 
 
 def port_in_use(port: int) -> bool:
     """Return whether a process listens on a port of this machine; a port without permission is not busy."""
     with ExitStack() as stack:
-        for family, address in _ANY_ADDRESS:
+        for family, address in _WILDCARD_ADDRESSES:
             try:
                 listener = stack.enter_context(socket.socket(family))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 _MAX_NAMES = 2000
-_DEADLINE = 15.0
+_DEADLINE_SECONDS = 15.0
 # Seconds for which the names in a folder of a host are kept.
-_KEPT_SECONDS = 30.0
-_PROGRAM = """
+_CACHE_SECONDS = 30.0
+_LIST_NAMES_PROGRAM = """
 import json, os, sys
 with os.scandir(os.path.expanduser(sys.argv[1])) as found:
     names = [entry.name + "/" * entry.is_dir() for _, entry in zip(range(int(sys.argv[2])), found)]
@@ -29,7 +29,7 @@ def local_names(folder: str) -> list[str]:
     return names if len(names) <= _MAX_NAMES else []
 
 
-class RemoteNames:
+class RemoteFolderNames:
     """The names in the folders of a host, each asked for once in half a minute."""
 
     def __init__(self, host: str) -> None:
@@ -39,13 +39,13 @@ class RemoteNames:
         self._lock = threading.Lock()
 
     def __call__(self, folder: str) -> list[str]:
-        """Return the names in a folder as names_here does; takes as long as the host, so never on a screen's thread."""
+        """Return the names in a folder, as local_names; takes as long as the host, so never on a screen's thread."""
         if not folder.startswith(("/", "~")):
             return []
         # Who types on waits for the answer that is on its way.
         with self._lock:
             read_at, names = self._kept.get(folder, (0.0, []))
-            if not read_at or time.monotonic() - read_at > _KEPT_SECONDS:
+            if not read_at or time.monotonic() - read_at > _CACHE_SECONDS:
                 names = self._read_names(folder)
                 self._kept[folder] = time.monotonic(), names
         return names
@@ -58,8 +58,8 @@ class RemoteNames:
         from tui_train.base.parse import Unparsable, json_as
         from tui_train.facts.machine.child_process import run_child
 
-        command = shlex.join(["python3", "-c", _PROGRAM, folder, str(_MAX_NAMES + 1)])
-        answer = run_child([*ssh.ssh_command(self.host), command], _DEADLINE, folder=None)
+        command = shlex.join(["python3", "-c", _LIST_NAMES_PROGRAM, folder, str(_MAX_NAMES + 1)])
+        answer = run_child([*ssh.ssh_command(self.host), command], _DEADLINE_SECONDS, folder=None)
         try:
             names = json_as(answer.out.splitlines()[-1], list[str]) if answer.code == 0 else []
         except (Unparsable, IndexError):

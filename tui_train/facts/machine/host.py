@@ -7,53 +7,53 @@ import socket
 from pathlib import Path
 
 from tui_train.facts.machine import logout
-from tui_train.facts.machine.cgroup_limits import cgroup_limits, host_memory, least, read_text
+from tui_train.facts.machine.cgroup_limits import cgroup_limits, host_memory_total_and_available, least_known, read_text
 from tui_train.facts.types import Machine
 
 
 def read_host() -> Machine:
     """Return this host without GPUs; never raises, unreadable fields are None or empty."""
     limits = cgroup_limits()
-    total, available = host_memory()
-    shm_total, shm_free = _shared_memory()
+    total, available = host_memory_total_and_available()
+    shm_total, shm_free = _shared_memory_size_and_free()
     return Machine(
-        hostname=valid_utf8(platform.node()),
-        kernel=valid_utf8(platform.release()),
-        cpu_name=cpu_name(),
-        cpu_count=usable_cpus(limits.cpus),
-        memory_total=least(total, limits.memory),
-        memory_available=least(available, limits.memory_free),
+        hostname=as_valid_utf8(platform.node()),
+        kernel=as_valid_utf8(platform.release()),
+        cpu_name=read_cpu_name(),
+        cpu_count=count_usable_cpus(limits.cpus),
+        memory_total=least_known(total, limits.memory),
+        memory_available=least_known(available, limits.memory_free),
         shm_total=shm_total,
         shm_free=shm_free,
-        interfaces=_interfaces(),
-        logout=logout.read_logout(),
+        interfaces=_network_interfaces(),
+        logout=logout.read_logout_effect(),
     )
 
 
-def valid_utf8(text: str) -> str:
+def as_valid_utf8(text: str) -> str:
     """Return `text` with undecodable bytes replaced, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def usable_cpus(quota: float | None) -> int:
-    """Return the number of CPUs for this process: its affinity, limited by `quota` rounded up."""
+def count_usable_cpus(cpu_quota: float | None) -> int:
+    """Return the number of CPUs for this process: its affinity, limited by `cpu_quota` rounded up."""
     try:
         count = len(os.sched_getaffinity(0))
     except OSError:
         count = os.cpu_count() or 1
-    return count if quota is None else max(1, min(count, math.ceil(quota)))
+    return count if cpu_quota is None else max(1, min(count, math.ceil(cpu_quota)))
 
 
-def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def read_cpu_name(cpuinfo_file: Path = Path("/proc/cpuinfo")) -> str:
     """Return the model name of the CPU, or the architecture if there is none, as on most ARM CPUs."""
-    for line in (read_text(cpuinfo) or "").splitlines():
+    for line in (read_text(cpuinfo_file) or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
             return value.strip()
-    return valid_utf8(platform.machine())
+    return as_valid_utf8(platform.machine())
 
 
-def _shared_memory(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  # noqa: S108  # read, never written
+def _shared_memory_size_and_free(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  # noqa: S108  # read, never written
     """Return the size and the free space of the shared memory file system, in bytes."""
     try:
         status = os.statvfs(folder)
@@ -62,9 +62,9 @@ def _shared_memory(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
 
-def _interfaces() -> tuple[str, ...]:
+def _network_interfaces() -> tuple[str, ...]:
     """Return the names of the network interfaces."""
     try:
-        return tuple(sorted(valid_utf8(name) for _, name in socket.if_nameindex()))
+        return tuple(sorted(as_valid_utf8(name) for _, name in socket.if_nameindex()))
     except OSError:
         return ()

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 from tui_train.facts.machine.child_process import run_child
-from tui_train.facts.types import Logout
+from tui_train.facts.types import LogoutEffect
 
 # Not --json, which RHEL 8 does not have.
 _BUSCTL_QUERY = (
@@ -19,32 +19,32 @@ _BUSCTL_QUERY = (
     "/org/freedesktop/login1",
     "org.freedesktop.login1.Manager",
 )
-_SETTINGS = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers", "RemoveIPC")
-_TIMEOUT = 2.0
+_LOGIND_SETTING_NAMES = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers", "RemoveIPC")
+_BUSCTL_TIMEOUT_SECONDS = 2.0
 # Lower ids are system users, whose shared memory is not removed.
 _FIRST_USER_ID = 1000
 
 
-def read_logout(root: Path = Path("/"), uid: int | None = None) -> Logout | None:
+def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> LogoutEffect | None:
     """Return what a logout does to this user, None if systemd does not run."""
     if not (root / "run/systemd/system").is_dir():
         return None
-    uid = os.getuid() if uid is None else uid
-    name = _user_name(uid)
-    settings, why = _logind_settings()
+    user_id = os.getuid() if user_id is None else user_id
+    name = _user_name(user_id)
+    settings, why = _read_logind_settings()
     if settings is None:
-        return Logout(unknown=why)
+        return LogoutEffect(unknown=why)
     kills, only_users, excluded, removes = settings
     lingers = bool(name) and (root / "var/lib/systemd/linger" / name).exists()
-    return Logout(
+    return LogoutEffect(
         kills=kills == ["true"] and name not in excluded and (not only_users or name in only_users),
-        removes_shared_memory=removes == ["true"] and uid >= _FIRST_USER_ID and not lingers,
+        removes_shared_memory=removes == ["true"] and user_id >= _FIRST_USER_ID and not lingers,
     )
 
 
-def _logind_settings() -> tuple[list[list[str]] | None, str]:
-    """Return the effective values of _SETTINGS, or None and the reason as text."""
-    answer = run_child([*_BUSCTL_QUERY, *_SETTINGS], _TIMEOUT)
+def _read_logind_settings() -> tuple[list[list[str]] | None, str]:
+    """Return the effective values of _LOGIND_SETTING_NAMES, or None and the reason as text."""
+    answer = run_child([*_BUSCTL_QUERY, *_LOGIND_SETTING_NAMES], _BUSCTL_TIMEOUT_SECONDS)
     try:
         lines = [shlex.split(line) for line in answer.out.decode("utf-8", "replace").splitlines()]
     except ValueError:
@@ -54,8 +54,8 @@ def _logind_settings() -> tuple[list[list[str]] | None, str]:
     return [line[2:] if line[0] == "as" else line[1:] for line in lines], ""
 
 
-def _user_name(uid: int) -> str:
+def _user_name(user_id: int) -> str:
     try:
-        return pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(user_id).pw_name
     except KeyError:
         return ""

@@ -11,7 +11,7 @@ from threading import Thread
 import msgspec
 
 from tui_train.facts.gpus import nvml
-from tui_train.facts.gpus.capability import INTEGRATED, capability_number
+from tui_train.facts.gpus.capability import INTEGRATED_CAPABILITIES, capability_number
 from tui_train.facts.machine import host
 from tui_train.facts.types import Gap, Gpu, Machine
 
@@ -57,7 +57,11 @@ def read_machine(deadline: float) -> Machine:
 
 def _with_host_memory(gpu: Gpu, machine: Machine) -> Gpu:
     """Return an integrated card, whose memory the driver does not report, with the memory of the host."""
-    if gpu.memory_total is not None or gpu.problem or capability_number(gpu.compute_capability) not in INTEGRATED:
+    if (
+        gpu.memory_total is not None
+        or gpu.problem
+        or capability_number(gpu.compute_capability) not in INTEGRATED_CAPABILITIES
+    ):
         return gpu
     memory = {"memory_total": machine.memory_total, "memory_free": machine.memory_available}
     return msgspec.structs.replace(gpu, shares_memory=True, **memory)

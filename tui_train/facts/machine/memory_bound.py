@@ -23,24 +23,24 @@ _THREAD_BYTES = 16 * 2**20
 # Weights may be mapped privately, cast to fp32, and merged at the same time.
 _WEIGHT_COPIES = 4
 # A CUDA context, its libraries and pinned memory, for each of eight cards.
-_CUDA_BYTES = 64 * _GIB
+_CUDA_RESERVE_BYTES = 64 * _GIB
 _WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".distcp"}
-_OOM_SCORE = "1000"
+_OOM_SCORE_ADJUSTMENT = "1000"
 
 
 @functools.cache
-def reading_limit() -> int:
+def reading_memory_limit() -> int:
     """Return the bytes that a program may take to read data, settings or a tokenizer: half of a small machine's."""
-    from tui_train.facts.machine.cgroup_limits import memory_total
+    from tui_train.facts.machine.cgroup_limits import usable_memory_total
 
-    total = memory_total() or 2 * _MAX_READING_BYTES
+    total = usable_memory_total() or 2 * _MAX_READING_BYTES
     return max(_MIN_READING_BYTES, min(_MAX_READING_BYTES, total // 2)) + _THREAD_BYTES * (os.cpu_count() or 1)
 
 
-def loading_limit(folders: Iterable[str], *, cuda: bool) -> int:
+def loading_memory_limit(model_folders: Iterable[str], *, cuda: bool) -> int:
     """Return the bytes that a program may take to load the weights in some folders and compute with them."""
-    weights = sum(_weight_bytes(Path(folder)) for folder in folders if folder)
-    return 2 * reading_limit() + _WEIGHT_COPIES * weights + (_CUDA_BYTES if cuda else 0)
+    weights = sum(_weight_bytes(Path(folder)) for folder in model_folders if folder)
+    return 2 * reading_memory_limit() + _WEIGHT_COPIES * weights + (_CUDA_RESERVE_BYTES if cuda else 0)
 
 
 def _weight_bytes(folder: Path) -> int:
@@ -51,16 +51,16 @@ def _weight_bytes(folder: Path) -> int:
     return 0
 
 
-def start_limited(  # noqa: PLR0913 - what Popen takes of them
+def start_with_memory_limit(  # noqa: PLR0913 - what Popen takes of them
     command: Sequence[str],
-    memory: int,
+    memory_limit: int,
     env_changes: Mapping[str, str],
     folder: str | None,
     *,
     stdin: int = subprocess.DEVNULL,
     stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own that may take `memory` bytes (0: no bound); its stdout is a pipe."""
+    """Start a program in a session of its own that may take `memory_limit` bytes (0: any); its stdout is a pipe."""
     process = subprocess.Popen(
         command,
         stdin=stdin,
@@ -72,9 +72,9 @@ def start_limited(  # noqa: PLR0913 - what Popen takes of them
     )
     # It may have ended already, or belong to another user, as `sudo` does.
     with contextlib.suppress(OSError, ValueError):
-        if memory:
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
-        Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+        if memory_limit:
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory_limit, memory_limit))
+        Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE_ADJUSTMENT, encoding="ascii")
     return process
 
 
@@ -95,8 +95,12 @@ def kill_and_close(process: subprocess.Popen[bytes], seconds: float) -> None:
 _OUT_OF_MEMORY_TEXTS = ("MemoryError", "memory allocation of", "bad_alloc", "Cannot allocate memory", "malloc of size")
 
 
-def out_of_memory_reason(code: int | None, last_line: str, memory: int) -> str:
+def out_of_memory_reason(exit_code: int | None, last_line: str, memory_limit: int) -> str:
     """Return in words that a program ran out of memory, judged by its `last_line`; empty where it ended otherwise."""
-    if code and any(words in last_line for words in _OUT_OF_MEMORY_TEXTS):
-        return f"it took more than the {memory / _GIB:.0f} GiB of memory that it may" if memory else "out of memory"
-    return "it was killed (signal 9): the machine has too little memory" if code == -signal.SIGKILL else ""
+    if exit_code and any(words in last_line for words in _OUT_OF_MEMORY_TEXTS):
+        return (
+            f"it took more than the {memory_limit / _GIB:.0f} GiB of memory that it may"
+            if memory_limit
+            else "out of memory"
+        )
+    return "it was killed (signal 9): the machine has too little memory" if exit_code == -signal.SIGKILL else ""

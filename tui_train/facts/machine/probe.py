@@ -13,26 +13,26 @@ import msgspec
 from tui_train.base.app_paths import UNFINISHED_MARKER, environments_folder
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
-from tui_train.facts.machine.child_process import child_command, find_on_path, run_child
+from tui_train.facts.machine.child_process import find_on_path, own_module_command, run_child
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 from tui_train.programs.survey import state
 from tui_train.runner import safe_open
 
-_ROOT = Path(__file__).resolve().parents[3]
-_SOURCE = _ROOT / "tui_train" / "programs" / "probe.py"
+_PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
+_PROBE_FILE = _PACKAGE_PARENT_FOLDER / "tui_train" / "programs" / "probe.py"
 # Not `-I`: a training also finds libraries through PYTHONPATH and the user site folder.
-RUN_SOURCE = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
-_TOO_OLD_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
+RUN_PROBE_CODE = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
+_OLD_PYTHON_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
 _PATH_LABEL = "PATH"
-_LOCAL_VENVS = {".venv": ".venv here", "venv": "venv here"}
-_MAX_PARALLEL = 8
-_MAX_CONDA_BYTES = 1 << 18
+_LABEL_BY_LOCAL_VENV = {".venv": ".venv here", "venv": "venv here"}
+_MAX_PARALLEL_PROBES = 8
+_MAX_CONDA_LIST_BYTES = 1 << 18
 
 
 def probe_machine(deadline: float = 8.0) -> Machine:
     """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
     started = monotonic()
-    command, changes = child_command("tui_train.facts.machine.machine_child", "machine", f"{deadline * 0.75:.2f}")
+    command, changes = own_module_command("tui_train.facts.machine.machine_child", "machine", f"{deadline * 0.75:.2f}")
     answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, Machine)
@@ -57,16 +57,16 @@ def probe_machine(deadline: float = 8.0) -> Machine:
     return msgspec.structs.replace(read_host(), gaps=(gap,))
 
 
-def probe_toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:
-    """Return the candidate Pythons, `extra` (paths of interpreters) and those on this machine, best first.
+def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:
+    """Return the candidate Pythons, `extra_pythons` (paths of interpreters) and those on this machine, best first.
 
     Of several paths to the same environment the first is kept; an unusable Python has a `problem`.
     """
     end_time = monotonic() + deadline
     labels: dict[str, str] = {}
-    for label, python in (*((("chosen", python)) for python in extra), *_candidate_pythons()):
+    for label, python in (*((("chosen", python)) for python in extra_pythons), *_candidate_pythons()):
         labels.setdefault(str(Path(python).expanduser().absolute()), label)
-    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
+    with ThreadPoolExecutor(_MAX_PARALLEL_PROBES) as pool:
         probed = list(
             pool.map(lambda entry: _probe_if_trusted(entry[0], entry[1], end_time - monotonic()), labels.items())
         )
@@ -78,11 +78,13 @@ def probe_toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[
 
 def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return the result of `_probe_python`; a Python of the current folder is started only after the user chose it."""
-    if trusted_pythons.is_unchosen(Path(python)):
+    if trusted_pythons.is_unchosen_local_python(Path(python)):
         contents = trusted_pythons.environment_contents(Path(python))
         problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
         return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
-    if label in _LOCAL_VENVS.values() and (problem := trusted_pythons.why_distrusted(Path(python).parent.parent)):
+    if label in _LABEL_BY_LOCAL_VENV.values() and (
+        problem := trusted_pythons.why_distrusted(Path(python).parent.parent)
+    ):
         return python, Toolchain(python=python, label=label, problem=problem)
     return _probe_python(python, label, deadline)
 
@@ -99,9 +101,9 @@ def read_path_states(names: Iterable[str]) -> dict[str, PathState]:
     return {name: cast("PathState", state(name)) for name in names}
 
 
-def probe_source() -> str:
+def probe_program_text() -> str:
     """Return the text of the probe that runs in the training interpreter."""
-    return _SOURCE.read_text(encoding="utf-8")
+    return _PROBE_FILE.read_text(encoding="utf-8")
 
 
 def _candidate_pythons() -> Iterator[tuple[str, str]]:
@@ -112,10 +114,10 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
         prefix = os.environ.get(variable)
         if prefix and Path(prefix).is_absolute():
             yield f"{kind} ({Path(prefix).name})", str(Path(prefix) / "bin" / "python")
-    for name, label in _LOCAL_VENVS.items():
+    for name, label in _LABEL_BY_LOCAL_VENV.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
-    yield from _own_environments()
+    yield from _created_environments()
     for name in ("python3", "python"):
         python = find_on_path(name)
         if python:
@@ -125,7 +127,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
 
 
-def _own_environments() -> Iterator[tuple[str, str]]:
+def _created_environments() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
         if not (python.parent.parent / UNFINISHED_MARKER).exists():
             yield f"env {python.parent.parent.name}", str(python)
@@ -134,7 +136,7 @@ def _own_environments() -> Iterator[tuple[str, str]]:
 def _conda_environments() -> list[str]:
     """Return the environment folders that conda lists in the user's home."""
     try:
-        listed = safe_open.read(Path("~/.conda/environments.txt").expanduser(), _MAX_CONDA_BYTES).decode(
+        listed = safe_open.read(Path("~/.conda/environments.txt").expanduser(), _MAX_CONDA_LIST_BYTES).decode(
             "utf-8", "replace"
         )
     except (OSError, RuntimeError):
@@ -150,16 +152,16 @@ def _probe_python(python: str, label: str, deadline: float) -> tuple[str, Toolch
     """
     if problem := _why_not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
-    folder = os.sep if label == _PATH_LABEL and trusted_pythons.shims_lead_here() else None
-    answer = run_child([python, "-B", "-c", RUN_SOURCE, probe_source()], deadline, folder=folder)
+    folder = os.sep if label == _PATH_LABEL and trusted_pythons.shims_may_start_local_python() else None
+    answer = run_child([python, "-B", "-c", RUN_PROBE_CODE, probe_program_text()], deadline, folder=folder)
     for line in reversed(answer.out.splitlines()):
         probe = parse_probe_answer(line)
         if probe is not None:
             interpreter = probe.executable if label == _PATH_LABEL and probe.executable else python
             return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
     last_line = (answer.error.strip().splitlines() or [b""])[-1]
-    problem = "it is older than Python 3.8" if last_line.startswith(_TOO_OLD_ERRORS) else answer.why_unusable()
-    if RUN_SOURCE.encode()[:20] in answer.error or probe_source().encode()[:60] in answer.error:
+    problem = "it is older than Python 3.8" if last_line.startswith(_OLD_PYTHON_ERRORS) else answer.why_unusable()
+    if RUN_PROBE_CODE.encode()[:20] in answer.error or probe_program_text().encode()[:60] in answer.error:
         # It is another program, which printed its arguments.
         problem = "it is not a Python"
     return python, Toolchain(python=python, label=label, problem=problem)

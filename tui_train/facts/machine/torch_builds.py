@@ -8,12 +8,12 @@ from msgspec import Struct
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.base.versions import major
-from tui_train.facts.gpus.capability import TEGRA, capability_number, code_runs_on
+from tui_train.facts.gpus.capability import DEVICES_BY_TEGRA_CODE, capability_number, code_runs_on
 from tui_train.facts.types import Gpu, Toolchain
 
-_INDEX = "https://download.pytorch.org/whl/"
+_WHEEL_INDEX_URL = "https://download.pytorch.org/whl/"
 TORCH_VERSION = "2.13"
-CPU_INDEX = f"{_INDEX}cpu"
+CPU_INDEX_URL = f"{_WHEEL_INDEX_URL}cpu"
 # The CUDA builds of torch 2.13 with their architectures (`torch.cuda.PYTORCH_RELEASES_CODE_CC`); CUDA 13.0 is on PyPI.
 _CUDA_BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("", 13, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
@@ -21,13 +21,13 @@ _CUDA_BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
 )
 # The oldest driver for each CUDA, and the first for new generations of cards (release notes of CUDA and the drivers).
-_MIN_DRIVERS = {12: 525, 13: 580}
-_CAPABILITY_DRIVERS = {"10": 570, "12": 570}
-_THOR = 110
-_LAST_OF_KEPLER, _MAXWELL = 37, 50
+_MIN_DRIVER_BY_CUDA = {12: 525, 13: 580}
+_MIN_DRIVER_BY_CAPABILITY = {"10": 570, "12": 570}
+_THOR_CAPABILITY = 110
+_LAST_KEPLER_CAPABILITY, _FIRST_MAXWELL_CAPABILITY = 37, 50
 
 
-class Wheel(Struct, frozen=True):
+class TorchBuild(Struct, frozen=True):
     """A build of torch: its index (empty: pip's default), and why it was chosen.
 
     `cuda` is its CUDA version such as "12.6" (empty: none), `arch_list` its architectures.
@@ -49,22 +49,22 @@ class Wheel(Struct, frozen=True):
         return Toolchain(python="", torch=f"for CUDA {self.cuda}", cuda=self.cuda or None, arch_list=self.arch_list)
 
 
-def install_advice(gpus: Sequence[Gpu], driver_cuda: str | None) -> str:
+def torch_install_advice(gpus: Sequence[Gpu], driver_cuda: str | None) -> str:
     """Return what to install, or else to do, for cards, as the end of a sentence."""
     try:
-        return f"install {choose_wheel(gpus, driver_cuda).name}"
+        return f"install {choose_torch_build(gpus, driver_cuda).name}"
     except Unavailable as error:
         return error.remedy[:1].lower() + error.remedy[1:].partition(". ")[0].removesuffix(".")
 
 
-def choose_wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
+def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBuild:
     """Return the build that the driver can run and that supports most of the cards; the CPU build without cards.
 
     Unavailable if no build supports any of them.
     """
     cards = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     if not cards:
-        return Wheel(CPU_INDEX, "no GPU was found: the CPU build, which is small")
+        return TorchBuild(CPU_INDEX_URL, "no GPU was found: the CPU build, which is small")
     newest = major(driver_cuda) or 13
     fitting = [build for build in _CUDA_BUILDS if build[1] <= newest]
 
@@ -82,28 +82,29 @@ def choose_wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
         supported = "the GPU" if count == 1 else f"all {count} GPUs"
     lacking = "" if newest >= _CUDA_BUILDS[0][1] else f"; the driver does not support CUDA {_CUDA_BUILDS[0][1]}"
     why = f"the build for CUDA {version} supports {supported}{lacking}"
-    return Wheel(f"{_INDEX}{tag}" if tag else "", why, version, architectures)
+    return TorchBuild(f"{_WHEEL_INDEX_URL}{tag}" if tag else "", why, version, architectures)
 
 
-def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, versions: Sequence[int]) -> NoReturn:
-    """Raise Unavailable for cards that no build supports with this driver; `versions` of CUDA are those that could."""
+def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, cuda_versions: Sequence[int]) -> NoReturn:
+    """Raise Unavailable for cards that no build supports with this driver; `cuda_versions` are those that could."""
     capabilities, numbers = (
         visible(" and ".join(dict.fromkeys(cards))),
         {capability_number(name) or 0 for name in cards},
     )
-    if versions:
+    if cuda_versions:
         needed = max(
-            _MIN_DRIVERS[min(versions)], *(_CAPABILITY_DRIVERS.get(name.partition(".")[0], 0) for name in cards)
+            _MIN_DRIVER_BY_CUDA[min(cuda_versions)],
+            *(_MIN_DRIVER_BY_CAPABILITY.get(name.partition(".")[0], 0) for name in cards),
         )
         old = visible(str(driver_cuda))
         message = f"the NVIDIA driver is too old (CUDA {old}): torch for these GPUs needs driver {needed} or newer"
         raise Unavailable(message, f"Update the NVIDIA driver to {needed} or newer.")
     message = f"no build of torch supports compute capability {capabilities}"
     remedy = "No torch for them can be installed"
-    if numbers <= {*TEGRA, _THOR}:
+    if numbers <= {*DEVICES_BY_TEGRA_CODE, _THOR_CAPABILITY}:
         remedy = "Use NVIDIA's PyTorch for Jetson (tui-train env create hf --index-url URL)"
-    elif numbers == {_LAST_OF_KEPLER}:
+    elif numbers == {_LAST_KEPLER_CAPABILITY}:
         remedy = "Use torch 2.5 for CUDA 11.8, the last that supports it"
-    elif max(numbers) < _MAXWELL:
+    elif max(numbers) < _FIRST_MAXWELL_CAPABILITY:
         remedy = "Use another GPU: no official torch supports it"
-    raise Unavailable(message, f"{remedy}. For the CPU: --index-url {CPU_INDEX}")
+    raise Unavailable(message, f"{remedy}. For the CPU: --index-url {CPU_INDEX_URL}")

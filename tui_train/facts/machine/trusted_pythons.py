@@ -20,20 +20,20 @@ from tui_train.facts.machine.child_process import find_on_path
 from tui_train.runner.safe_open import user_name
 
 # Python runs these at startup.
-_RUN_AT_START = ("*.pth", "sitecustomize.py", "usercustomize.py")
-_VERSION_FILES = (".python-version", ".tool-versions", ".mise.toml", "mise.toml")
-_MAX_BYTES = 1 << 20
+_STARTUP_FILE_GLOBS = ("*.pth", "sitecustomize.py", "usercustomize.py")
+_VERSION_MANAGER_FILES = (".python-version", ".tool-versions", ".mise.toml", "mise.toml")
+_MAX_FILE_BYTES = 1 << 20
 # So many chosen Pythons are remembered, the newest.
-_MAX_CHOSEN = 500
-_MAX_ENTRIES = 5_000
-_VERSION = re.compile(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", re.MULTILINE)
-_DISTRIBUTION = re.compile(r"(torch|transformers|trl|accelerate|nemo_toolkit)-(\d[\w.+]{0,30})\.dist-info")
+_MAX_CHOSEN_PYTHONS = 500
+_MAX_SITE_ENTRIES = 5_000
+_VERSION_PATTERN = re.compile(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", re.MULTILINE)
+_DISTRIBUTION_PATTERN = re.compile(r"(torch|transformers|trl|accelerate|nemo_toolkit)-(\d[\w.+]{0,30})\.dist-info")
 # What a Python is known by: the inode of its environment, and inode, time in ns and owner of its file: the inode alone
 # may be that of another file soon.
-_Identity = tuple[int, int, int, int]
+_PythonIdentity = tuple[int, int, int, int]
 
 
-def started_by_user(python: Path) -> bool:
+def _counts_as_chosen(python: Path) -> bool:
     """Return whether a Python runs this program, is activated or on PATH by its whole path, or is of `env create`."""
     active = [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
     folders = {*(Path(prefix, "bin") for prefix in (sys.prefix, *active)), *map(Path, os.get_exec_path())}
@@ -41,7 +41,7 @@ def started_by_user(python: Path) -> bool:
     return own or (python.is_absolute() and python.parent in folders)
 
 
-def in_current_folder(python: Path) -> bool:
+def _lies_in_current_folder(python: Path) -> bool:
     """Return whether a Python lies below the current folder, as part of what was cloned there; a home is no clone."""
     current, home = Path.cwd(), Path.home()
     inside = any(path.is_relative_to(current) for path in (python, _with_real_folder(python)))
@@ -53,37 +53,37 @@ def _with_real_folder(python: Path) -> Path:
     return Path(os.path.realpath(python.parent), python.name)
 
 
-def is_unchosen(python: Path) -> bool:
+def is_unchosen_local_python(python: Path) -> bool:
     """Return whether a Python of the current folder is not started, as the user has not chosen it, or not this one."""
-    if started_by_user(python) or not in_current_folder(python) or not os.path.lexists(python):
+    if _counts_as_chosen(python) or not _lies_in_current_folder(python) or not os.path.lexists(python):
         return False
-    return _chosen_pythons().get(str(_with_real_folder(python))) != _identity(python)
+    return _load_chosen_pythons().get(str(_with_real_folder(python))) != _python_identity(python)
 
 
-def remember_choice(python: str) -> None:
+def remember_chosen_python(python: str) -> None:
     """Remember that the user chose a Python: it may be started until its environment or its file is another one.
 
     `python` is a path, or a name on PATH; empty for none.
     """
     path = _with_real_folder(Path(python if os.sep in python else find_on_path(python)).expanduser().absolute())
-    identity = _identity(path)
-    chosen = _chosen_pythons()
-    if identity is None or chosen.get(str(path)) == identity or started_by_user(path):
+    identity = _python_identity(path)
+    chosen = _load_chosen_pythons()
+    if identity is None or chosen.get(str(path)) == identity or _counts_as_chosen(path):
         return
     chosen.pop(str(path), None)
-    kept = dict([*chosen.items(), (str(path), identity)][-_MAX_CHOSEN:])
+    kept = dict([*chosen.items(), (str(path), identity)][-_MAX_CHOSEN_PYTHONS:])
     write_atomically(chosen_pythons_file(), msgspec.json.encode(kept), PRIVATE)
 
 
-def shims_lead_here() -> bool:
+def shims_may_start_local_python() -> bool:
     """Return whether a file of version managers in the current folder or above names a Python by its path.
 
     A shim on PATH (asdf, mise, pyenv) would start that one.
     """
     for folder in (Path.cwd(), *Path.cwd().parents):
-        for name in _VERSION_FILES:
+        for name in _VERSION_MANAGER_FILES:
             try:
-                if b"/" in read_regular(folder / name, _MAX_BYTES):
+                if b"/" in read_regular(folder / name, _MAX_FILE_BYTES):
                     return True
             except FileNotFoundError:
                 continue
@@ -96,17 +96,17 @@ def environment_contents(python: Path) -> str:
     """Return what an environment holds by the names of its files, as text; it is not started for that."""
     environment = python.parent.parent
     try:
-        text = read_regular(environment / "pyvenv.cfg", _MAX_BYTES).decode("utf-8", "replace")
+        text = read_regular(environment / "pyvenv.cfg", _MAX_FILE_BYTES).decode("utf-8", "replace")
     except OSError:
         text = ""
-    version = [f"Python {found[1]}" for found in _VERSION.finditer(text)]
+    version = [f"Python {found[1]}" for found in _VERSION_PATTERN.finditer(text)]
     sites = islice(environment.glob("lib/python3*/site-packages"), 4)
-    names = sorted(entry.name for site in sites for entry in islice(_entries(site), _MAX_ENTRIES))
-    packages = [" ".join(found.groups()) for found in map(_DISTRIBUTION.fullmatch, names) if found]
+    names = sorted(entry.name for site in sites for entry in islice(_scan_folder(site), _MAX_SITE_ENTRIES))
+    packages = [" ".join(found.groups()) for found in map(_DISTRIBUTION_PATTERN.fullmatch, names) if found]
     return ", ".join([*version[:1], *packages])
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _scan_folder(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             yield from entries
@@ -114,7 +114,7 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def _identity(python: Path) -> _Identity | None:
+def _python_identity(python: Path) -> _PythonIdentity | None:
     try:
         file = python.lstat()
         return python.parent.parent.stat().st_ino, file.st_ino, file.st_mtime_ns, file.st_uid
@@ -122,9 +122,9 @@ def _identity(python: Path) -> _Identity | None:
         return None
 
 
-def _chosen_pythons() -> dict[str, _Identity]:
+def _load_chosen_pythons() -> dict[str, _PythonIdentity]:
     try:
-        return json_as(read_regular(chosen_pythons_file(), _MAX_BYTES), dict[str, _Identity])
+        return json_as(read_regular(chosen_pythons_file(), _MAX_FILE_BYTES), dict[str, _PythonIdentity])
     except (OSError, Unparsable):
         return {}
 
@@ -132,7 +132,7 @@ def _chosen_pythons() -> dict[str, _Identity]:
 def why_distrusted(environment: Path) -> str:
     """Return why the Python of an environment is not started (its owner or permissions), empty if it may be."""
     try:
-        return next(filter(None, map(_path_problem, _startup_paths(environment))), "")
+        return next(filter(None, map(_ownership_problem, _startup_paths(environment))), "")
     except OSError as error:
         return visible(f"is not started: {error.strerror}")
 
@@ -142,7 +142,11 @@ def _startup_paths(environment: Path) -> Iterator[Path]:
     python = environment / "bin" / "python"
     candidates = [environment, environment / "pyvenv.cfg", environment / "bin", python, environment / "lib"]
     for site in sorted(environment.glob("lib/python*/site-packages")):
-        candidates += [site.parent, site, *(file for pattern in _RUN_AT_START for file in sorted(site.glob(pattern)))]
+        candidates += [
+            site.parent,
+            site,
+            *(file for pattern in _STARTUP_FILE_GLOBS for file in sorted(site.glob(pattern))),
+        ]
     for path in candidates:
         if os.path.lexists(path):
             yield path
@@ -150,7 +154,7 @@ def _startup_paths(environment: Path) -> Iterator[Path]:
                 yield path.resolve()
 
 
-def _path_problem(path: Path) -> str:
+def _ownership_problem(path: Path) -> str:
     status = path.lstat()
     remedy = "to use it anyway, set trainer.python"
     if status.st_uid not in {0, os.geteuid()}:
@@ -162,13 +166,13 @@ def _path_problem(path: Path) -> str:
     return ""
 
 
-def _is_own_group(gid: int) -> bool:
+def _is_own_group(group_id: int) -> bool:
     """Return whether a group is that of root, or a private group of this user."""
-    if gid == 0:
+    if group_id == 0:
         return True
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
-        group = grp.getgrgid(gid)
+        group = grp.getgrgid(group_id)
     except KeyError:
         return False
     return group.gr_name == name and set(group.gr_mem) <= {name}

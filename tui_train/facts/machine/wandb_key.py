@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tui_train.runner import safe_open
 
-_MAX_BYTES = 1 << 16
-_KEYLESS_MODES = {"offline", "disabled", "dryrun"}
-_NETRC_HOST = re.compile(r"(?m)^\s*machine\s+(\S+)")
-_KEY_SETTING = re.compile(r"(?m)^\s*(api_key|anonymous)\s*[=:]\s*\S")
+_MAX_FILE_BYTES = 1 << 16
+_MODES_WITHOUT_KEY = {"offline", "disabled", "dryrun"}
+_NETRC_HOST_PATTERN = re.compile(r"(?m)^\s*machine\s+(\S+)")
+_KEY_SETTING_PATTERN = re.compile(r"(?m)^\s*(api_key|anonymous)\s*[=:]\s*\S")
 
 
 def has_wandb_key() -> bool:
@@ -17,19 +17,19 @@ def has_wandb_key() -> bool:
 
     Source: W&B's documentation of its variables: WANDB_API_KEY, then the netrc file, then its own settings.
     """
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE", "").lower() in _KEYLESS_MODES:
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE", "").lower() in _MODES_WITHOUT_KEY:
         return True
     server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     host = server.partition("//")[2].partition("/")[0].partition(":")[0]
     names = [os.environ.get("NETRC") or "~/.netrc", "~/_netrc"]
-    if any(host in _NETRC_HOST.findall(_read_text(name)) for name in names):
+    if any(host in _NETRC_HOST_PATTERN.findall(_read_text(name)) for name in names):
         return True
     folder = os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb"
-    return bool(_KEY_SETTING.search(_read_text(f"{folder}/settings")))
+    return bool(_KEY_SETTING_PATTERN.search(_read_text(f"{folder}/settings")))
 
 
-def _read_text(name: str) -> str:
+def _read_text(path: str) -> str:
     try:
-        return safe_open.read(Path(name).expanduser(), _MAX_BYTES).decode("utf-8", "replace")
+        return safe_open.read(Path(path).expanduser(), _MAX_FILE_BYTES).decode("utf-8", "replace")
     except (OSError, RuntimeError):
         return ""

@@ -115,28 +115,28 @@ class Dimensions(Struct, frozen=True, kw_only=True):
         return self.layers * self.layer_parameters + tables + self.norm_parameters
 
 
-class _Tables(Struct, frozen=True):
+class _ModelTables(Struct, frozen=True):
     types: dict[str, dict[str, Any]]
     models: dict[str, dict[str, Any]]
 
 
 @functools.cache
-def _tables() -> _Tables:
+def _load_model_tables() -> _ModelTables:
     from importlib import resources
 
     text = resources.files("tui_train").joinpath("facts/models/models.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=prepared_type(_Tables))
+    return msgspec.toml.decode(text, type=prepared_type(_ModelTables))
 
 
-def layer_structures() -> dict[str, dict[str, Any]]:
+def layer_structure_by_type() -> dict[str, dict[str, Any]]:
     """Return the structure of the layers of each known type."""
-    return _tables().types
+    return _load_model_tables().types
 
 
 @functools.cache
 def known_models() -> dict[str, Dimensions]:
     """Return the models in models.toml, by name."""
-    tables = _tables()
+    tables = _load_model_tables()
     models = {}
     for name, row in tables.models.items():
         values = {"name": name, **tables.types[row["type"]], **{key: row[key] for key in row if key != "also"}}
@@ -147,7 +147,7 @@ def known_models() -> dict[str, Dimensions]:
 @functools.cache
 def _names_by_alias() -> dict[str, str]:
     """Return the known names by their simplified names and aliases."""
-    rows = _tables().models.items()
+    rows = _load_model_tables().models.items()
     return {_simplified_name(word): name for name, row in rows for word in (name, *row.get("also", ()))}
 
 
@@ -158,9 +158,9 @@ def dimensions_by_name(name: str) -> Dimensions | None:
 
 
 # Parts of a name that describe training or quantization, not the shape.
-_NON_SHAPE_WORDS = re.compile(r"\b(hf|instruct|chat|it|pt|base|gptq|awq|bnb|4bit|v0\.1)\b")
+_NON_SHAPE_WORDS_PATTERN = re.compile(r"\b(hf|instruct|chat|it|pt|base|gptq|awq|bnb|4bit|v0\.1)\b")
 
 
 def _simplified_name(name: str) -> str:
     last = name.rstrip("/").rsplit("/", 1)[-1].lower().replace("_", "-")
-    return re.sub(r"[^a-z0-9]|^meta", "", _NON_SHAPE_WORDS.sub("", last).removeprefix("meta-"))
+    return re.sub(r"[^a-z0-9]|^meta", "", _NON_SHAPE_WORDS_PATTERN.sub("", last).removeprefix("meta-"))

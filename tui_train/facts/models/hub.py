@@ -11,19 +11,19 @@ from msgspec import Struct
 from tui_train.base.files import write_atomically
 from tui_train.base.parse import Unparsable, json_as, prepared_type
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import child_command, run_child
+from tui_train.facts.machine.child_process import own_module_command, run_child
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
 
-ENDPOINT = "https://huggingface.co"
+HUB_URL = "https://huggingface.co"
 # The variables that decide where models are, and whether and where others are fetched from.
 _LOCATION_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-_DEADLINE = 8.0
-_CONFIG_DEADLINE = 10.0
+_DEADLINE_SECONDS = 8.0
+_CONFIG_DEADLINE_SECONDS = 10.0
 # Bytes of a config.json.
-MAX_CONFIG = 2**18
-Refusal = Literal["", "missing", "revision", "unreachable", "unusable"]
+MAX_CONFIG_BYTES = 2**18
+HubRefusal = Literal["", "missing", "revision", "unreachable", "unusable"]
 
 
 class CachedModel(Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class HubModel(Struct, frozen=True, kw_only=True):
 
     size: int = 0
     gated: bool = False
-    refusal: Refusal = ""
+    refusal: HubRefusal = ""
     problem: str = ""
 
 
@@ -97,11 +97,11 @@ class HubConfig(Struct, frozen=True, kw_only=True):
 
     text: str = ""
     commit: str = ""
-    refusal: Refusal | Literal["gated", "bare"] = ""
+    refusal: HubRefusal | Literal["gated", "bare"] = ""
     problem: str = ""
 
 
-_Answer = TypeVar("_Answer", HubModel, HubConfig)
+_HubAnswer = TypeVar("_HubAnswer", HubModel, HubConfig)
 
 
 def hub_variables(profile: Profile) -> dict[str, str]:
@@ -131,42 +131,46 @@ def find_accelerate_config(environment: Mapping[str, str]) -> str:
     return hub_cache.accelerate_config(dict(environment))
 
 
-def snapshot_folder(environment: Mapping[str, str], name: str, revision: str = "") -> str:
+def snapshot_folder(environment: Mapping[str, str], model_id: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
-    folder = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
+    folder = Path(hub_cache.folder_of(dict(environment)), "models--" + model_id.replace("/", "--"))
     try:
         return str(hub_cache.snapshot(folder, revision)[0] or "")
     except (OSError, ValueError):
         return ""
 
 
-def query_hub(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE) -> HubModel:
+def query_hub_model(model_id: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE_SECONDS) -> HubModel:
     """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
-    return ask_child("hub_child", (endpoint, name, revision), deadline, HubModel)
+    return _ask_hub_child("hub_child", (endpoint, model_id, revision), deadline, HubModel)
 
 
-def ask_child(module: str, arguments: tuple[str, ...], deadline: float, kind: type[_Answer]) -> _Answer:
+def _ask_hub_child(
+    module: str, arguments: tuple[str, ...], deadline: float, answer_type: type[_HubAnswer]
+) -> _HubAnswer:
     """Return what a child program of this folder learns from the Hub within `deadline` seconds."""
-    command, changes = child_command(f"{__package__}.{module}", *arguments)
+    command, changes = own_module_command(f"{__package__}.{module}", *arguments)
     answer = run_child(command, deadline, changes)
     try:
-        return json_as(answer.out, kind)
+        return json_as(answer.out, answer_type)
     except Unparsable:
         why = "no answer in time" if answer.timed_out else answer.why_unusable()
-        return kind(refusal="unreachable", problem=visible(why))
+        return answer_type(refusal="unreachable", problem=visible(why))
 
 
-def fetch_config(name: str, endpoint: str, revision: str = "", token: str = "") -> HubConfig:
+def fetch_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
     """Return a model's config.json at a revision (empty: main): a few kB that tell its sizes before its download.
 
-    `token` names the variable whose value the Hub gets; empty: none.
+    `token_variable` names the variable whose value the Hub gets; empty: none.
     """
-    return ask_child("hub_config_child", (endpoint, name, revision, token), _CONFIG_DEADLINE, HubConfig)
+    return _ask_hub_child(
+        "hub_config_child", (endpoint, model_id, revision, token_variable), _CONFIG_DEADLINE_SECONDS, HubConfig
+    )
 
 
-def keep_config(environment: Mapping[str, str], name: str, revision: str, config: HubConfig) -> Path:
+def cache_model_config(environment: Mapping[str, str], model_id: str, revision: str, config: HubConfig) -> Path:
     """Write a fetched config.json into the Hub's cache, where huggingface_hub would; return its path; CannotWrite."""
-    model = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
+    model = Path(hub_cache.folder_of(dict(environment)), "models--" + model_id.replace("/", "--"))
     path = model / "snapshots" / config.commit / "config.json"
     write_atomically(path, config.text)
     if revision != config.commit:

@@ -18,49 +18,60 @@ from tui_train.base.text import visible
 from tui_train.facts.models.hub import HubConfig, HubModel
 from tui_train.programs.hub_download import wanted
 
-_MAX_BYTES = 2**25
-PATIENCE = 6.0
+_MAX_ANSWER_BYTES = 2**25
+HUB_TIMEOUT_SECONDS = 6.0
 _NOT_FOUND_CODES = (401, 403, 404)
-_Answer = TypeVar("_Answer", HubModel, HubConfig)
+_HubAnswer = TypeVar("_HubAnswer", HubModel, HubConfig)
 
 
-def query_model(endpoint: str, name: str, revision: str) -> HubModel:
+def ask_hub_for_model(endpoint: str, model_id: str, revision: str) -> HubModel:
     """Return what the Hub at an address says of a revision of a model; an empty one is main."""
     revision_path = f"/revision/{quote(revision, safe='')}" if revision else ""
 
     def read(request: Request) -> HubModel:
-        with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # the scheme was checked
-            return parse_model(json_table(answer.read(_MAX_BYTES)))
+        with urlopen(request, timeout=HUB_TIMEOUT_SECONDS) as answer:  # noqa: S310  # the scheme was checked
+            return parse_hub_model(json_table(answer.read(_MAX_ANSWER_BYTES)))
 
-    path = f"api/models/{quote(name)}{revision_path}?blobs=true"
-    return ask_hub(endpoint, path, read, HubModel, "the answer is not that of a Hub")
+    path = f"api/models/{quote(model_id)}{revision_path}?blobs=true"
+    return request_from_hub(endpoint, path, read, HubModel, "the answer is not that of a Hub")
 
 
-def ask_hub(endpoint: str, path: str, read: Callable[[Request], _Answer], kind: type[_Answer], invalid: str) -> _Answer:
-    """Return what `read` makes of a request of a path, or why the Hub says nothing; `invalid` names a ValueError."""
+def request_from_hub(
+    endpoint: str,
+    path: str,
+    read_answer: Callable[[Request], _HubAnswer],
+    answer_type: type[_HubAnswer],
+    invalid_problem: str,
+) -> _HubAnswer:
+    """Return what `read_answer` makes of a request of a path, or why the Hub says nothing.
+
+    `invalid_problem` is the problem where it raises ValueError.
+    """
     if urlsplit(endpoint).scheme not in {"http", "https"}:
-        return kind(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
+        return answer_type(
+            refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address"
+        )
     try:
-        return read(Request(f"{endpoint}/{path}", headers={"User-Agent": "tui-train"}))  # noqa: S310
+        return read_answer(Request(f"{endpoint}/{path}", headers={"User-Agent": "tui-train"}))  # noqa: S310
     except HTTPError as error:
-        return _refused(error, kind)
+        return _refusal_answer(error, answer_type)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
-        return kind(refusal="unreachable", problem=visible(str(why))[:200])
+        return answer_type(refusal="unreachable", problem=visible(str(why))[:200])
     except ValueError:
-        return kind(refusal="unusable", problem=invalid)
+        return answer_type(refusal="unusable", problem=invalid_problem)
 
 
-def _refused(error: HTTPError, kind: type[_Answer]) -> _Answer:
+def _refusal_answer(error: HTTPError, answer_type: type[_HubAnswer]) -> _HubAnswer:
     """Return why the Hub says nothing of a model."""
     if error.code not in _NOT_FOUND_CODES:
-        return kind(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
+        return answer_type(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
     if error.headers.get("X-Error-Code") == "RevisionNotFound":
-        return kind(refusal="revision", problem="the model has no such revision")
-    return kind(refusal="missing", problem="the Hub has no such model, or it is private")
+        return answer_type(refusal="revision", problem="the model has no such revision")
+    return answer_type(refusal="missing", problem="the Hub has no such model, or it is private")
 
 
-def parse_model(answer: dict[str, Any]) -> HubModel:
+def parse_hub_model(answer: dict[str, Any]) -> HubModel:
     """Return the size and access of a model from the Hub's answer; ValueError if it is not one."""
     siblings = answer.get("siblings")
     if not isinstance(siblings, list):
@@ -74,4 +85,4 @@ def parse_model(answer: dict[str, Any]) -> HubModel:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(query_model(*sys.argv[1:])) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(ask_hub_for_model(*sys.argv[1:])) + b"\n")

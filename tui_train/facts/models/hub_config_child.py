@@ -15,14 +15,14 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_table
-from tui_train.facts.models.hub import MAX_CONFIG, HubConfig
-from tui_train.facts.models.hub_child import PATIENCE, ask_hub
+from tui_train.facts.models.hub import MAX_CONFIG_BYTES, HubConfig
+from tui_train.facts.models.hub_child import HUB_TIMEOUT_SECONDS, request_from_hub
 from tui_train.programs.hub_cache import COMMIT
 
-_COMMIT = "X-Repo-Commit"
+_COMMIT_HEADER = "X-Repo-Commit"
 
 
-class _Redirects(HTTPRedirectHandler):
+class _HubRedirectHandler(HTTPRedirectHandler):
     """Follows the Hub to where the file lies, keeps the commit that it names, and gives the token to the Hub alone."""
 
     def __init__(self, token: str) -> None:
@@ -32,31 +32,33 @@ class _Redirects(HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0913, PLR0917 - as it is called
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        self.commit = self.commit or headers.get(_COMMIT, "")
+        self.commit = self.commit or headers.get(_COMMIT_HEADER, "")
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if after.scheme not in {"http", "https"}:
             return None
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
         if following and (before.scheme, before.netloc) == (after.scheme, after.netloc):
-            sign(following, self.token)
+            _add_token(following, self.token)
         return following
 
 
-def sign(request: Request, token: str) -> None:
+def _add_token(request: Request, token: str) -> None:
     """Add a token to a request, which a redirection does not carry on; an empty one adds nothing."""
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
 
 
-def read(endpoint: str, name: str, revision: str, token: str) -> HubConfig:
+def read_hub_config(endpoint: str, model_id: str, revision: str, token: str) -> HubConfig:
     """Return the config.json that the Hub at an address has of a revision of a model; an empty one is main."""
 
     def fetch(request: Request) -> HubConfig:
-        redirects = _Redirects(token)
-        sign(request, token)
+        redirects = _HubRedirectHandler(token)
+        _add_token(request, token)
         try:
-            with build_opener(redirects).open(request, timeout=PATIENCE) as answer:
-                return found(answer.read(MAX_CONFIG + 1), redirects.commit or answer.headers.get(_COMMIT, ""))
+            with build_opener(redirects).open(request, timeout=HUB_TIMEOUT_SECONDS) as answer:
+                return _checked_config(
+                    answer.read(MAX_CONFIG_BYTES + 1), redirects.commit or answer.headers.get(_COMMIT_HEADER, "")
+                )
         except HTTPError as error:
             named = error.headers.get("X-Error-Code")
             if named == "GatedRepo":
@@ -65,16 +67,16 @@ def read(endpoint: str, name: str, revision: str, token: str) -> HubConfig:
                 return HubConfig(refusal="bare", problem="the model has none")
             raise
 
-    path = f"{quote(name)}/resolve/{quote(revision or 'main', safe='')}/config.json"
+    path = f"{quote(model_id)}/resolve/{quote(revision or 'main', safe='')}/config.json"
     # The words of the error would show the token.
     invalid = "the address or the token has characters that cannot be sent"
-    return ask_hub(endpoint, path, fetch, HubConfig, invalid)
+    return request_from_hub(endpoint, path, fetch, HubConfig, invalid)
 
 
-def found(data: bytes, commit: str) -> HubConfig:
+def _checked_config(data: bytes, commit: str) -> HubConfig:
     """Return what was fetched, where it is a config.json of a commit."""
-    if len(data) > MAX_CONFIG:
-        return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG >> 10} KiB")
+    if len(data) > MAX_CONFIG_BYTES:
+        return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG_BYTES >> 10} KiB")
     try:
         json_table(data)
         text = data.decode()
@@ -88,4 +90,4 @@ def found(data: bytes, commit: str) -> HubConfig:
 if __name__ == "__main__":
     endpoint, name, revision, variable = sys.argv[1:]
     token = os.environ.get(variable, "").strip() if variable else ""
-    sys.stdout.buffer.write(msgspec.json.encode(read(endpoint, name, revision, token)) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(read_hub_config(endpoint, name, revision, token)) + b"\n")

@@ -11,7 +11,7 @@ from tui_train.base.files import read_regular
 from tui_train.facts.types import NemoCheckpoint, NemoTokenizer
 from tui_train.facts.yaml_documents import read_document
 
-SIZE_NAMES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups")
+NEMO_SIZE_NAMES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups")
 
 
 @functools.cache
@@ -22,7 +22,9 @@ def sizes_by_recipe() -> dict[str, NemoCheckpoint]:
     for line in text.splitlines():
         if line and not line.startswith("#"):
             name, model, *numbers = line.split()
-            known_sizes = {key: int(number) for key, number in zip(SIZE_NAMES, numbers, strict=True) if number != "-"}
+            known_sizes = {
+                key: int(number) for key, number in zip(NEMO_SIZE_NAMES, numbers, strict=True) if number != "-"
+            }
             recipes[name] = NemoCheckpoint(model=model, numbers=known_sizes)
     return recipes
 
@@ -42,7 +44,7 @@ class RecipeDefaults(Struct, frozen=True):
 
 
 @functools.cache
-def recipe_defaults() -> dict[tuple[str, str], RecipeDefaults]:
+def defaults_by_recipe() -> dict[tuple[str, str], RecipeDefaults]:
     """Return the own values of the recipes of NeMo 2.7, by name and by pretrain, lora or none (all weights)."""
     text = resources.files("tui_train").joinpath("programs/nemo-own.txt").read_text("utf-8")
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
@@ -67,17 +69,19 @@ class _TokenizerConfig(Struct):
 
 
 # The largest known tokenizer.json has 33 MB.
-_MAX_BYTES = 128 << 20
+_MAX_TOKENIZER_BYTES = 128 << 20
 
 
-def read_tokenizer(folder: str) -> NemoTokenizer:
+def read_nemo_tokenizer(folder: str) -> NemoTokenizer:
     """Return the class of a Hugging Face tokenizer and how many rows its tokens need, as far as they can be read."""
     path = Path(folder)
     try:
         config = msgspec.json.decode(
-            read_regular(str(path / "tokenizer_config.json"), _MAX_BYTES), type=_TokenizerConfig
+            read_regular(str(path / "tokenizer_config.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerConfig
         )
-        file = msgspec.json.decode(read_regular(str(path / "tokenizer.json"), _MAX_BYTES), type=_TokenizerFile)
+        file = msgspec.json.decode(
+            read_regular(str(path / "tokenizer.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerFile
+        )
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return NemoTokenizer()
     vocab = file.model.vocab
@@ -87,7 +91,7 @@ def read_tokenizer(folder: str) -> NemoTokenizer:
     )
 
 
-def read_checkpoint(folder: str) -> NemoCheckpoint:
+def read_nemo_checkpoint(folder: str) -> NemoCheckpoint:
     """Return the model class and sizes of a NeMo 2 checkpoint, or the `problem` why it cannot be used."""
     path = Path(folder)
     for name in ("weights/.metadata", "context/io.json"):
@@ -100,5 +104,5 @@ def read_checkpoint(folder: str) -> NemoCheckpoint:
     config = model_yaml.values.get("config")
     if model_yaml.problem or not isinstance(config, dict):
         return NemoCheckpoint(problem=f"its model.yaml: {model_yaml.problem or 'it does not describe a model'}")
-    numbers = {key: config[key] for key in SIZE_NAMES if isinstance(config.get(key), int)}
+    numbers = {key: config[key] for key in NEMO_SIZE_NAMES if isinstance(config.get(key), int)}
     return NemoCheckpoint(model=str(model_yaml.values.get("_target_", "")).rpartition(".")[2], numbers=numbers)

@@ -10,8 +10,8 @@ from tui_train.facts.machine.child_process import run_child
 from tui_train.facts.types import Facts, NemoRecipes
 
 # The import alone takes 12 s.
-DEADLINE = 180.0
-_RUN_SOURCE = (
+PROBE_DEADLINE_SECONDS = 180.0
+_RUN_PROGRAM_CODE = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'nemo_recipes.py', 'exec'))"
 )
 
@@ -21,17 +21,19 @@ class _RecipesAnswer(msgspec.Struct):
     problem: str = ""
 
 
-def probe_recipes(python: str, flavour: str | None = "recipes", deadline: float = DEADLINE) -> NemoRecipes:
+def probe_recipes(
+    python: str, flavour: str | None = "recipes", deadline: float = PROBE_DEADLINE_SECONDS
+) -> NemoRecipes:
     """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
     source = resources.files("tui_train").joinpath("programs/nemo_recipes.py").read_text("utf-8")
-    answer = run_child([python, "-B", "-c", _RUN_SOURCE, source, flavour or "recipes"], deadline)
+    answer = run_child([python, "-B", "-c", _RUN_PROGRAM_CODE, source, flavour or "recipes"], deadline)
     listed = parse_recipes(answer.out)
     return listed or NemoRecipes({}, answer.why_unusable())
 
 
-def parse_recipes(printed: bytes) -> NemoRecipes | None:
+def parse_recipes(output: bytes) -> NemoRecipes | None:
     """Return the recipes in the output of an interpreter, None if there are none."""
-    for line in reversed(printed.splitlines()):
+    for line in reversed(output.splitlines()):
         try:
             answer = json_as(line, _RecipesAnswer)
         except Unparsable:

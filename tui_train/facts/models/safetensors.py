@@ -16,22 +16,22 @@ from tui_train.runner.safe_open import open_regular
 # As the library itself allows.
 _MAX_HEADER_BYTES = 100_000_000
 # Bytes of the number before the header.
-_LENGTH_BYTES = 8
+_HEADER_LENGTH_BYTES = 8
 # Bits of the types of which an element has always so many.
-_DTYPE_BITS = {
+_BITS_BY_DTYPE = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
     "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 
-_Size = Annotated[int, Meta(ge=0, le=2**62)]
+_TensorSize = Annotated[int, Meta(ge=0, le=2**62)]
 
 
-class Tensor(Struct, frozen=True):
+class StoredTensor(Struct, frozen=True):
     """A tensor in a file: its type, its shape, and the bytes where it begins and ends after the header."""
 
     dtype: str
-    shape: Annotated[tuple[_Size, ...], Meta(max_length=64)]
-    data_offsets: tuple[_Size, _Size]
+    shape: Annotated[tuple[_TensorSize, ...], Meta(max_length=64)]
+    data_offsets: tuple[_TensorSize, _TensorSize]
 
     @property
     def elements(self) -> int:
@@ -39,15 +39,15 @@ class Tensor(Struct, frozen=True):
         return math.prod(self.shape)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a complete file by name; Unparsable for any other, Missing if there is none."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
-            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+            length = int.from_bytes(file.read(_HEADER_LENGTH_BYTES), "little")
             if size == 0:
                 raise Unparsable("it is empty")
-            if length > min(_MAX_HEADER_BYTES, size - _LENGTH_BYTES):
+            if length > min(_MAX_HEADER_BYTES, size - _HEADER_LENGTH_BYTES):
                 raise Unparsable("it is not a safetensors file, or it is truncated")
             header = file.read(length)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         by_name = _parse_header(header)
     except Unparsable as error:
         raise Unparsable(f"its header is damaged: {error}") from None
-    expected = _LENGTH_BYTES + length + max((tensor.data_offsets[1] for tensor in by_name.values()), default=0)
+    expected = _HEADER_LENGTH_BYTES + length + max((tensor.data_offsets[1] for tensor in by_name.values()), default=0)
     if size != expected:
         raise Unparsable(
             f"it has only {size:,} of {expected:,} bytes"
@@ -68,19 +68,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return by_name
 
 
-def _parse_header(header: bytes) -> dict[str, Tensor]:
+def _parse_header(header: bytes) -> dict[str, StoredTensor]:
     described = json_as(header, dict[str, msgspec.Raw])
     described.pop("__metadata__", None)
-    by_name: dict[str, Tensor] = {}
+    by_name: dict[str, StoredTensor] = {}
     for name, text in described.items():
         try:
-            by_name[name] = json_as(bytes(text), Tensor)
+            by_name[name] = json_as(bytes(text), StoredTensor)
         except Unparsable as error:
             raise Unparsable(f"{visible(name)[:80]}: {error}") from None
     expected_begin = 0
     for name, tensor in sorted(by_name.items(), key=lambda item: item[1].data_offsets):
         begin, end = tensor.data_offsets
-        bits = _DTYPE_BITS.get(tensor.dtype, 0)
+        bits = _BITS_BY_DTYPE.get(tensor.dtype, 0)
         if begin != expected_begin or end < begin or (bits and tensor.elements * bits != 8 * (end - begin)):
             raise Unparsable(f"the size or place of {visible(name)[:80]} is wrong")
         expected_begin = end

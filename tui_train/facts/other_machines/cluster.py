@@ -7,9 +7,9 @@ from msgspec import Struct
 
 # What sinfo is asked for, in this order.
 SINFO_FORMAT = "%P|%a|%l|%L|%D|%T|%c|%m|%G"
-_TIME_LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", re.ASCII)
-_GRES_GPUS = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
-_NODE_STATE = re.compile(r"([a-z]+)(\S*)", re.ASCII)
+_TIME_LIMIT_PATTERN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", re.ASCII)
+_GRES_GPUS_PATTERN = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
+_NODE_STATE_PATTERN = re.compile(r"([a-z]+)(\S*)", re.ASCII)
 # Nodes on which no job starts until somebody acts.
 _UNAVAILABLE_STATES = frozenset(
     {"down", "drained", "draining", "fail", "failing", "error", "unknown", "maint", "inval", "future"}
@@ -61,20 +61,20 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
     counts: dict[tuple[str, NodeGroup], list[int]] = {}
     for line in text.splitlines():
         cells = line.split("|", 8)
-        state = _NODE_STATE.fullmatch(cells[5].lower()) if len(cells) > 8 else None
+        state = _NODE_STATE_PATTERN.fullmatch(cells[5].lower()) if len(cells) > 8 else None
         if state is None or not cells[4].isdecimal():
             continue
         name, count = cells[0].removesuffix("*"), int(cells[4])
         partitions.setdefault(
             name,
             Partition(
-                name=name, default=cells[0] != name, up=cells[1] == "up", limit=time_limit_seconds(cells[2]),
-                usual=time_limit_seconds(cells[3]),
+                name=name, default=cells[0] != name, up=cells[1] == "up", limit=parse_time_limit(cells[2]),
+                usual=parse_time_limit(cells[3]),
             ),
         )  # fmt: skip
         megabytes = int(cells[7]) if cells[7].isdecimal() else 0
         kind = NodeGroup(
-            count=0, cores=int(cells[6]) if cells[6].isdecimal() else 1, cards=gres_gpus(cells[8]),
+            count=0, cores=int(cells[6]) if cells[6].isdecimal() else 1, cards=parse_gres_gpus(cells[8]),
             memory=megabytes * 2**20 or None,
         )  # fmt: skip
         # One that does not answer is marked by *.
@@ -91,27 +91,27 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
     return tuple(partitions.values())
 
 
-def time_limit_seconds(limit: str) -> int | None:
+def parse_time_limit(limit: str) -> int | None:
     """Return a time limit of sinfo's, [DAYS-][HOURS:]MINUTES:SECONDS, in seconds; None for none."""
-    match = _TIME_LIMIT.fullmatch(limit)
+    match = _TIME_LIMIT_PATTERN.fullmatch(limit)
     if match is None:
         return None
     days, hours, minutes, rest = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
-def sbatch_time(limit: int | None) -> str:
+def sbatch_time_limit(seconds: int | None) -> str:
     """Return seconds as sbatch takes a time limit, [DAYS-]HOURS:MINUTES:SECONDS; empty for none."""
-    if limit is None:
+    if seconds is None:
         return ""
-    days, rest = divmod(limit, 86400)
+    days, rest = divmod(seconds, 86400)
     return (f"{days}-" if days else "") + f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
 
 
-def gres_gpus(gres: str) -> tuple[tuple[str, int], ...]:
+def parse_gres_gpus(gres: str) -> tuple[tuple[str, int], ...]:
     """Return the GPUs in a value of --gres or of sinfo's, by type and count."""
     plain = re.sub(r"\([^)]*\)", "", gres)
-    matches = map(_GRES_GPUS.fullmatch, plain.split(","))
+    matches = map(_GRES_GPUS_PATTERN.fullmatch, plain.split(","))
     counted: dict[str, int] = {}
     for match in matches:
         if match:

@@ -16,14 +16,22 @@ from tui_train.facts import yaml_documents
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.models.hub import HubCache
-from tui_train.facts.other_machines.saved import parse_machine_file
+from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
-from tui_train.facts.types import Facts, Gap, Gpu, Machine, PathState, Source, Toolchain, YamlDocument
+from tui_train.facts.types import Facts, Gap, Gpu, Machine, PathState, ScriptSource, Toolchain, YamlDocument
 
 _SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 NVIDIA_SMI_COMMAND = f"nvidia-smi --query-gpu={_SMI_FIELDS} --format=csv,noheader,nounits"
-_NOT_FOUND = 127
-_HOST_FIELDS = ("kernel", "cpu_name", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
+_PROGRAM_NOT_FOUND_CODE = 127
+_MACHINE_FIELDS_FROM_SURVEY = (
+    "kernel",
+    "cpu_name",
+    "cpu_count",
+    "memory_total",
+    "memory_available",
+    "shm_total",
+    "shm_free",
+)
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -52,10 +60,10 @@ class Survey(msgspec.Struct, kw_only=True):
     @property
     def documents(self) -> dict[str, YamlDocument]:
         """The files, parsed as YAML."""
-        return {path: _parse_document(text) for path, text in self.files.items()}
+        return {path: _parse_base64_document(text) for path, text in self.files.items()}
 
 
-def _parse_document(text: str | None) -> YamlDocument:
+def _parse_base64_document(text: str | None) -> YamlDocument:
     """Return the content of a file that a host sent in base64."""
     try:
         return yaml_documents.parse_document(base64.b64decode(text or "-", validate=True))
@@ -63,19 +71,19 @@ def _parse_document(text: str | None) -> YamlDocument:
         return YamlDocument(problem="it cannot be read on that host")
 
 
-def _parse_source(text: str | None) -> Source:
+def _parse_base64_source(text: str | None) -> ScriptSource:
     """Return the facts of a script that a host sent in base64; its imports are not read."""
     try:
         return script_source.parse_source(base64.b64decode(text or "-", validate=True))
     except ValueError:
-        return Source(problem="it cannot be read on that host")
+        return ScriptSource(problem="it cannot be read on that host")
 
 
 def read_planning_facts(
     host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], script: str = ""
 ) -> Facts:
     """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
-    host_facts = read_facts(host)
+    host_facts = read_host_facts(host)
     host_survey = survey_host(host, pythons, paths, (*files, *filter(None, (script,))))
     if host_survey is None:
         return msgspec.structs.replace(host_facts, other_machine=host)
@@ -83,7 +91,7 @@ def read_planning_facts(
     tools = (*host_facts.toolchains, *(tool for tool in host_survey.toolchains if tool.python in new_pythons))
     machine = host_facts.machine
     if machine.memory_total is None:
-        fields = {name: getattr(host_survey.machine, name) for name in _HOST_FIELDS}
+        fields = {name: getattr(host_survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
         machine = msgspec.structs.replace(machine, **fields)
     return msgspec.structs.replace(
         host_facts,
@@ -93,7 +101,7 @@ def read_planning_facts(
         unwritable=host_survey.closed,
         free=host_survey.free,
         documents={path: document for path, document in host_survey.documents.items() if path != script},
-        sources={script: _parse_source(host_survey.files.get(script))} if script else {},
+        sources={script: _parse_base64_source(host_survey.files.get(script))} if script else {},
         accelerate_config=host_survey.accelerate_config,
         hub=host_survey.hub,
         other_machine=host,
@@ -113,13 +121,13 @@ def survey_host(
 def survey_command(question: dict[str, object]) -> tuple[str, ...]:
     """Return the command that asks a host, with the survey program in it."""
     program = resources.files("tui_train.programs").joinpath("survey.py").read_text(encoding="utf-8")
-    full_question = {"probe": probe.probe_source(), "run": probe.RUN_SOURCE, **question}
+    full_question = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE, **question}
     return ("python3", "-c", program, msgspec.json.encode(full_question).decode())
 
 
-def parse_survey(out: bytes) -> Survey | None:
+def parse_survey(output: bytes) -> Survey | None:
     """Return the answer in what a host printed, None for none: login scripts may print as well."""
-    for line in reversed(out.splitlines()):
+    for line in reversed(output.splitlines()):
         try:
             return json_as(line, Survey)
         except Unparsable:
@@ -127,7 +135,7 @@ def parse_survey(out: bytes) -> Survey | None:
     return None
 
 
-def read_facts(host: str, deadline: float = 40.0) -> Facts:
+def read_host_facts(host: str, deadline: float = 40.0) -> Facts:
     """Return the facts of a host within about `deadline` seconds; Unavailable if it does not answer.
 
     ssh does not prompt: log in by hand once to a host that is unknown or requires a password.
@@ -144,7 +152,9 @@ def read_facts(host: str, deadline: float = 40.0) -> Facts:
     fallback = _run_over_ssh(host, NVIDIA_SMI_COMMAND, max(1.0, end_time - monotonic()))
     if fallback.code == 0:
         return Facts(machine=parse_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
-    if fallback.code == _NOT_FOUND and (host_survey := survey_host(host, (), (), (), max(1.0, end_time - monotonic()))):
+    if fallback.code == _PROGRAM_NOT_FOUND_CODE and (
+        host_survey := survey_host(host, (), (), (), max(1.0, end_time - monotonic()))
+    ):
         gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
         return Facts(
             machine=msgspec.structs.replace(host_survey.machine, gaps=(gap,)), toolchains=host_survey.toolchains
@@ -160,7 +170,7 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
     driver = None
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) < 9 or not _is_count(cells[0]):
+        if len(cells) < 9 or not _is_whole_number(cells[0]):
             unreadable_lines.append(line)
             continue
         # A name may contain commas.
@@ -207,9 +217,9 @@ def _value_or_none(text: str) -> str | None:
     return None if not text or text.startswith("[") or text == "N/A" else text
 
 
-def _is_count(text: str) -> bool:
+def _is_whole_number(text: str) -> bool:
     return bool(re.fullmatch(r"\d{1,9}", text, re.ASCII))
 
 
 def _bytes_from_mib(text: str) -> int | None:
-    return int(text) * 2**20 if _is_count(text) else None
+    return int(text) * 2**20 if _is_whole_number(text) else None

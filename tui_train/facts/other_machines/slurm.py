@@ -8,18 +8,30 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.text import visible
-from tui_train.facts.gpus.known_gpus import gpu_named
+from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
 from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.other_machines.cluster import SINFO_FORMAT, Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo
-from tui_train.facts.other_machines.submit_host import COMMAND_TIMEOUT, CONNECT_TIMEOUT, parse_answers, remote_commands
+from tui_train.facts.other_machines.cluster import (
+    SINFO_FORMAT,
+    Cluster,
+    NodeGroup,
+    Partition,
+    parse_gres_gpus,
+    parse_sinfo,
+)
+from tui_train.facts.other_machines.submit_host import (
+    COMMAND_TIMEOUT_SECONDS,
+    CONNECT_TIMEOUT_SECONDS,
+    combined_ssh_command,
+    parse_command_answers,
+)
 from tui_train.facts.types import Gap, Gpu, Machine
 
-_DEADLINE = 10.0  # seconds for each of two questions
+_COMMAND_SECONDS = 10.0  # seconds for each of two questions
 _MAX_CARDS = 64
 # A variable of the user's would hide the other partitions.
-_HIDING_VARIABLE = "SINFO_PARTITION"
-_SINFO = ("sinfo", "--all", "--exact", "--noheader", f"--format={SINFO_FORMAT}")
-_SACCTMGR = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
+_PARTITION_FILTER_VARIABLE = "SINFO_PARTITION"
+_SINFO_COMMAND = ("sinfo", "--all", "--exact", "--noheader", f"--format={SINFO_FORMAT}")
+_SACCTMGR_COMMAND = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
 
 
 class SubmitHost(Struct, frozen=True):
@@ -31,7 +43,7 @@ class SubmitHost(Struct, frozen=True):
 
 def read_cluster(host: str = "") -> Cluster:
     """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
-    sinfo, accounts = _query_host(host) if host else _query_here()
+    sinfo, accounts = _query_host(host) if host else _query_this_machine()
     partitions = parse_sinfo(sinfo.out.decode("utf-8", "replace")) if sinfo.code == 0 else ()
     if not partitions:
         why = sinfo.why_unusable() if sinfo.code != 0 else "it lists no partition"
@@ -43,71 +55,75 @@ def read_cluster(host: str = "") -> Cluster:
 
 
 def _query_host(host: str) -> tuple[ChildResult, ChildResult]:
-    remote_command = remote_commands(host, (_SINFO, _SACCTMGR), without_variables=_HIDING_VARIABLE)
-    sinfo, accounts = parse_answers(run_child(remote_command, 2 * COMMAND_TIMEOUT + CONNECT_TIMEOUT, folder=None), 2)
+    remote_command = combined_ssh_command(
+        host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), without_variables=_PARTITION_FILTER_VARIABLE
+    )
+    sinfo, accounts = parse_command_answers(
+        run_child(remote_command, 2 * COMMAND_TIMEOUT_SECONDS + CONNECT_TIMEOUT_SECONDS, folder=None), 2
+    )
     return sinfo, accounts
 
 
-def _query_here() -> tuple[ChildResult, ChildResult]:
-    sinfo = run_child(["env", "-u", _HIDING_VARIABLE, *_SINFO], _DEADLINE)
+def _query_this_machine() -> tuple[ChildResult, ChildResult]:
+    sinfo = run_child(["env", "-u", _PARTITION_FILTER_VARIABLE, *_SINFO_COMMAND], _COMMAND_SECONDS)
     if sinfo.code != 0:
         return sinfo, ChildResult()
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return sinfo, ChildResult()
-    return sinfo, run_child([word.replace("{user}", user) for word in _SACCTMGR], _DEADLINE)
+    return sinfo, run_child([word.replace("{user}", user) for word in _SACCTMGR_COMMAND], _COMMAND_SECONDS)
 
 
-def chosen_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
+def find_partitions(cluster: Cluster, partition_names: str) -> tuple[Partition, ...]:
     """Return the partitions of a value of --partition, the default one for an empty value."""
-    wanted = set(names.split(",")) if names else set()
+    wanted = set(partition_names.split(",")) if partition_names else set()
     return tuple(part for part in cluster.partitions if (part.name in wanted if wanted else part.default))
 
 
-def possible_nodes(cluster: Cluster, partition: str, gres: str = "") -> tuple[NodeGroup, ...]:
+def possible_node_groups(cluster: Cluster, partition_names: str, gres: str = "") -> tuple[NodeGroup, ...]:
     """Return the kinds of nodes that a job may get: of its partitions, and with the GPUs that it names."""
-    kinds = tuple(dict.fromkeys(kind for part in chosen_partitions(cluster, partition) for kind in part.nodes))
-    requested = gres_gpus(gres)
+    kinds = tuple(dict.fromkeys(kind for part in find_partitions(cluster, partition_names) for kind in part.nodes))
+    requested = parse_gres_gpus(gres)
     return tuple(kind for kind in kinds if all(_has_gpus(kind, name, count) for name, count in requested))
 
 
-def _has_gpus(kind: NodeGroup, name: str, count: int) -> bool:
-    return (dict(kind.cards).get(name, 0) if name else kind.gpus) >= count
+def _has_gpus(node_group: NodeGroup, gpu_type: str, count: int) -> bool:
+    return (dict(node_group.cards).get(gpu_type, 0) if gpu_type else node_group.gpus) >= count
 
 
-def planned_node(cluster: Cluster, partition: str, gres: str = "") -> NodeGroup | None:
+def planned_node_group(cluster: Cluster, partition_names: str, gres: str = "") -> NodeGroup | None:
     """Return the kind of node that is planned for, None where there is none.
 
     Of several it is one with GPUs, then that whose GPUs have the least memory, so that the plan fits whichever it gets.
     """
-    kinds = possible_nodes(cluster, partition, gres)
+    kinds = possible_node_groups(cluster, partition_names, gres)
     return min(
         kinds, key=lambda kind: (not kind.gpus, _smallest_gpu_memory(kind), kind.gpus, -kind.count), default=None
     )
 
 
-def _smallest_gpu_memory(kind: NodeGroup) -> int:
-    return min((gpu_named(name).memory or 0 for name, _ in kind.cards), default=0)
+def _smallest_gpu_memory(node_group: NodeGroup) -> int:
+    return min((gpu_of_slurm_type(name).memory or 0 for name, _ in node_group.cards), default=0)
 
 
-def planned_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") -> Machine:
+def planned_machine(this_machine: Machine, cluster: Cluster, partition_names: str, gres: str = "") -> Machine:
     """Return the machine that is planned for: a node that a job of these options may get, else this machine.
 
     It has the cards that Slurm counts, with what is known of their types, and nothing of this machine's.
     """
     if cluster.problem:
         gap = Gap("The cluster is not known", cluster.problem, "It is planned for nodes like the machine that submits.")
-        return msgspec.structs.replace(here, gaps=(gap, *here.gaps))
-    where = " or ".join(part.name for part in chosen_partitions(cluster, partition)) or partition
-    node = planned_node(cluster, partition, gres) or NodeGroup(count=0)
-    requested = gres_gpus(gres)
+        return msgspec.structs.replace(this_machine, gaps=(gap, *this_machine.gaps))
+    where = " or ".join(part.name for part in find_partitions(cluster, partition_names)) or partition_names
+    node = planned_node_group(cluster, partition_names, gres) or NodeGroup(count=0)
+    requested = parse_gres_gpus(gres)
     types = [name for name, count in (requested or node.cards) for _ in range(min(count, _MAX_CARDS))]
     if requested and not any(name for name, _ in requested):
         types = [name for name, count in node.cards for _ in range(count)][: sum(count for _, count in requested)]
     return Machine(
         hostname=visible(f"a node of {where}") if where else "a node",
-        kernel=here.kernel,
+        kernel=this_machine.kernel,
         cpu_count=node.cores,
         memory_total=node.memory,
         memory_available=node.memory,
@@ -115,16 +131,16 @@ def planned_machine(here: Machine, cluster: Cluster, partition: str, gres: str =
     )
 
 
-def _planned_gpu(index: int, kind: str) -> Gpu:
-    chip = gpu_named(kind)
-    name = visible(chip.name or kind or "GPU of a type that Slurm does not name")
+def _planned_gpu(index: int, slurm_type: str) -> Gpu:
+    chip = gpu_of_slurm_type(slurm_type)
+    name = visible(chip.name or slurm_type or "GPU of a type that Slurm does not name")
     return Gpu(
         index=index, uuid=f"slurm-{index}", name=name, compute_capability=chip.capability, memory_total=chip.memory,
         memory_free=chip.memory, sm_count=chip.sms, sm_clock_max=chip.clock,
     )  # fmt: skip
 
 
-def gres_option(options: Iterable[str]) -> str:
+def last_gres_value(options: Iterable[str]) -> str:
     """Return the last value of --gres among options of sbatch, empty without one."""
     values = [option.partition("=")[2] for option in options if option.startswith(("--gres=", "--gre="))]
     return values[-1] if values else ""

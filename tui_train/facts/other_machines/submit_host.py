@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from tui_train.base import ssh
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.machine.child_process import TIMED_OUT, ChildResult
+from tui_train.facts.machine.child_process import TIMED_OUT_REASON, ChildResult
 from tui_train.runner.ssh import failure_text
 
-NOT_FOUND = 127  # the exit code of a command that is not there
-COMMAND_TIMEOUT = 30.0  # seconds for a command
-CONNECT_TIMEOUT = 20.0  # seconds for the connection, besides those of the commands
+PROGRAM_NOT_FOUND_CODE = 127  # the exit code of a command that is not there
+COMMAND_TIMEOUT_SECONDS = 30.0  # seconds for a command
+CONNECT_TIMEOUT_SECONDS = 20.0  # seconds for the connection, besides those of the commands
 
 
 class _CommandAnswer(Struct):
@@ -23,7 +23,7 @@ class _CommandAnswer(Struct):
     late: bool = False
 
 
-def remote_commands(
+def combined_ssh_command(
     host: str, commands: Sequence[Sequence[str]], *, without_variables: str = "", folder: str = "", stdin_data: str = ""
 ) -> list[str]:
     """Return the command over ssh that has others answer on a host, one after the other; `{user}` is the user there.
@@ -32,13 +32,13 @@ def remote_commands(
     their input.
     """
     question = {
-        "commands": commands, "patience": COMMAND_TIMEOUT, "without": without_variables, "folder": folder,
+        "commands": commands, "patience": COMMAND_TIMEOUT_SECONDS, "without": without_variables, "folder": folder,
         "given": stdin_data,
     }  # fmt: skip
     return ssh.remote_python_command(host, _remote_program(), question)
 
 
-def parse_answers(result: ChildResult, count: int) -> tuple[ChildResult, ...]:
+def parse_command_answers(result: ChildResult, count: int) -> tuple[ChildResult, ...]:
     """Return the answer of each of so many commands in that of ssh; `failure` is set in those that gave none."""
     for line in reversed(result.out.splitlines()):
         try:
@@ -46,12 +46,12 @@ def parse_answers(result: ChildResult, count: int) -> tuple[ChildResult, ...]:
         except Unparsable:
             continue
         if len(command_answers) == count:
-            return tuple(map(_child_result, command_answers))
+            return tuple(map(_as_child_result, command_answers))
     return (ChildResult(failure=result.failure or failure_text(result.error)),) * count
 
 
-def _child_result(command_answer: _CommandAnswer) -> ChildResult:
-    failure = TIMED_OUT if command_answer.late or command_answer.code is None else ""
+def _as_child_result(command_answer: _CommandAnswer) -> ChildResult:
+    failure = TIMED_OUT_REASON if command_answer.late or command_answer.code is None else ""
     return ChildResult(
         command_answer.out.encode(), command_answer.error.encode(), command_answer.code, command_answer.late, failure
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
     called_name,
-    is_true,
+    is_constant_true,
     keyword_value,
     last_name,
     one_line_text,
@@ -19,12 +19,12 @@ from tui_train.facts.scripts.script_syntax import (
     text_constant,
     text_constants,
 )
-from tui_train.facts.types import Parameter, ParameterForm
+from tui_train.facts.types import ParameterForm, ScriptParameter
 
 _GROUP_METHODS = {"add_argument_group", "add_mutually_exclusive_group"}
 _SWITCH_ACTIONS = {"store_true", "store_false", "store_const", "append_const", "count"}
 _PRINTING_ACTIONS = {"help", "version"}
-_ABSL_TYPES = {
+_TYPE_BY_ABSL_FUNCTION = {
     "DEFINE_string": "str",
     "DEFINE_integer": "int",
     "DEFINE_float": "float",
@@ -33,18 +33,18 @@ _ABSL_TYPES = {
     "DEFINE_enum": "str",
 }
 _ENUM_HELP_INDEX = 3
-_MAX_DEPTH = 5
+_MAX_OWNER_STEPS = 5
 
 
-def argparse_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def argparse_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the arguments that add_argument declares."""
-    owners = _assigned_calls(module)
+    owners = _calls_by_assigned_name(module)
     for call in module.calls("add_argument"):
         if parameter := _argparse_argument(call):
-            yield replace(parameter, command=_subcommand(call, owners), file=module.file)
+            yield replace(parameter, command=_subcommand_of_argument(call, owners), file=module.file)
 
 
-def parsers(module: ScriptModule) -> Iterator[str]:
+def argparse_subcommands(module: ScriptModule) -> Iterator[str]:
     """Yield the subcommands that add_parser declares."""
     yield from (name for call in module.calls("add_parser") if (name := text_constant(_first_argument(call))))
 
@@ -57,7 +57,7 @@ def unnamed_argument_line(module: ScriptModule) -> int:
     return min((call.lineno for calls in (computed, inherited, library) for call in calls), default=0)
 
 
-def _argparse_argument(call: ast.Call) -> Parameter | None:
+def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
     """Return one argument of argparse; None where it has no name, or only prints."""
     flags = text_constants(call.args)
     action = keyword_value(call, "action")
@@ -78,9 +78,9 @@ def _argparse_argument(call: ast.Call) -> Parameter | None:
     )
     default, nargs = plain_value(keyword_value(call, "default")), plain_value(keyword_value(call, "nargs"))
     switch = form in {"switch", "pair"}
-    required = is_true(keyword_value(call, "required")) or (not optional and nargs not in {"?", "*"})
+    required = is_constant_true(keyword_value(call, "required")) or (not optional and nargs not in {"?", "*"})
     appends = action_name in {"append", "extend"}
-    return Parameter(
+    return ScriptParameter(
         name=name,
         flags=flags,
         off=tuple(f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")) if has_negation else (),
@@ -98,7 +98,7 @@ def _argparse_argument(call: ast.Call) -> Parameter | None:
     )
 
 
-def _assigned_calls(module: ScriptModule) -> Mapping[str, list[tuple[int, ast.Call]]]:
+def _calls_by_assigned_name(module: ScriptModule) -> Mapping[str, list[tuple[int, ast.Call]]]:
     """Return what each name is assigned by a call, with the line, in the order of the lines."""
     owners: dict[str, list[tuple[int, ast.Call]]] = {}
     for node in module.nodes:
@@ -110,12 +110,12 @@ def _assigned_calls(module: ScriptModule) -> Mapping[str, list[tuple[int, ast.Ca
     return owners
 
 
-def _subcommand(call: ast.Call, owners: Mapping[str, list[tuple[int, ast.Call]]]) -> str:
+def _subcommand_of_argument(call: ast.Call, calls_by_name: Mapping[str, list[tuple[int, ast.Call]]]) -> str:
     """Return the subcommand to whose parser, or a group of it, an argument is added."""
     owner: ast.AST | None = call.func.value if isinstance(call.func, ast.Attribute) else None
-    for _ in range(_MAX_DEPTH):
+    for _ in range(_MAX_OWNER_STEPS):
         if not isinstance(owner, ast.Call):
-            made = owners.get(last_name(owner), [])
+            made = calls_by_name.get(last_name(owner), [])
             before = bisect_right(made, call.lineno, key=itemgetter(0))
             owner = made[before - 1][1] if before else None
         if not isinstance(owner, ast.Call):
@@ -132,7 +132,7 @@ def _first_argument(call: ast.Call) -> ast.AST | None:
     return next(iter(call.args), None)
 
 
-def absl_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def absl_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the arguments that absl's DEFINE_… declare."""
     required = {name for call in module.calls("mark_flag_as_required") for name in text_constants(call.args[:1])}
     required |= {
@@ -142,19 +142,19 @@ def absl_arguments(module: ScriptModule) -> Iterator[Parameter]:
         if isinstance(items, (ast.List, ast.Tuple))
         for item in items.elts
     }
-    for call in module.calls(*_ABSL_TYPES):
+    for call in module.calls(*_TYPE_BY_ABSL_FUNCTION):
         if not (name := text_constant(_first_argument(call))):
             continue
         enum = called_name(call) == "DEFINE_enum"
         words = call.args[_ENUM_HELP_INDEX if enum else 2 :]
-        yield Parameter(
+        yield ScriptParameter(
             name=f"--{name}",
             flags=(f"--{name}",),
-            type=_ABSL_TYPES[called_name(call)],
+            type=_TYPE_BY_ABSL_FUNCTION[called_name(call)],
             default=plain_value(call.args[1] if len(call.args) > 1 else keyword_value(call, "default")),
             choices=plain_values(call.args[2] if enum and len(call.args) > 2 else None),
             help=one_line_text(words[0] if words else keyword_value(call, "help")),
-            required=name in required or is_true(keyword_value(call, "required")),
+            required=name in required or is_constant_true(keyword_value(call, "required")),
             line=call.lineno,
             file=module.file,
         )

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tui_train.facts.scripts.script_arguments import absl_arguments, argparse_arguments, parsers
+from tui_train.facts.scripts.script_arguments import absl_arguments, argparse_arguments, argparse_subcommands
 from tui_train.facts.scripts.script_kind import DATACLASS_PARSERS
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
     called_name,
-    is_true,
+    is_constant_true,
     keyword_value,
     last_name,
     one_line_text,
@@ -19,55 +19,59 @@ from tui_train.facts.scripts.script_syntax import (
     text_constant,
     text_constants,
 )
-from tui_train.facts.types import Parameter, ParameterForm, ScriptKind
+from tui_train.facts.types import ParameterForm, ScriptKind, ScriptParameter
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _PLAIN_TYPES = {"int", "float", "str", "bool"}
 
 
-def declared_arguments(kind: ScriptKind, file: str, modules: tuple[ScriptModule, ...]) -> Iterator[Parameter]:
+def declared_arguments(
+    script_kind: ScriptKind, file: str, modules: tuple[ScriptModule, ...]
+) -> Iterator[ScriptParameter]:
     """Yield the arguments of a script that reads its command line in this way, in this file."""
     in_file = [module for module in modules if module.file == file]
-    if kind == "argparse":
+    if script_kind == "argparse":
         # Another file with a parser of its own is a program of its own.
         helpers = [module for module in modules if module not in in_file and not any(module.calls("ArgumentParser"))]
         yield from (parameter for module in (*in_file, *helpers) for parameter in argparse_arguments(module))
     for module in in_file:
-        if kind == "click":
+        if script_kind == "click":
             yield from click_arguments(module)
-        elif kind == "nanogpt":
+        elif script_kind == "nanogpt":
             yield from constant_arguments(module)
-        elif kind in {"typer", "fire"}:
+        elif script_kind in {"typer", "fire"}:
             yield from signature_arguments(module)
-        elif kind in {"dataclass", "hf-trainer", "trl"}:
-            classes = _parsed_dataclasses(module)
+        elif script_kind in {"dataclass", "hf-trainer", "trl"}:
+            classes = _dataclasses_given_to_parser(module)
             yield from (parameter for each in modules for parameter in dataclass_arguments(each, classes))
-    if kind == "absl":
+    if script_kind == "absl":
         yield from (parameter for module in modules for parameter in absl_arguments(module))
 
 
-def commands(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> tuple[str, ...]:
+def script_subcommands(script_kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> tuple[str, ...]:
     """Return the subcommands of a script, in the order of their lines, or of its nodes."""
-    found: Iterator[str] = (name for module in modules for name in parsers(module))
-    if kind in {"click", "typer"}:
-        found = (name for module in modules for name in _by_decorators(module, kind))
+    found: Iterator[str] = (name for module in modules for name in argparse_subcommands(module))
+    if script_kind in {"click", "typer"}:
+        found = (name for module in modules for name in _decorated_subcommands(module, script_kind))
     return tuple(dict.fromkeys(found))
 
 
-def needs_command(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> bool:
+def requires_subcommand(script_kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a script that has subcommands surely ends without one."""
-    if kind in {"click", "typer"}:
+    if script_kind in {"click", "typer"}:
         made = [call for module in modules for call in module.calls("group", "Typer", "callback")]
-        other = any(_called_alone(module) for module in modules) if kind == "click" else False
-        return not other and not any(is_true(keyword_value(call, "invoke_without_command")) for call in made)
+        other = any(_has_command_outside_groups(module) for module in modules) if script_kind == "click" else False
+        return not other and not any(is_constant_true(keyword_value(call, "invoke_without_command")) for call in made)
     return any(
-        is_true(keyword_value(call, "required")) for module in modules for call in module.calls("add_subparsers")
+        is_constant_true(keyword_value(call, "required"))
+        for module in modules
+        for call in module.calls("add_subparsers")
     )
 
 
-def _called_alone(module: ScriptModule) -> bool:
+def _has_command_outside_groups(module: ScriptModule) -> bool:
     """Return whether a function is a command of no group: it may be what the script runs."""
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     groups = _command_groups(module)
     return any(
         _decorator_name(each) == "command" and _command_owner(each) not in groups
@@ -76,21 +80,21 @@ def _called_alone(module: ScriptModule) -> bool:
     )
 
 
-def _by_decorators(module: ScriptModule, kind: ScriptKind) -> Iterator[str]:
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+def _decorated_subcommands(module: ScriptModule, script_kind: ScriptKind) -> Iterator[str]:
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     groups = _command_groups(module)
     owned = [(each, node) for node in functions for each in node.decorator_list if _command_owner(each)]
-    if kind == "click":
+    if script_kind == "click":
         yield from (_command_name(each, node) for each, node in owned if _command_owner(each) in groups)
     elif len(owned) > 1:
         yield from (_command_name(each, node) for each, node in owned)
 
 
-def click_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def click_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the options and arguments that decorate functions, each with the subcommand that takes it."""
     groups = _command_groups(module)
     for node in module.nodes:
-        if not isinstance(node, _Function):
+        if not isinstance(node, _FunctionNode):
             continue
         calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
         command = next(
@@ -101,10 +105,10 @@ def click_arguments(module: ScriptModule) -> Iterator[Parameter]:
                 yield replace(parameter, file=module.file, command=command)
 
 
-def signature_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def signature_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     run = {last_name(argument) for call in module.calls("run", "Fire") for argument in call.args[:1]}
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     fire = any(module.calls("Fire"))
     by_app = {node: each for node in functions for each in node.decorator_list if _command_owner(each)}
     for node in functions:
@@ -114,7 +118,7 @@ def signature_arguments(module: ScriptModule) -> Iterator[Parameter]:
             yield from (replace(parameter, command=command) for parameter in parameters)
 
 
-def _function_arguments(node: _Function, file: str, *, fire: bool) -> Iterator[Parameter]:
+def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterator[ScriptParameter]:
     """Yield the parameters of a function: options, or positional where there is no default.
 
     Where typer takes --dry-run and --no-dry-run, fire takes --dry_run and --nodry_run.
@@ -126,7 +130,7 @@ def _function_arguments(node: _Function, file: str, *, fire: bool) -> Iterator[P
         typed = last_name(each.annotation)
         option = isinstance(default, ast.Call) and called_name(default) == "Option"
         value = default.args[0] if isinstance(default, ast.Call) and default.args else default
-        names, off = _both(text_constants(default.args[1:]) if isinstance(default, ast.Call) else ())
+        names, off = _on_and_off_flags(text_constants(default.args[1:]) if isinstance(default, ast.Call) else ())
         usual = each.arg if fire else each.arg.replace("_", "-")
         lists = not fire and each.annotation is not None and "list" in ast.unparse(each.annotation).lower()
         form: ParameterForm = "positional" if default is None else "option"
@@ -134,7 +138,7 @@ def _function_arguments(node: _Function, file: str, *, fire: bool) -> Iterator[P
             form = "switch" if names and not off else "pair"
             off = off or (() if names else (f"--no{'' if fire else '-'}{usual}",))
         name = max(names, key=len, default=f"--{usual}")
-        yield Parameter(
+        yield ScriptParameter(
             name=each.arg if form == "positional" else name,
             flags=names or ((name,) if form != "positional" else ()),
             off=off,
@@ -150,17 +154,17 @@ def _function_arguments(node: _Function, file: str, *, fire: bool) -> Iterator[P
         )
 
 
-def dataclass_arguments(module: ScriptModule, classes: frozenset[str]) -> Iterator[Parameter]:
+def dataclass_arguments(module: ScriptModule, classes: frozenset[str]) -> Iterator[ScriptParameter]:
     """Yield the fields of these classes, where a module defines them."""
     for node in module.nodes:
         if not isinstance(node, ast.ClassDef) or node.name not in classes:
             continue
         for each in node.body:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-                yield _field_argument(each, each.target.id, module.file)
+                yield _dataclass_field_argument(each, each.target.id, module.file)
 
 
-def constant_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def constant_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the plain values at the top of a script, which nanoGPT's configurator takes as --NAME=VALUE."""
     for node in module.nodes:
         if not isinstance(node, ast.Assign) or node.col_offset or not isinstance(node.targets[0], ast.Name):
@@ -169,10 +173,12 @@ def constant_arguments(module: ScriptModule) -> Iterator[Parameter]:
         if not name.startswith("_") and _constant_type(node.value):
             flag = f"--{name}"
             typed, value = _constant_type(node.value), plain_value(node.value)
-            yield Parameter(name=flag, flags=(flag,), type=typed, default=value, line=node.lineno, file=module.file)
+            yield ScriptParameter(
+                name=flag, flags=(flag,), type=typed, default=value, line=node.lineno, file=module.file
+            )
 
 
-def _parsed_dataclasses(module: ScriptModule) -> frozenset[str]:
+def _dataclasses_given_to_parser(module: ScriptModule) -> frozenset[str]:
     """Return the classes that a parser of dataclasses is given."""
     calls = module.calls(*DATACLASS_PARSERS)
     given = [argument for call in calls for argument in (*call.args, *(word.value for word in call.keywords))]
@@ -180,24 +186,24 @@ def _parsed_dataclasses(module: ScriptModule) -> frozenset[str]:
     return frozenset(map(last_name, items))
 
 
-def _click_argument(call: ast.Call) -> Parameter | None:
+def _click_argument(call: ast.Call) -> ScriptParameter | None:
     """Return an option or argument of click, None where it has no name."""
     names = text_constants(call.args)
     flags = tuple(flag for flag in names if flag.startswith("-"))
     positional = called_name(call) == "argument"
     if not names or not (flags or positional):
         return None
-    flags, off = _both(flags)
+    flags, off = _on_and_off_flags(flags)
     if not (flags or positional):
         return None
-    switch = is_true(keyword_value(call, "is_flag")) or is_true(keyword_value(call, "count"))
+    switch = is_constant_true(keyword_value(call, "is_flag")) or is_constant_true(keyword_value(call, "count"))
     form: ParameterForm = "positional" if positional else "pair" if off else "switch" if switch else "option"
     typed, default = keyword_value(call, "type"), keyword_value(call, "default")
     choices = typed.args[0] if isinstance(typed, ast.Call) and called_name(typed) == "Choice" and typed.args else None
     bounded = {"IntRange": "int", "FloatRange": "float", "Path": "str", "Choice": "str"}
     named = called_name(typed) if isinstance(typed, ast.Call) else last_name(typed)
-    nargs, multiple = plain_value(keyword_value(call, "nargs")), is_true(keyword_value(call, "multiple"))
-    return Parameter(
+    nargs, multiple = plain_value(keyword_value(call, "nargs")), is_constant_true(keyword_value(call, "multiple"))
+    return ScriptParameter(
         name=names[0] if positional else max(flags, key=lambda flag: (flag.startswith("--"), len(flag))),
         flags=() if positional else flags,
         off=off,
@@ -208,14 +214,15 @@ def _click_argument(call: ast.Call) -> Parameter | None:
         default=plain_value(default),
         choices=plain_values(choices),
         help=one_line_text(keyword_value(call, "help")),
-        required=is_true(keyword_value(call, "required")) or (positional and default is None and nargs != "-1"),
+        required=is_constant_true(keyword_value(call, "required"))
+        or (positional and default is None and nargs != "-1"),
         takes_several=multiple or nargs not in {"", "1"},
         repeats=multiple and nargs in {"", "1"},
         line=call.lineno,
     )
 
 
-def _both(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _on_and_off_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names that click's --on/--off declares: those that turn it on, and those that turn it off."""
     halves = [[half.strip() for half in flag.split("/", 1)] for flag in flags]
     on = tuple(each[0] for each in halves if each[0])
@@ -224,7 +231,7 @@ def _both(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _command_groups(module: ScriptModule) -> frozenset[str]:
     """Return the functions that are groups of commands."""
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     return frozenset(
         node.name for node in functions if any(_decorator_name(each) == "group" for each in node.decorator_list)
     )
@@ -240,12 +247,12 @@ def _command_owner(decorator: ast.expr) -> str:
     return last_name(function.value) if isinstance(function, ast.Attribute) and function.attr == "command" else ""
 
 
-def _command_name(decorator: ast.expr, node: _Function) -> str:
+def _command_name(decorator: ast.expr, node: _FunctionNode) -> str:
     named = text_constant(decorator.args[0]) if isinstance(decorator, ast.Call) and decorator.args else ""
     return named or node.name.replace("_", "-")
 
 
-def _field_argument(node: ast.AnnAssign, name: str, file: str) -> Parameter:
+def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> ScriptParameter:
     """Return a field of a dataclass, as HfArgumentParser takes it."""
     call = node.value if isinstance(node.value, ast.Call) and called_name(node.value) in {"field", "HfArg"} else None
     value = keyword_value(call, "default") if call else node.value
@@ -255,8 +262,8 @@ def _field_argument(node: ast.AnnAssign, name: str, file: str) -> Parameter:
         if isinstance(metadata, ast.Dict)
         else {}
     )
-    typed = _plain_type(node.annotation)
-    return Parameter(
+    typed = _annotation_type(node.annotation)
+    return ScriptParameter(
         name=f"--{name}",
         flags=(f"--{name}",),
         form="option",
@@ -270,7 +277,7 @@ def _field_argument(node: ast.AnnAssign, name: str, file: str) -> Parameter:
     )
 
 
-def _plain_type(node: ast.expr) -> str:
+def _annotation_type(node: ast.expr) -> str:
     """Return the plain type in an annotation such as Optional[int] or float | None."""
     names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in _PLAIN_TYPES]
     return names[0] if names else last_name(node)

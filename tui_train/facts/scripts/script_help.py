@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from tui_train.base.app_paths import script_help_folder
 from tui_train.base.files import read_regular
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts import kept
+from tui_train.facts import answer_cache
 from tui_train.facts.machine.child_process import run_child
-from tui_train.facts.types import Facts, Flag, Parameter, ParameterForm, ScriptHelp, Source
+from tui_train.facts.types import Facts, HelpFlag, ParameterForm, ScriptHelp, ScriptParameter, ScriptSource
 
 # Importing transformers takes that long from a slow disk.
-_DEADLINE = 30.0
-_MOST_SCRIPT = 2**22
-_MOST_MODULES = 500
-# Of what is kept; another one where `parse` reads more.
-_VERSION = 1
+_DEADLINE_SECONDS = 30.0
+_MAX_SCRIPT_BYTES = 2**22
+_MAX_MODULES = 500
+# Of what is kept; another one where `parse_help` reads more.
+_CACHE_VERSION = 1
 # No GPU, no wrapped lines, no colours, no downloads.
 _QUIET_ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -34,64 +34,68 @@ _QUIET_ENVIRONMENT = {
     "WANDB_MODE": "disabled",
 }
 _MAX_FLAGS = 2000
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_ANSI_PATTERN = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 # The flags of one argument with their metavariables; help follows after two spaces, a tab or a colon.
-_ENTRY = re.compile(r"^\s{1,12}(?P<flags>--?[A-Za-z0-9\[][^\s,:=]*.*?)(?:(?P<colon>\s{2,}|:\s+)(?P<help>\S.*)|:?\s*)$")
-_FLAG = re.compile(
+_ENTRY_PATTERN = re.compile(
+    r"^\s{1,12}(?P<flags>--?[A-Za-z0-9\[][^\s,:=]*.*?)(?:(?P<colon>\s{2,}|:\s+)(?P<help>\S.*)|:?\s*)$"
+)
+_FLAG_PATTERN = re.compile(
     r"(?:^|(?<=[\s,/|]))(?P<name>--(?:\[no-?\])?[A-Za-z0-9][\w.-]*|-[A-Za-z0-9](?![\w-]))(?P<rest>[^,/|]*)"
 )
 
 # TrainingArguments has them all; scripts of other kinds name some of them.
-_TRAINING = frozenset({
+_FLAGS_OF_TRAINING_ARGUMENTS = frozenset({
     "--per_device_train_batch_size", "--gradient_accumulation_steps", "--save_strategy", "--save_total_limit",
     "--logging_steps", "--lr_scheduler_type", "--dataloader_num_workers",
 })  # fmt: skip
-_DEFAULT = re.compile(r"[(\[]defaults?(?: to|:)\s*([^)\]]+)[)\]]", re.IGNORECASE)
+_DEFAULT_PATTERN = re.compile(r"[(\[]defaults?(?: to|:)\s*([^)\]]+)[)\]]", re.IGNORECASE)
 # What draws the boxes of rich.
-_BOX = str.maketrans(dict.fromkeys("│┃╭╮╰╯", " "))
+_BOX_TO_SPACES = str.maketrans(dict.fromkeys("│┃╭╮╰╯", " "))
 
 
-def with_help(facts: Facts) -> Facts:
+def facts_with_script_help(facts: Facts) -> Facts:
     """Return the facts with what the --help of scripts says, where their sources leave it open."""
     read = {
-        path: _with(one, facts.help[path]) for path, one in facts.sources.items() if one.asks and path in facts.help
+        path: _source_with_help(one, facts.help[path])
+        for path, one in facts.sources.items()
+        if one.asks and path in facts.help
     }
     return replace(facts, sources={**facts.sources, **read}) if read else facts
 
 
-def _with(source: Source, found: ScriptHelp) -> Source:
+def _source_with_help(source: ScriptSource, script_help: ScriptHelp) -> ScriptSource:
     """Return what is known of a script by its source and its --help."""
-    if found.problem:
-        unread = f"{source.why_unread}; its --help: {found.problem}" if source.why_unread else source.why_unread
+    if script_help.problem:
+        unread = f"{source.why_unread}; its --help: {script_help.problem}" if source.why_unread else source.why_unread
         return replace(source, asks=False, why_unread=unread)
-    listed = {flag.name for flag in found.flags}
+    listed = {flag.name for flag in script_help.flags}
     # What the source declares besides is of a parser that was not used.
     declared = [one for one in source.parameters if one.command or not one.flags or listed & {*one.flags}]
     known = {flag for one in declared for flag in one.flags}
-    more = [one for one in map(_parameter, offered_flags(found.flags)) if one.name not in known]
-    trains = listed >= _TRAINING
+    more = [one for one in map(_parameter_of_flag, offered_flags(script_help.flags)) if one.name not in known]
+    trains = listed >= _FLAGS_OF_TRAINING_ARGUMENTS
     kind = "hf-trainer" if trains else source.kind if source.kind in {"argparse", "absl"} else "help"
     return replace(
         source,
         kind=kind,
         base="TrainingArguments" if trains else source.base,
         why_unread=source.why_unread if kind == "help" else "",
-        parameters=(*declared, *_paired(more)),
+        parameters=(*declared, *_with_switches_paired(more)),
         asks=False,
         helped=True,
     )
 
 
-def _parameter(flag: Flag) -> Parameter:
+def _parameter_of_flag(flag: HelpFlag) -> ScriptParameter:
     """Return an argument that --help lists, of the type that its default has."""
-    found = _DEFAULT.search(flag.help)
+    found = _DEFAULT_PATTERN.search(flag.help)
     default = found[1].strip().strip("'\"") if found and found[1].strip() != "None" else ""
     form: ParameterForm = "option" if flag.valued else "switch"
-    typed = _type(default) if flag.valued else "bool"
-    return Parameter(name=flag.name, flags=(flag.name,), form=form, type=typed, default=default, help=flag.help)
+    typed = _number_type(default) if flag.valued else "bool"
+    return ScriptParameter(name=flag.name, flags=(flag.name,), form=form, type=typed, default=default, help=flag.help)
 
 
-def _type(default: str) -> str:
+def _number_type(default: str) -> str:
     """Return the type of a number, empty for what is none."""
     for name, read in (("int", int), ("float", float)):
         with suppress(ValueError):
@@ -100,7 +104,7 @@ def _type(default: str) -> str:
     return ""
 
 
-def _paired(parameters: list[Parameter]) -> Iterator[Parameter]:
+def _with_switches_paired(parameters: list[ScriptParameter]) -> Iterator[ScriptParameter]:
     """Yield them, --NAME and --no-NAME as one."""
     switches = {one.name for one in parameters if one.form == "switch"}
     opposite = {name: f"--no-{name[2:]}" for name in switches if f"--no-{name[2:]}" in switches}
@@ -112,48 +116,50 @@ def _paired(parameters: list[Parameter]) -> Iterator[Parameter]:
 
 
 def read_script_help(
-    python: str, words: tuple[str, ...], folder: str, waits: Callable[[], None] = lambda: None
+    python: str, command: tuple[str, ...], folder: str, before_run: Callable[[], None] = lambda: None
 ) -> ScriptHelp:
     """Return the arguments that `python *words --help` lists in `folder`, within 30 seconds and without GPU.
 
     They are kept until the script, the modules around it or the packages of the Python change, for an hour at most;
-    `waits` is called if the script has to be run.
+    `before_run` is called if the script has to be run.
     """
-    file = script_help_folder() / f"{kept.digest(_identity(python, words, folder))}.json"
-    content = kept.load(file)
+    file = script_help_folder() / f"{answer_cache.content_digest(_cache_key(python, command, folder))}.json"
+    content = answer_cache.load(file)
     if content is not None:
         with suppress(Unparsable):
             return json_as(content, ScriptHelp)
-    waits()
-    found = _run(python, words, folder)
+    before_run()
+    found = _run_with_help(python, command, folder)
     if not found.problem:
-        kept.store(file, msgspec.json.encode(found))
+        answer_cache.store(file, msgspec.json.encode(found))
     return found
 
 
-def _identity(python: str, words: tuple[str, ...], folder: str) -> bytes:
+def _cache_key(python: str, command: tuple[str, ...], folder: str) -> bytes:
     """Return all on which an answer depends."""
-    script = Path(words[-1])
+    script = Path(command[-1])
     content = b""
     with suppress(OSError, ValueError):
-        content = read_regular(str(script), _MOST_SCRIPT)
-    around = [kept.state(file) for file in _around(script.parent)] if content else []
+        content = read_regular(str(script), _MAX_SCRIPT_BYTES)
+    around = [answer_cache.file_state(file) for file in _modules_around(script.parent)] if content else []
     # What the script imports from elsewhere, such as a package installed as editable, is not looked at.
     hour = int(time.time() // 3600)
-    return msgspec.json.encode((_VERSION, hour, python, kept.installed(python), words, folder, content, around))
+    return msgspec.json.encode(
+        (_CACHE_VERSION, hour, python, answer_cache.package_folder_states(python), command, folder, content, around)
+    )
 
 
-def _around(folder: Path) -> list[Path]:
+def _modules_around(folder: Path) -> list[Path]:
     """Return the modules in a folder and the packages in it, as far as these are few."""
     found: list[Path] = []
     for pattern in ("*.py", "*/*.py", "*/*/*.py"):
         with suppress(OSError):
-            found += itertools.islice(folder.glob(pattern), _MOST_MODULES)
+            found += itertools.islice(folder.glob(pattern), _MAX_MODULES)
     return sorted(found)
 
 
-def _run(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
-    answer = run_child([python, *words, "--help"], _DEADLINE, _QUIET_ENVIRONMENT, folder)
+def _run_with_help(python: str, command: tuple[str, ...], folder: str) -> ScriptHelp:
+    answer = run_child([python, *command, "--help"], _DEADLINE_SECONDS, _QUIET_ENVIRONMENT, folder)
     output = answer.out.decode("utf-8", "replace") + "\n" + answer.error.decode("utf-8", "replace")
     flags = parse_help(output)
     if flags and not answer.failure:
@@ -163,11 +169,11 @@ def _run(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
     return ScriptHelp(problem="its --help lists no arguments")
 
 
-def parse_help(text: str) -> tuple[Flag, ...]:
+def parse_help(text: str) -> tuple[HelpFlag, ...]:
     """Return the arguments that argparse, click, absl or the like list in this --help, without duplicates."""
-    by_name: dict[str, Flag] = {}
-    for flags, help_text in _help_entries(_ANSI.sub("", text).translate(_BOX).splitlines()):
-        for match in _FLAG.finditer(flags):
+    by_name: dict[str, HelpFlag] = {}
+    for flags, help_text in _help_entries(_ANSI_PATTERN.sub("", text).translate(_BOX_TO_SPACES).splitlines()):
+        for match in _FLAG_PATTERN.finditer(flags):
             name, values = match["name"], match["rest"]
             if name in {"-h", "--help", "--helpfull", "--helpshort", "--helpxml"} or len(by_name) >= _MAX_FLAGS:
                 continue
@@ -175,7 +181,7 @@ def parse_help(text: str) -> tuple[Flag, ...]:
             plain_name = f"--{name[optional_no.end() :]}" if optional_no else name
             # The help may follow a later flag of the same argument.
             valued = bool(re.search(r"[A-Za-z{<\[]", values)) or _value_follows_last(flags)
-            parsed_flag = Flag(plain_name, help_text[:300], valued and not optional_no)
+            parsed_flag = HelpFlag(plain_name, help_text[:300], valued and not optional_no)
             if plain_name not in by_name or (help_text and not by_name[plain_name].help):
                 by_name[plain_name] = parsed_flag
     shorts = {name for name in by_name if not name.startswith("--")}
@@ -198,7 +204,7 @@ def _help_entries(lines: list[str]) -> Iterator[tuple[str, str]]:
             usage = False
         if usage:
             continue
-        entry = _ENTRY.match(line.expandtabs())
+        entry = _ENTRY_PATTERN.match(line.expandtabs())
         depth = len(line) - len(line.lstrip())
         if entry and (not flags or depth <= indent + 2):
             if flags:
@@ -215,9 +221,9 @@ def _help_entries(lines: list[str]) -> Iterator[tuple[str, str]]:
         yield flags, " ".join(words).strip()
 
 
-def offered_flags(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
+def offered_flags(flags: tuple[HelpFlag, ...]) -> tuple[HelpFlag, ...]:
     """Return the arguments to offer: only the first of two spellings such as `--max_steps` and `--max-steps`."""
-    by_name: dict[str, Flag] = {}
+    by_name: dict[str, HelpFlag] = {}
     for flag in flags:
         by_name.setdefault(flag.name.replace("_", "-"), flag)
     return tuple(by_name.values())

@@ -11,16 +11,18 @@ from tui_train.facts.scripts.script_syntax import ScriptModule, called_name, ful
 from tui_train.facts.types import ScriptKind
 
 DATACLASS_PARSERS = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_PARSES = re.compile(r"(parse|get)_(known_|cli_|cmd_|command_line_|train(ing)?_)?(args|arguments|opts|options)")
-_OPTIONS = re.compile("opt|arg|pars|flag|conf", re.IGNORECASE)
-_SHOWN = 60
-_OF_FILE = frozenset({"parse_json_file", "parse_yaml_file"})
-_TRAINING_ARGUMENTS = re.compile(r"TrainingArguments$")
-_TRL_CONFIG = re.compile(r"(SFT|DPO|GRPO|KTO|Reward|RLOO|PPO|ORPO|CPO|BCO|GKD|XPO|NashMD|PRM|MiniLLM)Config$")
-_TRAINER_CLASS = re.compile(r"(lightning|pytorch_lightning|transformers|trl)\.(\w+\.)*\w*Trainer")
+_FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PARSE_FUNCTION_PATTERN = re.compile(
+    r"(parse|get)_(known_|cli_|cmd_|command_line_|train(ing)?_)?(args|arguments|opts|options)"
+)
+_PARSER_OBJECT_PATTERN = re.compile("opt|arg|pars|flag|conf", re.IGNORECASE)
+_MAX_NAME_LENGTH_SHOWN = 60
+_FILE_PARSE_METHODS = frozenset({"parse_json_file", "parse_yaml_file"})
+_TRAINING_ARGUMENTS_PATTERN = re.compile(r"TrainingArguments$")
+_TRL_CONFIG_PATTERN = re.compile(r"(SFT|DPO|GRPO|KTO|Reward|RLOO|PPO|ORPO|CPO|BCO|GKD|XPO|NashMD|PRM|MiniLLM)Config$")
+_TRAINER_CLASS_PATTERN = re.compile(r"(lightning|pytorch_lightning|transformers|trl)\.(\w+\.)*\w*Trainer")
 # What is called, or decorates a function, by its whole name.
-_KIND_BY_NAME: dict[re.Pattern[str], ScriptKind] = {
+_KIND_BY_NAME_PATTERN: dict[re.Pattern[str], ScriptKind] = {
     re.compile(r"hydra\.main"): "hydra",
     re.compile(r"click\.(command|group|option|argument)"): "click",
     re.compile(r"typer\.(run|Typer)"): "typer",
@@ -42,7 +44,7 @@ _UNREADABLE_PARSERS = {
 }
 
 # For these --help is a value like any other.
-_HELPLESS = frozenset({"omegaconf"})
+_LIBRARIES_WITHOUT_HELP = frozenset({"omegaconf"})
 
 
 class CommandLineKind(NamedTuple):
@@ -63,17 +65,17 @@ def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
     """
     return next(
         (possible for module in modules for possible in _possible_kinds(module, modules)),
-        _without_command_line(modules),
+        _kind_without_command_line(modules),
     )
 
 
-def _without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
+def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
     """Return what is known of a script that reads no command line: whose Trainer it makes."""
-    if found := next(filter(None, (_parsed_elsewhere(module, modules) for module in modules)), None):
+    if found := next(filter(None, (_kind_if_parsed_elsewhere(module, modules) for module in modules)), None):
         return found
     for module in modules:
-        for line, name in _called_names(module, imported_names(module)):
-            if _TRAINER_CLASS.fullmatch(name):
+        for line, name in _called_names(module, imported_name_by_alias(module)):
+            if _TRAINER_CLASS_PATTERN.fullmatch(name):
                 return CommandLineKind("none", line, module.file, name)
     return CommandLineKind("none")
 
@@ -82,16 +84,18 @@ def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> 
     """Yield what in a module reads the command line, the surest first."""
     for call in module.calls(*DATACLASS_PARSERS):
         yield _dataclass_kind(call, module, modules)
-    imported = imported_names(module)
+    imported = imported_name_by_alias(module)
     for line, name in (*_decorator_names(module, imported), *_called_names(module, imported)):
         library, _, last = name.rpartition(".")
         if library in _UNREADABLE_PARSERS and last in _UNREADABLE_PARSERS[library]:
             first = library.split(".")[0]
-            yield CommandLineKind("", line, module.file, unread=f"{first} reads them", asks=first not in _HELPLESS)
+            yield CommandLineKind(
+                "", line, module.file, unread=f"{first} reads them", asks=first not in _LIBRARIES_WITHOUT_HELP
+            )
         else:
             yield from (
                 CommandLineKind(found, line, module.file)
-                for pattern, found in _KIND_BY_NAME.items()
+                for pattern, found in _KIND_BY_NAME_PATTERN.items()
                 if pattern.fullmatch(name)
             )
     for call in module.calls("exec"):
@@ -112,12 +116,18 @@ def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptM
         return CommandLineKind(
             "", call.lineno, module.file, unread="it takes a file with the values of all, and no options"
         )
-    names = [last_name(node) for argument in (*call.args, *_keyword_values(call)) for node in _elements(argument)]
+    names = [last_name(node) for argument in (*call.args, *_keyword_values(call)) for node in _list_elements(argument)]
     lineage = [*_library_bases(names, modules)]
     base = next(
-        (name for pattern in (_TRL_CONFIG, _TRAINING_ARGUMENTS) for name in lineage if pattern.search(name)), ""
+        (
+            name
+            for pattern in (_TRL_CONFIG_PATTERN, _TRAINING_ARGUMENTS_PATTERN)
+            for name in lineage
+            if pattern.search(name)
+        ),
+        "",
     )
-    if called_name(call) == "TrlParser" or _TRL_CONFIG.search(base):
+    if called_name(call) == "TrlParser" or _TRL_CONFIG_PATTERN.search(base):
         return CommandLineKind("trl", call.lineno, module.file, base)
     if base:
         return CommandLineKind("hf-trainer", call.lineno, module.file, base)
@@ -126,14 +136,14 @@ def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptM
     return CommandLineKind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
 
 
-def _parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
+def _kind_if_parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
     """Return that a function of a file which was not read parses the command line, as its name says."""
-    defined = {node.name for each in modules for node in each.nodes if isinstance(node, _FUNCTIONS)}
+    defined = {node.name for each in modules for node in each.nodes if isinstance(node, _FUNCTION_NODES)}
     for call in module.calls():
         name, of = called_name(call), ast.unparse(call.func)
-        options = name == "parse" and not call.args and _OPTIONS.search(of.rpartition(".")[0])
-        if name not in defined and (_PARSES.fullmatch(name) or options):
-            unread = f"{of[:_SHOWN]}() is defined in a file that was not read"
+        options = name == "parse" and not call.args and _PARSER_OBJECT_PATTERN.search(of.rpartition(".")[0])
+        if name not in defined and (_PARSE_FUNCTION_PATTERN.fullmatch(name) or options):
+            unread = f"{of[:_MAX_NAME_LENGTH_SHOWN]}() is defined in a file that was not read"
             return CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
     return None
 
@@ -141,8 +151,8 @@ def _parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -
 def _reads_file_only(modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a parser of dataclasses is only given a file: an option before its name would be taken for it."""
     calls = [called_name(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
-    return any(name in _OF_FILE for name in calls) and not any(
-        name.startswith("parse") and name not in _OF_FILE for name in calls
+    return any(name in _FILE_PARSE_METHODS for name in calls) and not any(
+        name.startswith("parse") and name not in _FILE_PARSE_METHODS for name in calls
     )
 
 
@@ -150,7 +160,7 @@ def _keyword_values(call: ast.Call) -> list[ast.expr]:
     return [word.value for word in call.keywords]
 
 
-def _elements(node: ast.expr) -> list[ast.expr]:
+def _list_elements(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
@@ -171,21 +181,22 @@ def _library_bases(names: Iterable[str], modules: tuple[ScriptModule, ...]) -> I
             waiting += bases.get(current, [])
 
 
-def _decorator_names(module: ScriptModule, named: dict[str, str]) -> list[tuple[int, str]]:
+def _decorator_names(module: ScriptModule, name_by_alias: dict[str, str]) -> list[tuple[int, str]]:
     """Return the line and the whole name of what decorates functions, the first line first."""
     functions = [node for node in module.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     found = [each for node in functions for each in node.decorator_list]
     return sorted(
-        (each.lineno, _resolved_name(each.func if isinstance(each, ast.Call) else each, named)) for each in found
+        (each.lineno, _resolved_name(each.func if isinstance(each, ast.Call) else each, name_by_alias))
+        for each in found
     )
 
 
-def _called_names(module: ScriptModule, named: dict[str, str]) -> list[tuple[int, str]]:
+def _called_names(module: ScriptModule, name_by_alias: dict[str, str]) -> list[tuple[int, str]]:
     """Return the line and the whole name of what is called, the first line first."""
-    return [(call.lineno, _resolved_name(call.func, named)) for call in module.calls()]
+    return [(call.lineno, _resolved_name(call.func, name_by_alias)) for call in module.calls()]
 
 
-def imported_names(module: ScriptModule) -> dict[str, str]:
+def imported_name_by_alias(module: ScriptModule) -> dict[str, str]:
     """Return what each imported name stands for, as its whole name."""
     named: dict[str, str] = {}
     for node in module.nodes:
@@ -200,10 +211,10 @@ def _imported_name(name: ast.alias) -> str:
     return name.name if name.asname else name.name.split(".")[0]
 
 
-def _resolved_name(node: ast.AST, named: dict[str, str]) -> str:
+def _resolved_name(node: ast.AST, name_by_alias: dict[str, str]) -> str:
     """Return the whole name of a.b.c, with what `a` was imported as."""
     first, dot, rest = full_name(node).partition(".")
-    return f"{named.get(first, first)}{dot}{rest}" if first else ""
+    return f"{name_by_alias.get(first, first)}{dot}{rest}" if first else ""
 
 
 def imported_files(module: ScriptModule) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ _RANK_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
 _RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
 _INIT_FUNCTION = "init_process_group"
-_MAY_NOT_RUN = (
+_NODES_THAT_MAY_NOT_RUN = (
     ast.Try, ast.IfExp, ast.BoolOp, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
 )  # fmt: skip
 
@@ -19,17 +19,17 @@ def first_required_rank(nodes: Sequence[ast.AST]) -> tuple[int, str]:
 
     A script that also mentions one elsewhere, as in `"RANK" in os.environ`, or below an `if` or `try`, may do without.
     """
-    reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _ranks_read(node)}
+    reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _rank_reads(node)}
     mentions = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _RANK_VARIABLES]
     sets = any(isinstance(node, ast.keyword) and node.arg in _RANK_VARIABLES for node in nodes)
     if sets or any(id(node) not in reads for node in mentions):
         return 0, ""
-    always = [each for node in _always_run_nodes(nodes) for each in _required_ranks(node)]
+    always = [each for node in _nodes_that_always_run(nodes) for each in _required_ranks(node)]
     return min(always, default=(0, ""))
 
 
 def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
-    for name in _ranks_read(node):
+    for name in _rank_reads(node):
         yield name.lineno, str(name.value)
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_INIT_FUNCTION):
         words = {word.arg for word in node.keywords}
@@ -37,10 +37,10 @@ def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, _INIT_FUNCTION
 
 
-def _ranks_read(node: ast.AST) -> Iterator[ast.Constant]:
+def _rank_reads(node: ast.AST) -> Iterator[ast.Constant]:
     """Yield the name of a rank that an expression reads without a default."""
     name: ast.AST | None = None
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environment(node.value):
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_os_environ(node.value):
         name = node.slice
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
         # A missing one is None, which int() refuses.
@@ -49,24 +49,24 @@ def _ranks_read(node: ast.AST) -> Iterator[ast.Constant]:
             isinstance(inner, ast.Call)
             and len(inner.args) == 1
             and not inner.keywords
-            and _is_environment_get(inner.func)
+            and _is_environment_getter(inner.func)
         ):
             name = inner.args[0]
     if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value in _RANK_VARIABLES:
         yield name
 
 
-def _is_environment(node: ast.AST) -> bool:
+def _is_os_environ(node: ast.AST) -> bool:
     return ast.unparse(node).rpartition(".")[2] == "environ"
 
 
-def _is_environment_get(function: ast.AST) -> bool:
+def _is_environment_getter(function: ast.AST) -> bool:
     if isinstance(function, ast.Attribute) and function.attr == "get":
-        return _is_environment(function.value)
+        return _is_os_environ(function.value)
     return ast.unparse(function).rpartition(".")[2] == "getenv"
 
 
-def _always_run_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+def _nodes_that_always_run(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes that run: not below a condition or what catches a failure, nor in what is not called."""
     functions = {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     waiting: list[ast.AST] = [nodes[0]]
@@ -74,7 +74,7 @@ def _always_run_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
         node = waiting.pop()
         if isinstance(node, ast.If) and not ast.unparse(node.test).startswith("__name__ =="):
             continue
-        if isinstance(node, _MAY_NOT_RUN):
+        if isinstance(node, _NODES_THAT_MAY_NOT_RUN):
             continue
         yield node
         waiting.extend(ast.iter_child_nodes(node))

@@ -10,63 +10,65 @@ from collections.abc import Iterator, Sequence
 from tui_train.base.files import error_reason, read_regular
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_arguments import unnamed_argument_line
-from tui_train.facts.scripts.script_declared import commands, declared_arguments, needs_command
+from tui_train.facts.scripts.script_declared import declared_arguments, requires_subcommand, script_subcommands
 from tui_train.facts.scripts.script_kind import command_line_kind, imported_files
 from tui_train.facts.scripts.script_ranks import first_required_rank
 from tui_train.facts.scripts.script_syntax import ScriptModule, keyword_value, last_name, text_constant
-from tui_train.facts.types import Source
+from tui_train.facts.types import ScriptSource
 
-_MAX_BYTES = 2**20
+_MAX_SCRIPT_BYTES = 2**20
 _MAX_IMPORTS = 400  # names; of most of them there is no file
 _PARSE_ERRORS = (SyntaxError, ValueError)
 _DEPTH_ERRORS = (RecursionError, MemoryError)
 # They surely have arguments, or commands, of their own.
-_DECLARED = frozenset({"click", "typer", "fire", "absl"})
+_KINDS_THAT_DECLARE_ARGUMENTS = frozenset({"click", "typer", "fire", "absl"})
 _RESUME_ARGUMENT = "resume_from_checkpoint"
-_LOCAL_RANK = {"--local_rank", "--local-rank"}
-_MAX_NAME = 100
-_SHELL_SHEBANG = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b")
-_PYTHON_SHEBANG = re.compile(rb"#![^\n]{0,200}python")
+_LOCAL_RANK_FLAGS = {"--local_rank", "--local-rank"}
+_MAX_TRAINER_NAME_LENGTH = 100
+_SHELL_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b")
+_PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
 
 
-def read_source(path: str) -> Source:
+def read_source(path: str) -> ScriptSource:
     """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
-        data = read_regular(path, _MAX_BYTES)
+        data = read_regular(path, _MAX_SCRIPT_BYTES)
     except OSError as error:
-        return Source(problem=f"it cannot be read: {error_reason(error)}")
+        return ScriptSource(problem=f"it cannot be read: {error_reason(error)}")
     return parse_source(data, path.rpartition("/")[0])
 
 
-def parse_source(data: bytes, folder: str = "") -> Source:
+def parse_source(data: bytes, folder: str = "") -> ScriptSource:
     """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given."""
     try:
         script = _parse_module("", data)
         modules = (script, *(_imported_modules(script, folder) if folder else ()))
         calls = [node for node in script.nodes if isinstance(node, ast.Call)]
-        line, words = _train_without_checkpoint([*script.nodes], calls)
+        line, words = _find_train_without_checkpoint([*script.nodes], calls)
         command_line = command_line_kind(modules)
         parameters = tuple(declared_arguments(command_line.kind, command_line.file, modules))
-        others = _unnamed_line(modules) if command_line.kind == "argparse" else 0
+        others = _unnamed_argument_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank(script.nodes)
     except _DEPTH_ERRORS as error:
-        return Source(why_unread=f"it is too deep to be read: {type(error).__name__}")
+        return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
     except _PARSE_ERRORS as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
-        return Source(problem=visible(f"it is not Python: {why[:200]}"), not_python=_kind_if_not_python(data))
-    if other := _kind_if_notebook(script.nodes[0]):
-        return Source(problem="it is not Python", not_python=other)
-    return Source(
+        return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_name_if_not_python(data))
+    if other := _name_if_notebook(script.nodes[0]):
+        return ScriptSource(problem="it is not Python", not_python=other)
+    return ScriptSource(
         kind=command_line.kind,
         line=command_line.line,
         file=command_line.file,
         base=command_line.base,
         why_unread=command_line.unread,
         parameters=parameters,
-        subcommands=commands(command_line.kind, modules),
-        needs_command=needs_command(command_line.kind, modules),
+        subcommands=script_subcommands(command_line.kind, modules),
+        needs_command=requires_subcommand(command_line.kind, modules),
         unnamed_line=others,
-        asks=command_line.asks or bool(others) or (command_line.kind in _DECLARED and not parameters),
+        asks=command_line.asks
+        or bool(others)
+        or (command_line.kind in _KINDS_THAT_DECLARE_ARGUMENTS and not parameters),
         bare_train_line=line,
         corrected_train=words,
         creates_accelerator=any(_called_name(call) == "Accelerator" for call in calls),
@@ -76,20 +78,20 @@ def parse_source(data: bytes, folder: str = "") -> Source:
         mentions_checkpoint=_RESUME_ARGUMENT.encode() in data,
         local_rank_line=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
         reads_local_rank=b"LOCAL_RANK" in data,
-        ignores_unknown=any(map(_lenient, modules)),
+        ignores_unknown=any(map(_ignores_unknown_arguments, modules)),
         rank_line=rank_line,
         rank=rank,
     )
 
 
-def _lenient(module: ScriptModule) -> bool:
+def _ignores_unknown_arguments(module: ScriptModule) -> bool:
     """Return whether a parser goes on with arguments that it does not know, or hands all that follow to one."""
     rest = (keyword_value(call, "nargs") for call in module.calls("add_argument"))
     takes_rest = any(text_constant(nargs) == "..." or last_name(nargs) == "REMAINDER" for nargs in rest)
     return takes_rest or next(module.calls("parse_known_args", "parse_known_intermixed_args"), None) is not None
 
 
-def _unnamed_line(modules: Sequence[ScriptModule]) -> int:
+def _unnamed_argument_line(modules: Sequence[ScriptModule]) -> int:
     """Return the line that adds arguments which the source does not name, or that makes another parser; 0 for none."""
     parsers = [call.lineno for module in modules for call in module.calls("ArgumentParser")]
     return next(filter(None, map(unnamed_argument_line, modules)), 0) or (parsers[1] if len(parsers) > 1 else 0)
@@ -106,28 +108,28 @@ def _imported_modules(script: ScriptModule, folder: str) -> Iterator[ScriptModul
     existing = (name for name in imported_files(script)[:_MAX_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
     for name in existing:
         with contextlib.suppress(OSError, *_PARSE_ERRORS, *_DEPTH_ERRORS):
-            yield _parse_module(name, read_regular(f"{folder}/{name}", _MAX_BYTES))
+            yield _parse_module(name, read_regular(f"{folder}/{name}", _MAX_SCRIPT_BYTES))
 
 
-def _kind_if_notebook(tree: ast.AST) -> str:
+def _name_if_notebook(tree: ast.AST) -> str:
     """Return what a text is that Python could read and that trains nothing: a notebook is one literal."""
     only = tree.body[0] if isinstance(tree, ast.Module) and len(tree.body) == 1 else None
     return "a notebook" if isinstance(only, ast.Expr) and isinstance(only.value, ast.Dict) else ""
 
 
-def _kind_if_not_python(data: bytes) -> str:
+def _name_if_not_python(data: bytes) -> str:
     """Return what a text is that Python cannot read, empty where it may be Python of another version."""
-    if _SHELL_SHEBANG.match(data):
+    if _SHELL_SHEBANG_PATTERN.match(data):
         return "a shell script"
     if data.startswith(b"{"):
         return "a notebook" if b'"cells"' in data else "JSON"
     # An archive that Python starts, as zipapp makes them, may begin with its interpreter.
-    if b"\0" in data and not data.startswith(b"PK") and not _PYTHON_SHEBANG.match(data):
+    if b"\0" in data and not data.startswith(b"PK") and not _PYTHON_SHEBANG_PATTERN.match(data):
         return "a program"
     return ""
 
 
-def _train_without_checkpoint(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:
+def _find_train_without_checkpoint(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:
     """Return the line of a trainer's train() without a checkpoint and its correction; 0 if one is passed."""
     trainers = {
         text: call for node in nodes for text, call in _assigned_calls(node) if _called_name(call).endswith("Trainer")
@@ -142,15 +144,15 @@ def _train_without_checkpoint(nodes: list[ast.AST], calls: list[ast.Call]) -> tu
             continue
         if call.args or any(word.arg in {None, _RESUME_ARGUMENT} for word in call.keywords):
             return 0, ""
-        bare.append((call.lineno, _corrected_train("trainer" if direct else text, trainers.get(text))))
+        bare.append((call.lineno, _corrected_train_call("trainer" if direct else text, trainers.get(text))))
     return min(bare, default=(0, ""))
 
 
-def _corrected_train(trainer: str, call: ast.Call | None) -> str:
+def _corrected_train_call(trainer: str, call: ast.Call | None) -> str:
     """Return the corrected call, with the names that the script uses."""
     arguments = next((ast.unparse(word.value) for word in call.keywords if word.arg == "args"), "") if call else ""
     arguments = arguments if arguments.isidentifier() else "training_args"
-    trainer = trainer if len(trainer) <= _MAX_NAME else "trainer"
+    trainer = trainer if len(trainer) <= _MAX_TRAINER_NAME_LENGTH else "trainer"
     return f"{trainer}.train({_RESUME_ARGUMENT}={arguments}.{_RESUME_ARGUMENT})"
 
 
@@ -169,4 +171,4 @@ def _called_name(call: ast.Call) -> str:
 
 def _takes_local_rank(call: ast.Call) -> bool:
     words = {word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)}
-    return _called_name(call) == "add_argument" and bool(words & _LOCAL_RANK)
+    return _called_name(call) == "add_argument" and bool(words & _LOCAL_RANK_FLAGS)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_MAX_TEXT = 300
+_MAX_TEXT_LENGTH = 300
 _MAX_DOTTED_NAMES = 60  # the most names in a row, a.b.c, that are followed
 
 
@@ -64,7 +64,7 @@ def plain_value(node: ast.AST | None) -> str:
         return ""
     if isinstance(constant.value, bytes) or (negative and not isinstance(constant.value, (int, float))):
         return ""
-    return ("-" if negative else "") + str(constant.value)[:_MAX_TEXT]
+    return ("-" if negative else "") + str(constant.value)[:_MAX_TEXT_LENGTH]
 
 
 def plain_values(node: ast.AST | None) -> tuple[str, ...]:
@@ -73,11 +73,11 @@ def plain_values(node: ast.AST | None) -> tuple[str, ...]:
     return tuple(value for item in items if (value := plain_value(item)))
 
 
-def is_true(node: ast.AST | None) -> bool:
+def is_constant_true(node: ast.AST | None) -> bool:
     """Return whether a value is the constant True."""
     return isinstance(node, ast.Constant) and node.value is True
 
 
 def one_line_text(node: ast.AST | None) -> str:
     """Return a help text in one line."""
-    return " ".join(text_constant(node).split())[:_MAX_TEXT]
+    return " ".join(text_constant(node).split())[:_MAX_TEXT_LENGTH]

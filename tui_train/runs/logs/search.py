@@ -14,7 +14,7 @@ from typing import IO
 from msgspec import Struct
 
 from tui_train.base.parse import json_as
-from tui_train.facts.machine.child_process import child_command
+from tui_train.facts.machine.child_process import own_module_command
 from tui_train.runs.logs.logfile import Line, LogFile
 
 _ENTRY_BYTES = 8
@@ -42,7 +42,7 @@ class Search:
     def __init__(self, kind: str, path: Path, first: object, second: object, *expressions: str) -> None:
         """Start it: the arguments are those of scan; OSError where it cannot be started."""
         self._finished = threading.Event()
-        command, changes = child_command(
+        command, changes = own_module_command(
             "tui_train.runs.logs.scan", kind, str(path), str(first), str(second), *expressions
         )
         self._child = subprocess.Popen(

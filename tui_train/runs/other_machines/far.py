@@ -11,7 +11,7 @@ from typing import Any
 from tui_train.base import ssh
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import NOT_STARTED, run_child
+from tui_train.facts.machine.child_process import NOT_STARTED_REASON, run_child
 from tui_train.plan.render import SCRIPT_NAME, File
 from tui_train.runner.ssh import failure_text
 from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
@@ -98,6 +98,6 @@ def _answer(
             return sent
     if answer.timed_out:
         raise NoAnswer(f"{host} gave no answer in {deadline:.0f} s", f"Check `ssh {host} true`.")
-    if answer.failure.startswith(NOT_STARTED):
+    if answer.failure.startswith(NOT_STARTED_REASON):
         raise Unavailable(f"ssh {answer.failure}", "Install the client of OpenSSH.")
     raise NoAnswer(f"{host} did not answer: {failure_text(answer.error)}", f"Check `ssh {host} true`.")

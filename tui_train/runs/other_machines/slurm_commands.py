@@ -9,11 +9,11 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import run_child
 from tui_train.facts.other_machines.submit_host import (
-    COMMAND_TIMEOUT,
-    CONNECT_TIMEOUT,
-    NOT_FOUND,
-    parse_answers,
-    remote_commands,
+    COMMAND_TIMEOUT_SECONDS,
+    CONNECT_TIMEOUT_SECONDS,
+    PROGRAM_NOT_FOUND_CODE,
+    combined_ssh_command,
+    parse_command_answers,
 )
 
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
@@ -43,10 +43,12 @@ def run_slurm(
     try:
         return subprocess.run(
             words, input=stdin_data, cwd=folder or None, env=environment, capture_output=True, text=True,
-            errors="replace", timeout=COMMAND_TIMEOUT, check=False, start_new_session=True,
+            errors="replace", timeout=COMMAND_TIMEOUT_SECONDS, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{words[0]} gave no answer in {COMMAND_TIMEOUT:.0f} s", "Check `scontrol ping`.") from None
+        raise NoAnswer(
+            f"{words[0]} gave no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s", "Check `scontrol ping`."
+        ) from None
     except OSError as error:
         remedy = "Run this where jobs are submitted: on a login node of the cluster."
         raise Unavailable(f"{words[0]} cannot be started: {error.strerror}", remedy) from None
@@ -55,16 +57,18 @@ def run_slurm(
 def _run_on_host(
     host: str, words: Sequence[str], removed_variables: str, folder: str, stdin_data: str
 ) -> subprocess.CompletedProcess[str]:
-    asked = remote_commands(host, (words,), without_variables=removed_variables, folder=folder, stdin_data=stdin_data)
+    asked = combined_ssh_command(
+        host, (words,), without_variables=removed_variables, folder=folder, stdin_data=stdin_data
+    )
     # Not given up with the program, which may have it submit or cancel a job.
-    (result,) = parse_answers(
-        run_child(asked, COMMAND_TIMEOUT + CONNECT_TIMEOUT, folder=None, ignores_cancel_all=True), 1
+    (result,) = parse_command_answers(
+        run_child(asked, COMMAND_TIMEOUT_SECONDS + CONNECT_TIMEOUT_SECONDS, folder=None, ignores_cancel_all=True), 1
     )
     if result.failure or result.code is None:
         why = f"{words[0]} on {host} gave no answer: {result.failure}"
         raise NoAnswer(visible(why), f"Check `ssh {host} scontrol ping`.")
     error = result.error.decode("utf-8", "replace")
-    if result.code == NOT_FOUND:
+    if result.code == PROGRAM_NOT_FOUND_CODE:
         remedy = f"Name a login node of the cluster, one on which `ssh {host} {words[0]} --version` works."
         raise Unavailable(f"{words[0]} cannot be started on {visible(host)}: {last_line(error)}", remedy)
     return subprocess.CompletedProcess(words, result.code, result.out.decode("utf-8", "replace"), error)

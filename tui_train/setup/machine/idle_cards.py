@@ -7,15 +7,15 @@ from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
 from tui_train.facts.gpus.verdicts import (
-    card_sets,
-    ever_supported,
     gpu_verdicts,
+    rank_card_sets,
+    recommended_torch_build,
     recommended_uuids,
-    recommended_wheel,
+    some_torch_supports,
+    why_gpu_unsupported,
     why_torch_unusable,
-    why_unsupported,
 )
-from tui_train.facts.machine.torch_builds import Wheel
+from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.setup.setup import Setup
 
@@ -31,7 +31,7 @@ class IdleCards(Struct, frozen=True, kw_only=True):
     """The same in a few words where it is torch, otherwise empty."""
     python: str = ""
     """Another Python of this machine that can use them."""
-    wheel: Wheel | None = None
+    wheel: TorchBuild | None = None
     """The build of torch that has code for them."""
     remedy: str = ""
     """What helps where neither does."""
@@ -45,7 +45,7 @@ def all_cards_idle(setup: Setup) -> IdleCards | None:
     facts = setup.facts
     machine = facts.machine
     hidden = [gap for gap in machine.gaps if gap.hides]
-    usable = [gpu for gpu in machine.gpus if ever_supported(gpu)]
+    usable = [gpu for gpu in machine.gpus if some_torch_supports(gpu)]
     if setup.gpus or not (usable or hidden):
         return None
     free = recommended_uuids(machine.gpus, gpu_verdicts(machine.gpus))
@@ -58,7 +58,12 @@ def all_cards_idle(setup: Setup) -> IdleCards | None:
     python = next((tool.python for tool in _other_pythons(setup) if _recommended_set(facts, tool)), "")
     try:
         return IdleCards(
-            cards=idle, why=why, torch_problem=lack, python=python, wheel=recommended_wheel(machine), remedy=remedy
+            cards=idle,
+            why=why,
+            torch_problem=lack,
+            python=python,
+            wheel=recommended_torch_build(machine),
+            remedy=remedy,
         )
     except Unavailable as error:
         reason = f"{error.message[:1].upper()}{error.message[1:]}. " if error.message not in why else ""
@@ -72,10 +77,10 @@ def some_cards_idle(setup: Setup) -> IdleCards | None:
     current = _recommended_set(facts, setup.toolchain)
     if current is None:
         return None
-    options: list[tuple[Toolchain, str, Wheel | None]]
+    options: list[tuple[Toolchain, str, TorchBuild | None]]
     options = [(tool, tool.python, None) for tool in _other_pythons(setup)]
     with contextlib.suppress(Unavailable):
-        build = recommended_wheel(machine)
+        build = recommended_torch_build(machine)
         options.append((build.toolchain, "", build))
     for tool, python, wheel in options:
         candidate = _recommended_set(facts, tool)
@@ -135,7 +140,7 @@ def _other_pythons(setup: Setup) -> Iterator[Toolchain]:
 def _recommended_set(facts: Facts, tool: Toolchain | None) -> CardSet | None:
     """Return the cards that would be taken with a Python."""
     cards = facts.machine.gpus
-    return next(iter(card_sets(cards, gpu_verdicts(cards, tool, facts.machine.driver_cuda))), None)
+    return next(iter(rank_card_sets(cards, gpu_verdicts(cards, tool, facts.machine.driver_cuda))), None)
 
 
 def _is_better(candidate: CardSet, current: CardSet) -> bool:
@@ -155,7 +160,7 @@ def _grouped_by_reason(cards: Sequence[Gpu], setup: Setup, *, brief: bool = Fals
     for gpu, verdict in zip(facts.machine.gpus, setup.verdicts, strict=True):
         if gpu not in cards:
             continue
-        missing_code = why_unsupported(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
+        missing_code = why_gpu_unsupported(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
         reason = missing_code or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         reasons.setdefault(reason or "the others do more without it", []).append(gpu)
     return [f"{card_names(group)}: {why}" for why, group in reasons.items()]

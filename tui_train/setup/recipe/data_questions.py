@@ -5,7 +5,7 @@ import math
 from msgspec.structs import replace
 
 from tui_train.facts.data.data_report import DataQuestion, DataReport
-from tui_train.facts.data.data_use import Epoch, epoch_size, question_key
+from tui_train.facts.data.data_use import EpochSize, epoch_size, question_key
 from tui_train.profile.data_weights import data_weights
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.setup import Setup
@@ -63,7 +63,7 @@ def data_report(setup: Setup) -> DataReport | None:
     return replace(report, tokens=tokens)
 
 
-def training_epoch(setup: Setup) -> Epoch | None:
+def training_epoch(setup: Setup) -> EpochSize | None:
     """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
     report, profile = data_report(setup), setup.effective
     if report is None or report.problem or not report.usable:
@@ -75,7 +75,7 @@ def training_epoch(setup: Setup) -> Epoch | None:
     packed = chosen.method == "sft" and chosen.packing and tokens and recipe.sequence_length
     sequences = math.ceil(tokens / recipe.sequence_length) if packed and recipe.sequence_length else rows
     steps = math.ceil(sequences / recipe.global_batch) if recipe.global_batch else 0
-    return Epoch(rows, tokens, steps, full_epoch.estimated or bool(packed))
+    return EpochSize(rows, tokens, steps, full_epoch.estimated or bool(packed))
 
 
 def training_steps(setup: Setup) -> int:

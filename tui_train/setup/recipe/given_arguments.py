@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tui_train.base.text import visible
-from tui_train.facts.types import Facts, Parameter, Source
+from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.trainers.auto_preset import in_scope
@@ -44,7 +44,7 @@ class GivenArgument(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-def given_arguments(source: Source, words: Sequence[str]) -> Mapping[str, GivenArgument]:
+def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, GivenArgument]:
     """Return what the arguments give, by the name of each parameter that is among them; of several the last."""
     parameters = in_scope(source, words)
     flags = {flag: parameter for parameter in parameters for flag in _all_flags(parameter)}
@@ -82,7 +82,9 @@ def given_arguments(source: Source, words: Sequence[str]) -> Mapping[str, GivenA
     return given_by_name
 
 
-def with_argument(source: Source, words: Sequence[str], parameter: Parameter, values: Sequence[str]) -> tuple[str, ...]:
+def with_argument(
+    source: ScriptSource, words: Sequence[str], parameter: ScriptParameter, values: Sequence[str]
+) -> tuple[str, ...]:
     """Return the arguments with these values of one parameter; without it, where there are none."""
     given_by_name = given_arguments(source, words)
     own_indexes = given_by_name.get(parameter.name, GivenArgument()).word_indexes
@@ -92,7 +94,7 @@ def with_argument(source: Source, words: Sequence[str], parameter: Parameter, va
     return (*before, *_argument_words(parameter, values), *after)
 
 
-def missing_parameters(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
+def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script requires and the arguments lack, none where that is not sure."""
     if not _all_understood(source, words):
         return ()
@@ -111,7 +113,7 @@ def missing_parameters(source: Source, words: Sequence[str]) -> tuple[Parameter,
     )
 
 
-def unknown(source: Source, words: Sequence[str]) -> tuple[int, ...]:
+def unknown(source: ScriptSource, words: Sequence[str]) -> tuple[int, ...]:
     """Return where options are that no declared one begins with, as far as that is sure: those with two dashes."""
     known = {*(flag for parameter in source.parameters for flag in _all_flags(parameter)), "--help"}
     names = [word.partition("=")[0] for word in words]
@@ -121,12 +123,12 @@ def unknown(source: Source, words: Sequence[str]) -> tuple[int, ...]:
     return tuple(at for at, name in options if not any(flag.startswith(name) for flag in known))
 
 
-def is_read_alike(source: Source) -> bool:
+def is_read_alike(source: ScriptSource) -> bool:
     """Return whether the words of a script are read by its library as they are here."""
     return source.kind in _READ_ALIKE and not source.unnamed_line
 
 
-def _all_understood(source: Source, words: Sequence[str]) -> bool:
+def _all_understood(source: ScriptSource, words: Sequence[str]) -> bool:
     """Return whether each argument is known: a file, flags written together or unknown ones may give others."""
     flags = {flag: parameter for parameter in source.parameters for flag in _all_flags(parameter)}
     names = [word.partition("=")[0] for word in words]
@@ -138,7 +140,7 @@ def _all_understood(source: Source, words: Sequence[str]) -> bool:
     )
 
 
-def value_problem(parameter: Parameter, values: Sequence[str]) -> str:
+def value_problem(parameter: ScriptParameter, values: Sequence[str]) -> str:
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
     folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
@@ -158,20 +160,20 @@ def argument_row_key(name: str) -> str:
     return f"trainer.arguments {name}"
 
 
-def script_source(profile: Profile, facts: Facts, preset: Preset) -> Source | None:
+def script_source(profile: Profile, facts: Facts, preset: Preset) -> ScriptSource | None:
     """Return the facts on the source of the script that is started, None where there is none or it is not Python."""
     path = profile.trainer.script
     source = facts.sources.get(path) if path and entry_point(profile, preset) == path else None
     return None if source is None or source.problem else source
 
 
-def preset_arguments(preset: Preset, parameter: Parameter) -> tuple[PresetArgument, ...]:
+def preset_arguments(preset: Preset, parameter: ScriptParameter) -> tuple[PresetArgument, ...]:
     """Return the arguments of a preset that are this parameter of the script."""
     names = parameter.flags or (parameter.name,)
     return tuple(argument for argument in preset.arguments if argument.words[0].partition("=")[0] in names)
 
 
-def likely_placeholder(parameter: Parameter) -> str:
+def likely_placeholder(parameter: ScriptParameter) -> str:
     """Return the placeholder of the recipe that a parameter's name may mean, empty for none."""
     plain_names = {re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags)}
     if parameter.form not in {"option", "key"} or parameter.takes_several or parameter.choices:
@@ -188,13 +190,13 @@ def _is_of_type(type_name: str, value: str) -> bool:
     return True
 
 
-def _all_flags(parameter: Parameter) -> tuple[str, ...]:
+def _all_flags(parameter: ScriptParameter) -> tuple[str, ...]:
     if parameter.form == "positional":
         return ()
     return (*(parameter.flags or (parameter.name,)), *parameter.off)
 
 
-def _abbreviated_parameter(name: str, flags: Mapping[str, Parameter]) -> Parameter | None:
+def _abbreviated_parameter(name: str, flags: Mapping[str, ScriptParameter]) -> ScriptParameter | None:
     """Return the only parameter whose spelling begins so, as argparse takes it."""
     if not name.startswith("--") or name == "--":
         return None
@@ -211,14 +213,16 @@ def _values_end(words: Sequence[str], index: int, *, several: bool) -> int:
     return index
 
 
-def _next_positional(positional: Sequence[Parameter], given_by_name: Mapping[str, GivenArgument]) -> Parameter | None:
+def _next_positional(
+    positional: Sequence[ScriptParameter], given_by_name: Mapping[str, GivenArgument]
+) -> ScriptParameter | None:
     """Return the parameter that takes the next word without a name."""
     waiting = (parameter for parameter in positional if parameter.takes_several or parameter.name not in given_by_name)
     return next(waiting, None)
 
 
 def _insertion_index(
-    source: Source, words: Sequence[str], parameter: Parameter, given_by_name: Mapping[str, GivenArgument]
+    source: ScriptSource, words: Sequence[str], parameter: ScriptParameter, given_by_name: Mapping[str, GivenArgument]
 ) -> int:
     """Return where a parameter goes that is not there yet: its command, and positional ones, keep their order."""
     command = next((at for at, word in enumerate(words) if word in source.subcommands), len(words))
@@ -230,7 +234,7 @@ def _insertion_index(
     return max(ends, default=command + 1 if parameter.command else 0)
 
 
-def _argument_words(parameter: Parameter, values: Sequence[str]) -> tuple[str, ...]:
+def _argument_words(parameter: ScriptParameter, values: Sequence[str]) -> tuple[str, ...]:
     """Return the words that give values."""
     name = parameter.name
     if not values:

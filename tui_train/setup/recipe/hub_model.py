@@ -1,7 +1,7 @@
 """A model of the Hugging Face Hub: present here, or to be looked up or downloaded."""
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
-from tui_train.facts.models.hub import ENDPOINT, CachedModel, HubCache
+from tui_train.facts.models.hub import HUB_URL, CachedModel, HubCache
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
@@ -35,7 +35,7 @@ def is_offline(profile: Profile, hub: HubCache) -> bool:
 
 def hub_endpoint(profile: Profile, hub: HubCache) -> str:
     """Return the address of the Hub."""
-    return profile.trainer.environment.get("HF_ENDPOINT", "").rstrip("/") or hub.endpoint or ENDPOINT
+    return profile.trainer.environment.get("HF_ENDPOINT", "").rstrip("/") or hub.endpoint or HUB_URL
 
 
 def model_to_query(profile: Profile, facts: Facts) -> str:

@@ -8,16 +8,16 @@ from pathlib import Path
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE, read_regular, write_atomically
 
-MAX_KEPT = 64
-_LARGEST = 2**20
+MAX_ANSWERS = 64
+_MAX_ANSWER_BYTES = 2**20
 
 
-def digest(content: bytes) -> str:
+def content_digest(content: bytes) -> str:
     """Return what tells a content from any other."""
     return hashlib.sha256(content).hexdigest()
 
 
-def state(path: Path) -> tuple[str, int, int]:
+def file_state(path: Path) -> tuple[str, int, int]:
     """Return path, size and time of change (ns) of a file; -1 and 0 where there is none."""
     with suppress(OSError, ValueError):
         status = path.stat()
@@ -25,18 +25,18 @@ def state(path: Path) -> tuple[str, int, int]:
     return str(path), -1, 0
 
 
-def installed(python: str) -> list[tuple[str, int, int]]:
+def package_folder_states(python: str) -> list[tuple[str, int, int]]:
     """Return the states of the folders of a Python's packages, which an installation changes."""
-    return sorted(state(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
+    return sorted(file_state(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
 
 
 def load(path: Path) -> bytes | None:
     """Return what is kept in a file, None where there is nothing, or it is not what was written."""
     try:
-        expected, _, content = read_regular(path, _LARGEST).partition(b"\n")
+        expected, _, content = read_regular(path, _MAX_ANSWER_BYTES).partition(b"\n")
     except OSError:
         return None
-    if expected.decode("ascii", "replace") != digest(content):
+    if expected.decode("ascii", "replace") != content_digest(content):
         return None
     with suppress(OSError):
         os.utime(path)  # the latest used are kept
@@ -46,8 +46,8 @@ def load(path: Path) -> bytes | None:
 def store(path: Path, content: bytes) -> None:
     """Keep an answer for this user alone; the oldest of too many in its folder are removed."""
     with suppress(TuiTrainError):
-        write_atomically(path, digest(content).encode() + b"\n" + content, PRIVATE)
+        write_atomically(path, content_digest(content).encode() + b"\n" + content, PRIVATE)
     with suppress(OSError):
-        files = sorted((state(file)[2], file) for file in path.parent.glob("*.json"))
-        for _, file in files[:-MAX_KEPT]:
+        files = sorted((file_state(file)[2], file) for file in path.parent.glob("*.json"))
+        for _, file in files[:-MAX_ANSWERS]:
             file.unlink(missing_ok=True)

@@ -15,14 +15,14 @@ from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
-_FORMAT = "tui-train machine 1"
-_MAX_BYTES = 2**24
+_FILE_FORMAT = "tui-train machine 1"
+_MAX_FILE_BYTES = 2**24
 # A masked part of a path.
-_MASKED_PATH = re.compile(r"/(?:user\d*|host)(?=/)")
-_HOME_FOLDER = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
+_MASKED_PATH_PATTERN = re.compile(r"/(?:user\d*|host)(?=/)")
+_HOME_FOLDER_PATTERN = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
 # Larger numbers are not valid amounts.
-_MAX_NUMBER = 2**62
-_Kind = TypeVar("_Kind")
+_MAX_AMOUNT = 2**62
+_FileType = TypeVar("_FileType")
 
 
 class MachineFile(Struct, kw_only=True):
@@ -48,13 +48,13 @@ class _ToolchainFile(Struct):
 
 def machine_file_text(facts: Facts) -> str:
     """Return the text of a machine file with masked names."""
-    data = msgspec.to_builtins({"format": _FORMAT, "machine": facts.machine, "toolchains": facts.toolchains})
+    data = msgspec.to_builtins({"format": _FILE_FORMAT, "machine": facts.machine, "toolchains": facts.toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
-    data = _map_texts(data, name_masker(facts.machine.hostname, users))
+    data = _map_texts(data, make_name_masker(facts.machine.hostname, users))
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
-def save_machine(path: Path, facts: Facts) -> None:
+def save_machine_file(path: Path, facts: Facts) -> None:
     """Write a new machine file; CannotWrite if it exists or cannot be written."""
     text = machine_file_text(facts)
     refuse_to_overwrite(path)
@@ -72,22 +72,22 @@ def _already_exists(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or remove it first.")
 
 
-def load_machine(path: Path) -> Facts:
+def load_machine_file(path: Path) -> Facts:
     """Return the facts in a machine file; NotFound or BadInput if it cannot be used."""
-    return parse_machine_file(_read(path), visible(str(path)))
+    return parse_machine_file(_read_file(path), visible(str(path)))
 
 
 def load_planning_facts(path: Path) -> Facts:
     """Return the facts in a machine file for planning, with Pythons whose paths are usable there."""
     source = visible(str(path))
-    saved = _parse_file(_read(path), source)
-    tools = tuple(_refusing_masked_path(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
-    return msgspec.structs.replace(_facts_in(saved), toolchains=tools, other_machine=source)
+    saved = _parse_file(_read_file(path), source)
+    tools = tuple(_with_masked_path_problem(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
+    return msgspec.structs.replace(_facts_of_file(saved), toolchains=tools, other_machine=source)
 
 
-def _refusing_masked_path(tool: Toolchain) -> Toolchain:
+def _with_masked_path_problem(tool: Toolchain) -> Toolchain:
     """Return a Python of a masked file, with a problem if its path contains masked names (`~` is expanded there)."""
-    if tool.problem or not _MASKED_PATH.search(tool.python):
+    if tool.problem or not _MASKED_PATH_PATTERN.search(tool.python):
         return tool
     problem = "has a masked path: write the file there with `tui-train facts --json > FILE`, which masks nothing"
     return msgspec.structs.replace(tool, problem=problem)
@@ -95,22 +95,22 @@ def _refusing_masked_path(tool: Toolchain) -> Toolchain:
 
 def parse_machine_file(data: bytes, source: str) -> Facts:
     """Return the facts in the JSON text of a machine file; BadInput names `source` if it is not one."""
-    return _facts_in(_parse_file(data, source))
+    return _facts_of_file(_parse_file(data, source))
 
 
 def _parse_file(data: bytes, source: str) -> MachineFile:
-    return _decode(data, MachineFile, source, "Create one with `tui-train facts --save FILE`.")
+    return _decode_file(data, MachineFile, source, "Create one with `tui-train facts --save FILE`.")
 
 
-def _facts_in(saved: MachineFile) -> Facts:
+def _facts_of_file(saved: MachineFile) -> Facts:
     machine = saved.machine if saved.gpus is None else msgspec.structs.replace(saved.machine, gpus=saved.gpus)
     return Facts(machine=machine, toolchains=saved.toolchains)
 
 
-def load_toolchain(path: Path) -> Toolchain:
+def load_toolchain_file(path: Path) -> Toolchain:
     """Return the toolchain in a file that holds at least `torch`, `cuda` and `arch_list`, as torch prints them."""
     remedy = 'Write it like {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}.'
-    toolchain = _decode(_read(path), _ToolchainFile, visible(str(path)), remedy)
+    toolchain = _decode_file(_read_file(path), _ToolchainFile, visible(str(path)), remedy)
     return Toolchain(
         python=toolchain.python or str(path),
         label="saved",
@@ -123,10 +123,10 @@ def load_toolchain(path: Path) -> Toolchain:
     )
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     name = visible(str(path))
     try:
-        return read_bytes(path, _MAX_BYTES)
+        return read_bytes(path, _MAX_FILE_BYTES)
     except Missing:
         raise NotFound(f"{name} does not exist", "Give an existing file.") from None
     except Unparsable as error:
@@ -134,13 +134,13 @@ def _read(path: Path) -> bytes:
         raise BadInput(f"{name} cannot be read: {error}", remedy) from None
 
 
-def _decode(data: bytes, kind: type[_Kind], source: str, remedy: str) -> _Kind:
+def _decode_file(data: bytes, file_type: type[_FileType], source: str, remedy: str) -> _FileType:
     try:
-        decoded = json_as(data, kind)
+        decoded = json_as(data, file_type)
     except Unparsable as error:
         raise BadInput(f"{source} cannot be used: {error}", remedy) from None
     largest = max((abs(number) for number in _all_numbers(msgspec.to_builtins(decoded))), default=0)
-    if largest > _MAX_NUMBER:
+    if largest > _MAX_AMOUNT:
         raise BadInput(f"{source} cannot be used: a number in it is too large", remedy)
     return decoded
 
@@ -155,7 +155,7 @@ def _all_numbers(data: Any) -> Iterable[float]:
         yield data
 
 
-def name_masker(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
+def make_name_masker(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
     """Return a function that masks names of this host and its users, and home folders, in a text."""
     names = {name: f"user{number}" for number, name in enumerate(users, 1)}
     for name in (os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), Path.home().name):
@@ -172,7 +172,7 @@ def name_masker(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str
     def mask(text: str) -> str:
         if len(home) > 1:
             text = re.sub(re.escape(home) + r"(?![^/\s])", "~", text)
-        text = _HOME_FOLDER.sub("/home/user", text)
+        text = _HOME_FOLDER_PATTERN.sub("/home/user", text)
         return pattern.sub(lambda match: words[match.group()], text) if pattern else text
 
     return mask
