@@ -31,7 +31,9 @@ def predict(case: Case) -> Case:
     found = estimate_memory(case.model, case.how)
     several = case.how.shards > 1
     held = reserved_bytes(found, several_processes=several)
-    told = judge_memory(found.peak.total, held, card(case.row), several_processes=several, caveats=bool(found.caveats))
+    told = judge_memory(
+        found.peak.total, held, card(case.row), several_processes=several, has_caveats=bool(found.caveats)
+    )
     card_shows = used_bytes_on_card(held, several_processes=several) / GIB
     by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)

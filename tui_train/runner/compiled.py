@@ -60,7 +60,7 @@ def use(zip_path: str, *, may_write: bool) -> None:
             modules = _compile(zip_path)
             _write(path, modules)
         if modules:
-            sys.meta_path.insert(0, _CompiledModules(modules, zip_path))  # type: ignore[arg-type]
+            sys.meta_path.insert(0, _CompiledModules(modules, zip_path))
 
 
 def _read(path: str) -> Mapping[str, bytes]:
