@@ -142,7 +142,7 @@ def _in(folder: Path) -> Iterator[None]:
 
 def _fenced(folder: Path) -> Callable[..., None]:
     """Return an export that refuses what lies elsewhere: a random path may be anywhere."""
-    export = rundir.export
+    export = rundir.export_files
 
     def fenced(target: Path, *arguments: object, **named: object) -> None:
         if not Path(os.path.normpath(target)).is_relative_to(folder):

@@ -66,10 +66,10 @@ class HomeReader:
 
     def _ordered_runs(self, *, quick: bool) -> "tuple[RunDir, ...]":
         """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
-        from tui_train.runs.rundir import all_runs, runs_by_name, runs_stamp
+        from tui_train.runs.rundir import all_runs, runs_folder_mtime_ns, runs_in_name_order
 
-        now = runs_stamp()
-        if quick and len(by_name := runs_by_name()) > _FIRST_RUNS:
+        now = runs_folder_mtime_ns()
+        if quick and len(by_name := runs_in_name_order()) > _FIRST_RUNS:
             return by_name
         if self._run_order is None or self._run_order[0] != now:
             self._run_order = now, all_runs()
@@ -84,15 +84,15 @@ class HomeReader:
 
 def update_runs_elsewhere(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
-    from tui_train.runs.other_machines.mirror import Mirror
-    from tui_train.runs.other_machines.place import place_of
-    from tui_train.runs.other_machines.queue import in_queue, refresh_jobs
+    from tui_train.runs.other_machines.mirror import RunMirror
+    from tui_train.runs.other_machines.place import read_place
+    from tui_train.runs.other_machines.queue import is_in_queue, refresh_jobs
 
     with suppress(TuiTrainError):
         refresh_jobs(runs)
     for run in runs:
         if is_cancelled():
             return
-        if place_of(run.path) and not in_queue(run.path):
+        if read_place(run.path) and not is_in_queue(run.path):
             with suppress(TuiTrainError):
-                Mirror(run, follow=False).update_once()
+                RunMirror(run, follow=False).update_once()

@@ -55,7 +55,7 @@ from tui_train.runner.curve import Point
 from tui_train.runner.progress import Progress, advance
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 MINE = """\
 # all that is mine
@@ -300,9 +300,9 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     chosen, found = chosen_for("nanogpt", tmp_path, **values)
     run, made = exported(tmp_path / "my run", chosen, found)
     done = bash(run)
-    logs = [log_of(run, attempt.number) for attempt in status(run).attempts]
+    logs = [log_of(run, attempt.number) for attempt in read_status(run).attempts]
     assert done.returncode == 0, "\n".join(logs)
-    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
     for number in (1, 2):
         assert f"tokens per iteration will be: {32 * 64:,}" in log_of(run, number)
     assert f"Resuming training from {run.path}/output" in log_of(run, 2)
@@ -373,7 +373,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     )
     run, made = exported(tmp_path / "my run", profile(taken(values, own)), found)
     assert bash(run).returncode == 0, log_of(run, 1)
-    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
     for number, total in ((1, 8), (2, 4)):
         for rank in (0, 1):
             assert f"rank {rank}/2 | batch {total} | decay 0.01" in log_of(run, number)

@@ -18,7 +18,7 @@ from tui_train.base.text import energy_text as words
 from tui_train.cli.results.result import print_result, weights_lines
 from tui_train.runner import energy, events
 from tui_train.runs.results.result import read_result
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 CARDS = (gpu(0), gpu(1))
@@ -162,7 +162,7 @@ def test_a_card_that_is_not_metered_is_said_and_holds_nothing_up(box, hangs):
 def test_a_driver_that_does_not_answer_holds_nothing_up(box, head):
     box.cards({}, {}, head=head)
     box.begin()
-    until(lambda: status(box.run).attempts, 60)
+    until(lambda: read_status(box.run).attempts, 60)
     found = box.ended()
     assert (found.state, found.joules, found.energy_text, drawn(box.run)) == ("finished", None, "", [])
     assert "energy" not in dict(weights_lines(found))
@@ -185,7 +185,7 @@ def test_all_attempts_of_a_ladder_count(box):
     box.metered()
     box.cards({"energy": "10000"}, {"energy": "0"})
     box.end(1, OUT_OF_MEMORY)
-    until(lambda: len(status(box.run).attempts) == 2, 90)
+    until(lambda: len(read_status(box.run).attempts) == 2, 90)
     box.metered()
     box.cards({"energy": "12000"}, {"energy": "3000"})
     box.end(2)
@@ -203,7 +203,7 @@ def test_a_meter_ends_with_its_supervisor(box):
     box.cards({"energy": "0"}, {"energy": "0"})
     box.begin()
     meter = box.metered()
-    Process(status(box.run).pid).kill()
+    Process(read_status(box.run).pid).kill()
     meter.wait(30)
 
 

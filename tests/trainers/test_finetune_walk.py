@@ -14,7 +14,7 @@ from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import all_runs
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.views.previous_run import expected_pace, previous_run
 
 pytestmark = pytest.mark.training
@@ -62,7 +62,7 @@ def test_from_home_to_an_adapter_by_keys_alone(terminals: list[Terminal], folder
     terminal.press("\r", "● 5 Run")
     terminal.see("finished", 240)
     (run,) = all_runs()
-    assert status(run).exit_code == 0
+    assert read_status(run).exit_code == 0
     assert "tiny-chat-sft-lora" in run.name
     lines = (run.path / "data/train.jsonl").read_text().splitlines()
     assert len(lines) == 30

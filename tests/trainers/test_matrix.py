@@ -29,7 +29,7 @@ from trainings import together
 from tui_train.base.command import argv
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
 
@@ -136,7 +136,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     assert codes == [0, 0], (said, logs)
     assert_as_planned(plan, logs)
     assert all(len(re.findall(r"rank \d+/\d+ \| host", log)) == processes for log in logs)
-    assert [status(run).state for run in (first, there)] == ["finished", "finished"]
+    assert [read_status(run).state for run in (first, there)] == ["finished", "finished"]
     if trainer == "builtin":
         # Without the shared disk, one machine would start over while the other goes on.
         alone, _ = exported(tmp_path / "alone", profiled, here())

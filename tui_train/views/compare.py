@@ -15,7 +15,7 @@ from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status, training_seconds
+from tui_train.runs.status import read_status, training_seconds
 from tui_train.views import show
 from tui_train.views.run_settings import EffectiveSetting, effective_settings
 
@@ -153,7 +153,7 @@ def verdict_sentence(compared: Sequence[ComparedRun]) -> str:
 
 
 def _read_run(run: RunDir) -> ComparedRun:
-    now = status(run)
+    status = read_status(run)
     try:
         profile = store.load(str(run.profile))
     except TuiTrainError:
@@ -163,21 +163,21 @@ def _read_run(run: RunDir) -> ComparedRun:
     batch = global_batch if isinstance(global_batch, int) else 0
     return ComparedRun(
         run=run,
-        now=now,
-        progress=read_progress(run, now.attempts),
+        now=status,
+        progress=read_progress(run, status.attempts),
         settings=effective_settings(profile, plan, yaml_documents.read_document(profile.trainer.config))
         if profile
         else {},
         tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
-        peak=max((_peak(run, attempt) for attempt in now.attempts), default=0),
-        spans=_spans(run, now),
+        peak=max((_peak(run, attempt) for attempt in status.attempts), default=0),
+        spans=_spans(run, status),
     )
 
 
-def _spans(run: RunDir, now: Status) -> tuple[AttemptSpan, ...]:
+def _spans(run: RunDir, status: Status) -> tuple[AttemptSpan, ...]:
     spans, begin = [], 0.0
-    for attempt in now.attempts:
-        seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (now.seconds or 0.0) - begin)
+    for attempt in status.attempts:
+        seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (status.seconds or 0.0) - begin)
         points = read_progress(run, (attempt,)).curve
         if points.first and points.last:
             spans.append(AttemptSpan(points.first.step, points.last.step, begin, begin + seconds))
@@ -187,7 +187,7 @@ def _spans(run: RunDir, now: Status) -> tuple[AttemptSpan, ...]:
 
 def _peak(run: RunDir, attempt: AttemptStatus) -> int:
     peak = 0.0
-    for line in Tail(run.attempt_log(attempt.number), last=_TAIL_BYTES).lines():
+    for line in Tail(run.attempt_log(attempt.number), last_bytes=_TAIL_BYTES).lines():
         if "mem" in line or "max allocated" in line:
             peak = max([peak, *(float(text) * 2**30 for text in _GIB.findall(line))])
             peak = max([peak, *(float(text) * 1e6 for text in _MEGATRON.findall(line))])

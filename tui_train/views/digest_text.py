@@ -22,15 +22,15 @@ def searchable_text(digest: Digest) -> tuple[str, ...]:
 
 def outcome_text(digest: Digest) -> str:
     """Return what came of a run, or why it failed, in a few words."""
-    now = digest.now
-    if now is None:
+    status = digest.now
+    if status is None:
         return digest.damage
-    if now.leftover and not now.live:
-        return f"{len(now.leftover)} processes of it still run"
+    if status.leftover and not status.live:
+        return f"{len(status.leftover)} processes of it still run"
     losses = (("eval loss", digest.evaluation), ("loss", digest.loss))
     result = next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
     how = {"new": "was never started", "failed": digest.cause, "lost": digest.cause, "stopped": result or "by you"}.get(
-        now.state, result
+        status.state, result
     )
     return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
 

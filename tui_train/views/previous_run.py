@@ -12,7 +12,7 @@ from tui_train.profile.changes import Difference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.views.overview import MeasuredPace
 from tui_train.views.run_settings import effective_settings
 
@@ -72,25 +72,25 @@ def read_previous(run: RunDir) -> PreviousRun | None:
         profile = store.load(str(run.profile))
     except TuiTrainError:
         return None
-    now = status(run)
+    status = read_status(run)
     return PreviousRun(
         run.name,
         profile,
-        now.state,
-        _step_seconds(now, run),
+        status.state,
+        _step_seconds(status, run),
         run.plan(),
         yaml_documents.read_document(profile.trainer.config),
     )
 
 
-def _step_seconds(now: Status, run: RunDir) -> float | None:
+def _step_seconds(status: Status, run: RunDir) -> float | None:
     """Return the seconds of a step of a run that finished in one attempt from step 0."""
     from tui_train.runs.follow import read_progress
 
     # Where epochs end it, the plan has no steps, but the log says how many there were.
-    steps = run.plan().get("steps") or read_progress(run, now.attempts).step
-    in_one_attempt = now.state == "finished" and len(now.attempts) == 1 and not now.attempts[0].resumed
-    seconds = now.attempts[0].seconds if in_one_attempt else None
+    steps = run.plan().get("steps") or read_progress(run, status.attempts).step
+    in_one_attempt = status.state == "finished" and len(status.attempts) == 1 and not status.attempts[0].resumed
+    seconds = status.attempts[0].seconds if in_one_attempt else None
     return seconds / steps if seconds and isinstance(steps, int) and steps > 0 else None
 
 

@@ -21,7 +21,7 @@ from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.setup.profile_summary import TrainingSummary
 
 from .profile_cards import read_about
@@ -116,7 +116,7 @@ class _LiveLog:
 
     def __init__(self, log: Path, number: int) -> None:
         self.number = number
-        self.tail = Tail(log, last=_RECENT_BYTES)
+        self.tail = Tail(log, last_bytes=_RECENT_BYTES)
         self.progress = Progress()
 
     def read(self, reading: Reading) -> None:
@@ -193,10 +193,10 @@ class DigestCache:
 
     def _read(self, run: RunDir) -> Digest:
         events, damage = run.read_events()
-        now = status(run)
+        status = read_status(run)
         plan, unread = _read_plan(run)
         # Without one readable event nothing is known, not even that it was never started.
-        last_digest = now if events or not damage else None
+        last_digest = status if events or not damage else None
         common = Digest(
             run=run,
             now=last_digest,
@@ -207,20 +207,20 @@ class DigestCache:
             devices=_devices_text(plan),
             steps=plan.steps,
         )
-        if not now.attempts:
+        if not status.attempts:
             return common
-        return self._with_progress(common, now, plan)
+        return self._with_progress(common, status, plan)
 
-    def _with_progress(self, digest: Digest, now: Status, plan: _PlanSummary) -> Digest:
-        attempt, run = now.attempts[-1], digest.run
+    def _with_progress(self, digest: Digest, status: Status, plan: _PlanSummary) -> Digest:
+        attempt, run = status.attempts[-1], digest.run
         live = self._live.get(run.path)
         if not digest.stoppable:
             self._live.pop(run.path, None)
             live = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.tail = Tail(run.attempt_log(attempt.number), last=_END_BYTES)
+            live.tail = Tail(run.attempt_log(attempt.number), last_bytes=_END_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.progress = for_next_attempt(read_progress(run, now.attempts[:-1]))
+            live.progress = for_next_attempt(read_progress(run, status.attempts[:-1]))
         live.read(_log_reading(plan.log))
         progress = live.progress
         return msgspec.structs.replace(
@@ -231,7 +231,7 @@ class DigestCache:
             evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
             losses=tuple(point.loss for point in progress.curve.thinned(_POINTS)) if digest.stoppable else (),
             seconds_left=_seconds_left(progress, attempt.started, attempt.resumed) if digest.live else None,
-            why_not_resumable=why_not_resumable(run, now),
+            why_not_resumable=why_not_resumable(run, status),
         )
 
 

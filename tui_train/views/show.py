@@ -21,7 +21,7 @@ from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.runner.state import Status
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import report_of
+from tui_train.runs.other_machines.place import read_host_report
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.status import training_seconds
 from tui_train.trainers.finetune import finetune_abilities
@@ -171,33 +171,33 @@ def _fallback_lines(planned: Plan) -> list[str]:
 
 def run_row(listed: ListedRun) -> tuple[str, ...]:
     """Return a run as a row: id, state, when, how long, attempts."""
-    now, name = listed.status, visible(listed.run.name)
-    if now is None:
+    status, name = listed.status, visible(listed.run.name)
+    if status is None:
         return (name, "damaged", "-", "-", "-")
-    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
-    lasted = "-" if (seconds := training_seconds(now)) is None else duration_text(seconds)
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.started)) if status.started else "-"
+    lasted = "-" if (seconds := training_seconds(status)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
     why = (
         queue.queue_summary(listed.run.path)
-        if now.state == "queued"
+        if status.state == "queued"
         else ""
-        if now.live
+        if status.live
         else slurm_end_reason(listed.run.path)
     )
     queue_note = f" ({why})" if why else ""
-    report = report_of(listed.run.path) if now.live else None
+    report = read_host_report(listed.run.path) if status.live else None
     if report and time.time() - report.at > _FRESH_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
-    return (name, f"{state_text(now)}{queue_note}{damaged}", started, lasted, str(len(now.attempts)))
+    return (name, f"{state_text(status)}{queue_note}{damaged}", started, lasted, str(len(status.attempts)))
 
 
-def state_text(now: Status) -> str:
+def state_text(status: Status) -> str:
     """Return a run's state in words."""
-    words = f"failed, {_exit_text(now.exit_code)}" if now.state == "failed" else now.state
-    if now.host:
-        return f"{words} on {visible(now.host)}"
-    return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
+    words = f"failed, {_exit_text(status.exit_code)}" if status.state == "failed" else status.state
+    if status.host:
+        return f"{words} on {visible(status.host)}"
+    return words + (f", {counted(len(status.leftover), 'process', 'processes')} left" if status.leftover else "")
 
 
 def _exit_text(code: int | None) -> str:
@@ -208,14 +208,16 @@ def _exit_text(code: int | None) -> str:
         return f"exit code {code}"
 
 
-def after_stop_text(now: Status) -> str:
+def after_stop_text(status: Status) -> str:
     """Return a run's state after a stop, and whether processes of it are left."""
-    if now.leftover:
-        return state_text(now)
-    if now.state == "new":
+    if status.leftover:
+        return state_text(status)
+    if status.state == "new":
         return "it had not started"
-    memory = "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if now.driver_silent else ""
-    if now.surely_ended:
-        return f"{state_text(now)}; no process of it is left{memory}"
+    memory = (
+        "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if status.driver_silent else ""
+    )
+    if status.surely_ended:
+        return f"{state_text(status)}; no process of it is left{memory}"
     unseen = "one that cleared its environment and left its group would be missed"
-    return f"{state_text(now)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"
+    return f"{state_text(status)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"

@@ -90,7 +90,7 @@ def _parse_claim(text: str) -> VolumeClaim:
 def _write(folder: Path, files: Sequence[File], *, force: bool) -> Path:
     """Write files to a folder, print their paths and return the folder."""
     target = expand_home(str(folder)).absolute()
-    rundir.export(target, files, overwrite=force)
+    rundir.export_files(target, files, overwrite=force)
     for file in shown_files(files):
         click.echo(visible(f"{target}/{file.path}"))
     return target

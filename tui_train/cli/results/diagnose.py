@@ -18,7 +18,7 @@ from tui_train.profile.changes import Change
 from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.views import show
 
 _INTERRUPTED = 130
@@ -81,15 +81,15 @@ class LogProgress(ReadWatcher):
 
 def _no_failure_text(name: str, run: RunDir | None) -> str:
     """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
-    now = status(run) if run else None
-    state = f"; {_STATES[now.state]}" if now and now.state in _STATES else ""
-    if run and now and now.trains_on:
+    status = read_status(run) if run else None
+    state = f"; {_STATES[status.state]}" if status and status.state in _STATES else ""
+    if run and status and status.trains_on:
         state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
-    if run and now and not now.live and (why := slurm_end_reason(run.path)):
+    if run and status and not status.live and (why := slurm_end_reason(run.path)):
         state += f" ({why})"
     out_of_memory = [
         f"attempt {attempt.number} ran out of GPU memory {PHASE_TEXT.get(attempt.phase, '')}".rstrip()
-        for attempt in (now.attempts if now else ())
+        for attempt in (status.attempts if status else ())
         if attempt.out_of_memory
     ]
     return "\n".join([f"{name}: no failure was found{state}.", *out_of_memory])

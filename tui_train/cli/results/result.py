@@ -16,7 +16,7 @@ from tui_train.base.signal_handlers import install_handlers, restore_handlers
 from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
 from tui_train.cli.plans.plans import print_json
 from tui_train.runs import rundir
-from tui_train.runs.results.result import Loss, Result
+from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.results.result import read_result as result_of
 
 _LABEL_WIDTH = 14
@@ -39,14 +39,14 @@ def print_result(reference: str, *, as_json: bool) -> None:
         click.echo(f"{label:<{_LABEL_WIDTH}}{words}".rstrip())
 
 
-def nothing(run_result: Result) -> str:
+def nothing(run_result: RunResult) -> str:
     """Return in words that a run left no adapter or model, and where else its script wrote."""
     if run_result.written:
         return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
 
 
-def weights_lines(run_result: Result) -> Iterator[tuple[str, str]]:
+def weights_lines(run_result: RunResult) -> Iterator[tuple[str, str]]:
     """Yield what is known of a result, each a label and safe words."""
     yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
     weights = run_result.weights
@@ -75,7 +75,7 @@ def weights_lines(run_result: Result) -> Iterator[tuple[str, str]]:
             yield "merge", f"tui-train merge {name} FOLDER"
 
 
-def _losses_text(last: Loss, best: Loss | None) -> str:
+def _losses_text(last: StepLoss, best: StepLoss | None) -> str:
     words = f"{loss_text(last.loss)} last, step {grouped_digits(last.step)}"
     return f"{words}; {loss_text(best.loss)} best, step {grouped_digits(best.step)}" if best and best != last else words
 

@@ -28,12 +28,12 @@ from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts, defer_signals
 from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained, launcher_output
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets import target_of_run
 from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views import show
@@ -72,15 +72,15 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = rundir.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
-    now = target_of_run(run_dir).state(run_dir)
-    if now.live:
-        doing = "is queued" if now.state == "queued" else "is running"
+    status = target_of_run(run_dir).state(run_dir)
+    if status.live:
+        doing = "is queued" if status.state == "queued" else "is running"
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
     if is_all_trained(run_dir):
         again = f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
         click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")
         return
-    if not force and (same := repeating_failure(run_dir, now)):
+    if not force and (same := repeating_failure(run_dir, status)):
         name, change = visible(run_dir.name), same.change
         command = retry_command(run_dir, change) if change else ""
         other = f"\n  With {change.title}: {command}" if change and command else ""
@@ -103,9 +103,9 @@ def quickstart(edits: tuple[str, ...]) -> None:
         started = submit_here(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
             click.echo(f"3 Running in {visible(str(started.path))}")
-        progress, now = _follow_started(started, interrupts)
-    took = "" if now.seconds is None else f" after {duration_text(now.seconds)}"
-    click.echo(f"\n4 {show.state_text(now)}{took}")
+        progress, status = _follow_started(started, interrupts)
+    took = "" if status.seconds is None else f" after {duration_text(status.seconds)}"
+    click.echo(f"\n4 {show.state_text(status)}{took}")
     if progress.first and progress.last:
         rate = f", {grouped_digits(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else ""
         click.echo(
@@ -113,11 +113,11 @@ def quickstart(edits: tuple[str, ...]) -> None:
         )
     name = visible(started.name)
     click.echo(f"view:    tui-train logs {name}   or   tui-train attach {name}")
-    if now.state != "finished":
+    if status.state != "finished":
         click.echo(f"resume:  tui-train resume {name}")
     if on_cpu:
         click.echo(on_cpu)
-    sys.exit(exit_code(now))
+    sys.exit(exit_code(status))
 
 
 def _plan_quickstart(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
@@ -173,23 +173,27 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
         return
-    place = place_of(started.path)
+    place = read_place(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
         doing = f"is {words}," if (words := queue.queue_summary(started.path)) else "runs"
         click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
-    now = _follow_started(started, interrupts)[1]
-    if now.state == "new":
+    status = _follow_started(started, interrupts)[1]
+    if status.state == "new":
         remedy = f"Submit it again: tui-train resume {name}"
         raise Unavailable(f"the job of {name} ended before it trained: {launcher_output(started.launcher_log)}", remedy)
-    click.echo(_outcome_text(started, now))
-    sys.exit(exit_code(now))
+    click.echo(_outcome_text(started, status))
+    sys.exit(exit_code(status))
 
 
-def _outcome_text(run: RunDir, now: Status) -> str:
+def _outcome_text(run: RunDir, status: Status) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
-    why = f" ({words})" if not now.live and (words := slurm_end_reason(run.path)) else ""
-    lines = (f"{visible(run.name)}: {show.state_text(now)}{why}", *_weights_lines(run, now), next_commands(run, now))
+    why = f" ({words})" if not status.live and (words := slurm_end_reason(run.path)) else ""
+    lines = (
+        f"{visible(run.name)}: {show.state_text(status)}{why}",
+        *_weights_lines(run, status),
+        next_commands(run, status),
+    )
     return "\n".join(filter(None, lines))
 
 
@@ -207,20 +211,20 @@ def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, 
             ask_detach_or_stop(started)
         return stream_run(started, started_here=True)
     except (KeyboardInterrupt, LeftBySignal):
-        now, name = status(started), visible(started.name)
+        status, name = read_status(started), visible(started.name)
         words = (
             f"{name} continues. {_control_hint(name)}"
-            if now.state in {"queued", "running"}
-            else _outcome_text(started, now)
+            if status.state in {"queued", "running"}
+            else _outcome_text(started, status)
         )
         with suppress(OSError):
             click.echo(words, err=True)
         raise
 
 
-def _weights_lines(run: RunDir, now: Status) -> Iterator[str]:
+def _weights_lines(run: RunDir, status: Status) -> Iterator[str]:
     """Yield where a finished run's weights lie, and how they are tried and merged; nothing where there are none."""
-    if now.state != "finished":
+    if status.state != "finished":
         return
     try:
         run_result = read_result(run)
