@@ -107,7 +107,7 @@ def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
     for step in STEPS[:-1]:
         kind: type[Step] = load_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
-            if choices.is_shown(key, app.profile):
+            if choices.is_field_shown(key, app.profile):
                 go = partial(app.action_go, step.module, key)
                 yield _command(f"{fields.field(key).label} ({step.title}: {key})", go)
 

@@ -21,7 +21,7 @@ from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.run_output import RunOutput, find_run_output
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
-from tui_train.views.previous_run import run_before
+from tui_train.views.previous_run import find_run_before
 
 PROGRESS_SECONDS = 0.5  # seconds between progress updates
 
@@ -113,7 +113,7 @@ def explain_end(run: RunDir, position: int, facts: Facts | None, watch: ReadWatc
         why_not_resumable=why_not_restartable(run, read_status(run), found),
         output=find_run_output(run, position),
         run_result=read_result(run),
-        previous_run=run_before(run),
+        previous_run=find_run_before(run),
     )
 
 

@@ -28,7 +28,7 @@ def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int
     """Return the lines; `wrong` are sentences, each of which begins a line."""
     now = news.status
     sign = state_mark(now)
-    head = styled(sign, " ", (show.state_text(now), f"b {sign[1]}"), "  ", visible(name))
+    head = styled(sign, " ", (show.run_state_text(now), f"b {sign[1]}"), "  ", visible(name))
     time = _time_text(now, news.seconds_left)
     # A name that is cut keeps apart from the time.
     lines = [columns(width, (head, 0), (time, -time.cell_length - 1)) if time.plain else fit(head, width)]

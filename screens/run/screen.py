@@ -26,7 +26,7 @@ from tui_train.runs.other_machines.fetching import fetch_results
 from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
-from tui_train.views.previous_run import run_before
+from tui_train.views.previous_run import find_run_before
 
 from ..base import Base
 from ..messages import (
@@ -496,7 +496,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     @work(thread=True, exclusive=True, group="before")
     def action_compare(self) -> None:
         """Compare it with the run of the same profile before it."""
-        other = run_before(self.run)
+        other = find_run_before(self.run)
         if other:
             self.post_message(CompareRuns((other, self.run)))
         else:

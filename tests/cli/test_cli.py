@@ -371,7 +371,7 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
     assert f"tui-train resume {name} --force" in said
     assert len(read_status(newest()).attempts) == 1
     digests = DigestCache()
-    assert digests.explain(digests.digest_of(newest())).why_not_resumable.startswith("would fail again. ")
+    assert digests.explain_failure(digests.read_digest(newest())).why_not_resumable.startswith("would fail again. ")
     assert explain_end(newest(), 1, None).why_not_resumable.startswith("would fail again. ")
     tui("resume", "last", "--force", code=2)
     assert len(read_status(newest()).attempts) == 2
@@ -478,7 +478,7 @@ def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     lost = Status(state="lost", started=1795226679.0)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
-        start.quickstart(())
+        start.run_quickstart(())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
 
@@ -520,7 +520,7 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
 
     monkeypatch.setattr(watch.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(watch.click, "prompt", asked)
-    monkeypatch.setattr(watch, "end_run", lambda *_: pytest.fail("it was stopped"))
+    monkeypatch.setattr(watch, "stop_run_with_grace", lambda *_: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
         watch.ask_detach_or_stop(rundir.RunDir(Path("/runs/mine")))
     assert ended.value.code == 0

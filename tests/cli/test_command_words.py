@@ -66,7 +66,10 @@ def test_every_word_of_the_screen_can_be_set(found):
                 continue
             for option in choices.field_options(row.key, setup):
                 for word in (option.label, option.value, option.label.upper()):
-                    assert str(fields.format_value(fields.parse(row, choices.value_of(row.key, word)))) == option.value
+                    assert (
+                        str(fields.format_value(fields.parse(row, choices.value_from_label(row.key, word))))
+                        == option.value
+                    )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tui_train.programs import hub_cache
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 from tui_train.targets.here import probe_facts, submit_here
-from tui_train.views.overview import overview
+from tui_train.views.overview import overview_lines
 
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
 TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}
@@ -477,7 +477,7 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
 @pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
 def test_the_preview_names_the_revision(revision, shown):
     chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision})
-    assert overview(Setup(chosen, facts()))[0].value == shown
+    assert overview_lines(Setup(chosen, facts()))[0].value == shown
 
 
 @pytest.mark.parametrize(

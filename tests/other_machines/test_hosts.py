@@ -31,7 +31,7 @@ from tui_train.runner import lock, lock_owner
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.show import state_text
+from tui_train.views.show import run_state_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
 OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
@@ -79,7 +79,7 @@ def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
     elsewhere(f"bash '{run.script}'")
     trains(run.path)
     now = read_status(run)
-    assert (now.state, now.host, state_text(now)) == ("running", "node7", "running on node7")
+    assert (now.state, now.host, run_state_text(now)) == ("running", "node7", "running on node7")
     refused = bash(run)
     assert refused.returncode == 75
     assert "runs in this folder already, on node7" in refused.stderr.decode()

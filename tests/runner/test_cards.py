@@ -285,7 +285,7 @@ def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path)
     prepared = trains_on_a_card()
     code = (
         "import sys, msgspec; from pathlib import Path; from tui_train.runs.rundir import RunDir;"
-        "from tui_train.runs.start import start; start(RunDir(Path(sys.argv[1])))"
+        "from tui_train.runs.start import start_run; start_run(RunDir(Path(sys.argv[1])))"
     )
     run = RunDir(tmp_path / "run")
     rundir.export_files(run.path, prepared.files)

@@ -15,7 +15,7 @@ from support import exported, facts, gpu, plain_environment, profile, until
 from tui_train.screens.result import result_lines
 
 from tui_train.base.text import energy_text as words
-from tui_train.cli.results.result import print_result, weights_lines
+from tui_train.cli.results.result import labelled_result_texts, print_result
 from tui_train.runner import energy, events
 from tui_train.runs.results.result import read_result
 from tui_train.runs.status import read_status
@@ -115,7 +115,7 @@ def test_the_cards_own_counters_are_read_at_both_ends(box, capsys):
     box.cards({"energy": "361000"}, {"energy": "720000"})
     found = box.ended()
     assert (found.joules, found.all_metered, found.energy_text) == (1080.0, True, words(1080))
-    assert dict(weights_lines(found))["energy"] == words(1080)
+    assert dict(labelled_result_texts(found))["energy"] == words(1080)
     shown = [line.plain.split() for line in result_lines(found, 80)]
     assert ["Energy", *words(1080).split()] in shown
     print_result(f"{box.run.path}/", as_json=True)
@@ -165,7 +165,7 @@ def test_a_driver_that_does_not_answer_holds_nothing_up(box, head):
     until(lambda: read_status(box.run).attempts, 60)
     found = box.ended()
     assert (found.state, found.joules, found.energy_text, drawn(box.run)) == ("finished", None, "", [])
-    assert "energy" not in dict(weights_lines(found))
+    assert "energy" not in dict(labelled_result_texts(found))
 
 
 def test_a_stopped_run_is_metered_to_its_end(box):

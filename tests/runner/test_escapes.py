@@ -73,7 +73,7 @@ def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(
     until(lambda: not read_status(run).live)
     now = read_status(run)
     assert (now.state, now.leftover) == ("finished", tuple(with_word(word)))
-    assert show.state_text(now) == "finished, 1 process left"
+    assert show.run_state_text(now) == "finished, 1 process left"
     assert read_listed_run(run).stoppable
     # It trains no more, and so keeps no other run from anything.
     assert not now.trains_on

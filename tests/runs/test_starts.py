@@ -196,7 +196,7 @@ class Broken(Interrupts):
 
 @pytest.mark.whole
 def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(starting, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(starting, "_CANCEL_SECONDS", 0.2)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
     word = f"--word={uuid.uuid4().hex}"
     run, _ = exported(tmp_path / "run", sleeping("--seconds=600", "--ignore-signals", word), facts())

@@ -27,7 +27,7 @@ from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.targets.here import LocalTarget
-from tui_train.views.digest_text import date_text, matches_filter, remaining_text
+from tui_train.views.digest_text import date_text, matches_filter, remaining_time_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
 
@@ -69,7 +69,7 @@ def _here(machine: Callable[..., None]) -> None:
 
 
 def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
-    state, digest = HomeState(), DigestCache().digest_of(finished_run(tmp_path))
+    state, digest = HomeState(), DigestCache().read_digest(finished_run(tmp_path))
     state.update((digest,), (), None)
     (key,) = state.runs
     actions = ("edit", "resume", "run_now", "stop", "delete", "rename", "note", "duplicate", "mark", "compare")
@@ -231,7 +231,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
     values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
     run = rundir.create_run("saves", ready(sleeping(**values, name="saves"), facts()).files)
     bash(run)
-    assert DigestCache().digest_of(run).resumable
+    assert DigestCache().read_digest(run).resumable
     async with opened(size=(120, 40)) as pilot:
         assert "can resume" in shows(pilot)
         await keys("tab")(pilot)
@@ -239,7 +239,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
         await keys("r")(pilot)
         await until_shown(pilot, "● 5 Run")
         until(lambda: read_status(run).state == "finished")
-        assert not DigestCache().digest_of(run).resumable
+        assert not DigestCache().read_digest(run).resumable
 
 
 async def test_a_stopped_run_is_asked_about_first(run_of):
@@ -403,7 +403,12 @@ def test_dates_and_times_are_called_as_near_ones_are():
     ):  # fmt: skip
         assert date_text(now + days * 86400, now) == text
     assert date_text(None, now) == ""
-    assert [remaining_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == ["<1 min", "14 min", "3 h 10", "11 days"]
+    assert [remaining_time_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == [
+        "<1 min",
+        "14 min",
+        "3 h 10",
+        "11 days",
+    ]
 
 
 def test_all_words_of_a_filter_must_be_there():

@@ -58,7 +58,7 @@ from tui_train.setup.recipe.data_questions import question_of
 from tui_train.targets.here import probe_facts
 from tui_train.trainers.finetune import LEARNING_RATES, Finetune, default_learning_rate, finetune_abilities
 from tui_train.trainers.finetune_options import adapter_options
-from tui_train.views.overview import overview
+from tui_train.views.overview import overview_lines
 
 SMALL = {
     "trainer.kind": "finetune",
@@ -337,7 +337,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     setup = set_up(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
     assert (setup.values["sequence_length"].display_text, setup.effective.recipe.micro_batch) == (shown, micro)
-    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(setup)]
+    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview_lines(setup)]
     assert question_of(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))

@@ -17,11 +17,11 @@ from tui_train.views.overview import MeasuredPace
 from tui_train.views.run_settings import effective_settings
 
 # What makes no step slower or faster.
-_NO_SPEED_EFFECT = (
+_KEYS_WITHOUT_SPEED_EFFECT = (
     "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
     "trainer.output", "recipe.epochs", "recipe.warmup", "recipe.schedule", "recipe.weight_decay",
 )  # fmt: skip
-_MAX_RUNS = 200  # of the newest, whose profiles are read
+_MAX_RUNS_READ = 200  # of the newest, whose profiles are read
 
 
 class PreviousRun(Struct, frozen=True):
@@ -38,21 +38,21 @@ class PreviousRun(Struct, frozen=True):
     document: YamlDocument | None = None
 
 
-def previous_run(profile: Profile) -> PreviousRun | None:
+def find_previous_run(profile: Profile) -> PreviousRun | None:
     """Return the newest run of a profile's name that can be read; of a profile without one of its own, of its model."""
-    for run in all_runs()[:_MAX_RUNS]:
-        candidate = read_previous(run)
+    for run in all_runs()[:_MAX_RUNS_READ]:
+        candidate = read_previous_run(run)
         if candidate and _profile_identity(candidate.profile) == _profile_identity(profile):
             return candidate
     return None
 
 
-def run_before(run: RunDir) -> RunDir | None:
+def find_run_before(run: RunDir) -> RunDir | None:
     """Return the newest run before this one whose profile has the same name, or where it has none the same model."""
-    known, own = all_runs(), read_previous(run)
+    known, own = all_runs(), read_previous_run(run)
     older = known[known.index(run) + 1 :] if run in known else ()
-    for other in older[:_MAX_RUNS]:
-        candidate = read_previous(other)
+    for other in older[:_MAX_RUNS_READ]:
+        candidate = read_previous_run(other)
         if own and candidate and _profile_identity(candidate.profile) == _profile_identity(own.profile):
             return other
     return None
@@ -66,7 +66,7 @@ def _profile_identity(profile: Profile) -> tuple[str, ...]:
     return (profile.name, trainer.kind, trainer.script, trainer.model, profile.nemo.recipe)
 
 
-def read_previous(run: RunDir) -> PreviousRun | None:
+def read_previous_run(run: RunDir) -> PreviousRun | None:
     """Return a run with its profile, None where that cannot be read."""
     try:
         profile = store.load(str(run.profile))
@@ -99,7 +99,8 @@ def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace
     if earlier is None or earlier.step_seconds is None:
         return None
     same = all(
-        difference.key.startswith(_NO_SPEED_EFFECT) for difference in profile_differences(earlier.profile, profile)
+        difference.key.startswith(_KEYS_WITHOUT_SPEED_EFFECT)
+        for difference in profile_differences(earlier.profile, profile)
     )
     return MeasuredPace(earlier.step_seconds, earlier.run) if same else None
 

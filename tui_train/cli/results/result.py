@@ -35,18 +35,18 @@ def print_result(reference: str, *, as_json: bool) -> None:
             }
         )
         return
-    for label, words in weights_lines(run_result):
+    for label, words in labelled_result_texts(run_result):
         click.echo(f"{label:<{_LABEL_WIDTH}}{words}".rstrip())
 
 
-def nothing(run_result: RunResult) -> str:
+def no_weights_text(run_result: RunResult) -> str:
     """Return in words that a run left no adapter or model, and where else its script wrote."""
     if run_result.written:
         return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
 
 
-def weights_lines(run_result: RunResult) -> Iterator[tuple[str, str]]:
+def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
     """Yield what is known of a result, each a label and safe words."""
     yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
     weights = run_result.weights
@@ -57,7 +57,7 @@ def weights_lines(run_result: RunResult) -> Iterator[tuple[str, str]]:
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
-        yield "result", nothing(run_result)
+        yield "result", no_weights_text(run_result)
     if run_result.loss:
         yield "loss", _losses_text(run_result.loss, run_result.loss_best)
     if run_result.eval_loss:
@@ -80,15 +80,15 @@ def _losses_text(last: StepLoss, best: StepLoss | None) -> str:
     return f"{words}; {loss_text(best.loss)} best, step {grouped_digits(best.step)}" if best and best != last else words
 
 
-def merge_into(reference: str, folder: str, options: MergeOptions) -> None:
+def print_merge(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
     run = rundir.find_run(reference)
     merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
-    for line in merged_lines(merged):
+    for line in merge_result_lines(merged):
         click.echo(line)
 
 
-def merged_lines(merged: MergeResult) -> Iterator[str]:
+def merge_result_lines(merged: MergeResult) -> Iterator[str]:
     """Yield what is to be known of a merged model."""
     yield f"merged into {visible(merged.folder)} ({merged.dtype})"
     yield (

@@ -12,11 +12,11 @@ from tui_train.actions.training_hosts import facts_to_start
 from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
 from tui_train.base.text import display_path, duration_text, grouped_digits, size, visible
 from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, apply_fixes, load_profile, require_plan, show_machines
+from tui_train.cli.plans.plans import apply_edits, apply_fixes, load_profile, print_other_machines_notes, require_plan
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
-from tui_train.cli.runs.runs import next_commands
-from tui_train.cli.runs.watch import ask_detach_or_stop, exit_code, stream_run
+from tui_train.cli.runs.runs import next_commands_text
+from tui_train.cli.runs.watch import ask_detach_or_stop, stream_run, training_exit_code
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.render.prepare import Prepared, prepare
@@ -59,12 +59,12 @@ def run_profile(
         if array:
             arrays.submit_members(arrays.plan_members(profile, array, target), target)
             return
-        prepared = prepare(set_up(profile, facts_to_start(profile, chosen, columns.waiting)))
+        prepared = prepare(set_up(profile, facts_to_start(profile, chosen, columns.report_waiting)))
         plan = require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
-            show_machines(plan)
+            print_other_machines_notes(plan)
         _watch_started(started, interrupts, detach=detach)
 
 
@@ -95,7 +95,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         _watch_started(run_dir, interrupts, detach=detach)
 
 
-def quickstart(edits: tuple[str, ...]) -> None:
+def run_quickstart(edits: tuple[str, ...]) -> None:
     """Plan, train and report with defaults."""
     with _report_not_started():
         prepared, plan, on_cpu = _plan_quickstart(edits)
@@ -105,7 +105,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
             click.echo(f"3 Running in {visible(str(started.path))}")
         progress, status = _follow_started(started, interrupts)
     took = "" if status.seconds is None else f" after {duration_text(status.seconds)}"
-    click.echo(f"\n4 {show.state_text(status)}{took}")
+    click.echo(f"\n4 {show.run_state_text(status)}{took}")
     if progress.first and progress.last:
         rate = f", {grouped_digits(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else ""
         click.echo(
@@ -117,7 +117,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
         click.echo(f"resume:  tui-train resume {name}")
     if on_cpu:
         click.echo(on_cpu)
-    sys.exit(exit_code(status))
+    sys.exit(training_exit_code(status))
 
 
 def _plan_quickstart(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
@@ -168,7 +168,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     if detach:
         with suppress(OSError):
             doing = f"is {words}" if (words := queue.queue_summary(started.path)) else "runs"
-            click.echo(f"{name} {doing}. {_control_hint(name)}")
+            click.echo(f"{name} {doing}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
@@ -183,21 +183,21 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
         remedy = f"Submit it again: tui-train resume {name}"
         raise Unavailable(f"the job of {name} ended before it trained: {launcher_output(started.launcher_log)}", remedy)
     click.echo(_outcome_text(started, status))
-    sys.exit(exit_code(status))
+    sys.exit(training_exit_code(status))
 
 
 def _outcome_text(run: RunDir, status: Status) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
     why = f" ({words})" if not status.live and (words := slurm_end_reason(run.path)) else ""
     lines = (
-        f"{visible(run.name)}: {show.state_text(status)}{why}",
+        f"{visible(run.name)}: {show.run_state_text(status)}{why}",
         *_weights_lines(run, status),
-        next_commands(run, status),
+        next_commands_text(run, status),
     )
     return "\n".join(filter(None, lines))
 
 
-def _control_hint(name: str) -> str:
+def _attach_or_stop_hint(name: str) -> str:
     return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
 
 
@@ -213,7 +213,7 @@ def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, 
     except (KeyboardInterrupt, LeftBySignal):
         status, name = read_status(started), visible(started.name)
         words = (
-            f"{name} continues. {_control_hint(name)}"
+            f"{name} continues. {_attach_or_stop_hint(name)}"
             if status.state in {"queued", "running"}
             else _outcome_text(started, status)
         )

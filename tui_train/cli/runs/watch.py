@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError
 from tui_train.base.files import why_unreadable
 from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogProgress, diagnosis_text
-from tui_train.cli.runs.runs import end_run
+from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
 from tui_train.runner import curve
 from tui_train.runner.progress import Progress, advance, for_next_attempt
@@ -35,7 +35,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         remedy = f"Start it: bash {visible(str(run.script))}"
         raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
-        sys.exit(exit_code(stream_run(run)[1]))
+        sys.exit(training_exit_code(stream_run(run)[1]))
     numbers = [each.number for each in status.attempts if attempt in {None, each.number}]
     if not numbers:
         raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
@@ -65,7 +65,7 @@ def attach_run(reference: str) -> None:
     run = rundir.find_run(reference)
     if terminal():
         sys.exit(open_wizard(str(run.path)))
-    sys.exit(exit_code(stream_run(run)[1]))
+    sys.exit(training_exit_code(stream_run(run)[1]))
 
 
 def _print_tail(tail: Tail) -> None:
@@ -88,14 +88,14 @@ def _require_readable(run: RunDir, *attempts: int) -> None:
 
 def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, Status]:
     """Print a run's lines until it ends; Ctrl-C ends only this command, and asks first about a run `started_here`."""
-    mirror = RunMirror(run, _report_link)
+    mirror = RunMirror(run, _report_host_problem)
     try:
         return _stream_lines(run, started_here=started_here)
     finally:
         mirror.close()
 
 
-def _report_link(problem: str) -> None:
+def _report_host_problem(problem: str) -> None:
     """Report that the host of a run does not answer, which changes nothing of the run."""
     if problem:
         click.echo(f"— {problem}; the run goes on there", err=True)
@@ -116,7 +116,7 @@ def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]
     try:
         for line in follow_lines(run, on_attempt=on_attempt):
             click.echo(line)
-            progress = _with_ends_only(advance(progress, [line], reading))
+            progress = _with_curve_ends_only(advance(progress, [line], reading))
     except KeyboardInterrupt:
         if not started_here:
             raise
@@ -149,13 +149,13 @@ def _report_failure(run: RunDir) -> None:
         click.echo(diagnosis_text(diagnosis, run), err=True)
 
 
-def _with_ends_only(progress: Progress) -> Progress:
+def _with_curve_ends_only(progress: Progress) -> Progress:
     """Return the progress with its first and last point only, so that each line of a long run costs the same."""
     first, last = progress.first, progress.last
     return progress._replace(curve=curve.curve_of((first, last))) if first and last and first != last else progress
 
 
-def exit_code(status: Status) -> int:
+def training_exit_code(status: Status) -> int:
     """Return the exit code of a command that waited for a run: the training's own; see EXIT_CODES."""
     return 137 if status.state == "lost" else status.exit_code or 0
 
@@ -174,4 +174,4 @@ def ask_detach_or_stop(run: RunDir) -> None:
         if answer == "d":
             click.echo(f"{name} continues. Watch it: tui-train attach {name}")
             sys.exit(0)
-    end_run(run, read_status(run))
+    stop_run_with_grace(run, read_status(run))
