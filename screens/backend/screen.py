@@ -154,7 +154,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             return {}
         hosts = _host_notes(self.facts, self.profile, asks="training_hosts" in self.looking)
         if takes_field(self.profile, "finetune"):
-            return {**hosts, **finetune_notes.backend_notes(setup)}
+            return {**hosts, **finetune_notes.backend_field_notes(setup)}
         if not takes_field(self.profile, "nemo"):
             return hosts
         options = choices.field_options("nemo.recipe", setup)

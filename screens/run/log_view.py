@@ -17,7 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui_train.runner.lines import fold, fold_styled
-from tui_train.runs.logs.logfile import Line, LogFile, fold_bars, fold_bars_backward
+from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
 
 from .log_colours import segments_of, split_segments
@@ -265,7 +265,7 @@ class LogView(Widget, can_focus=True):
         for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
             yield from reversed(self._rows_of(line))
 
-    def _without_old_bars(self, lines: Iterator[Line], below: int | None = None) -> Iterator[Line]:
+    def _without_old_bars(self, lines: Iterator[LogLine], below: int | None = None) -> Iterator[LogLine]:
         """Yield lines without earlier states of progress bars, from `below` upward where that is given."""
         if not isinstance(self.source, LogFile):
             return lines  # those that match are all shown
@@ -274,10 +274,10 @@ class LogView(Widget, can_focus=True):
             fold_bars(lines, kept) if below is None else fold_bars_backward(lines, next(self._line(below), None), kept)
         )
 
-    def _line(self, start: int) -> Iterator[Line]:
+    def _line(self, start: int) -> Iterator[LogLine]:
         return self.source.forward(start) if self.source else iter(())
 
-    def _rows_of(self, line: Line) -> list[_Row]:
+    def _rows_of(self, line: LogLine) -> list[_Row]:
         """Return the rows that a line takes."""
         if line.hidden:
             return []

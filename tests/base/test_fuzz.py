@@ -33,7 +33,7 @@ from tui_train.runs.conflicts import planned_resources
 from tui_train.runs.follow import read_attempt_ranks
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.logfile import LogFile
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import parse_planned_ranks, parse_ranks
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
@@ -186,7 +186,7 @@ class Places:
     def of_log(self, data):
         log = self.run.attempt_log(1)
         log.write_bytes(data)
-        shown = [*Tail(log).lines(), *Tail(log, last_bytes=100).lines()]
+        shown = [*LogTail(log).lines(), *LogTail(log, last_bytes=100).lines()]
         assert not [line for line in shown if {"\x1b", "\x00", "\n"} & set(line)]
         file = LogFile(log)
         there = [line.start for line in file.forward(0)]

@@ -21,7 +21,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import container_images, probe
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait_for_end
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
@@ -97,7 +97,7 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
     run = made(tmp_path / "run", engine, values)
     start_run(run)
     now = wait_for_end(run)
-    log = "\n".join(line for attempt in now.attempts for line in Tail(run.attempt_log(attempt.number)).lines())
+    log = "\n".join(line for attempt in now.attempts for line in LogTail(run.attempt_log(attempt.number)).lines())
     assert now.state == "finished", log
     assert [attempt.out_of_memory for attempt in now.attempts] == [True, False]
     # Two steps before it, and two from its checkpoint on.

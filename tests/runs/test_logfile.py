@@ -11,7 +11,7 @@ from support import examples
 
 from tui_train.runner.lines import RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
 from tui_train.runs.logs import logfile
-from tui_train.runs.logs.logfile import BLOCK_BYTES, Line, LogFile, fold_bars, fold_bars_backward, is_same_bar
+from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine, fold_bars, fold_bars_backward, is_same_bar
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.
@@ -103,7 +103,7 @@ def test_what_is_not_there_has_no_lines(log, tmp_path):
 def test_a_log_may_change_under_its_reader(log):
     log.path.write_bytes(b"one\n" * 100_000)
     reading = log.forward(0)
-    assert next(reading) == Line(0, 4, b"one")
+    assert next(reading) == LogLine(0, 4, b"one")
     os.truncate(log.path, 12)
     assert len([*reading]) < 100_000
     before = log.change_stamp()
@@ -176,7 +176,7 @@ def bar(percent, caption=b""):
 
 
 def line_of(data, start=0):
-    return Line(start, start + len(data) + 1, data)
+    return LogLine(start, start + len(data) + 1, data)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from support import until
 from tui_train.runner.lines import RANK_PREFIX, fold
 from tui_train.runs.logs import scan as scanning
 from tui_train.runs.logs.logfile import LogFile
-from tui_train.runs.logs.scan import Scan
+from tui_train.runs.logs.scan import LogScan
 from tui_train.runs.logs.search import FilteredLog, start_search
 
 LINES = ["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]
@@ -50,9 +50,9 @@ def test_what_matches_is_what_matches_as_it_is_shown(tmp_path_factory, lines, ex
     wanted = [line.start for line in log.forward(0) if any(map(search, fold(line.data)))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanning, "WINDOW_BYTES", window)
-        scan = Scan(log, (expression,))
+        scan = LogScan(log, (expression,))
         assert [
-            line.start for part in scanning.split_into_windows(0, log.size()) for line in scan.lines(*part)
+            line.start for part in scanning.split_into_windows(0, log.size()) for line in scan.matching_lines(*part)
         ] == wanted
         for offset in range(log.size() + 1):
             for up in (False, True):

@@ -342,7 +342,7 @@ async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_fol
 @pytest.mark.parametrize(("step", "steps"), [(10**400, 9), (9, 10**400)], ids=["beyond", "few"])
 def test_a_bar_is_drawn_for_any_numbers(step, steps, tmp_path):
     run = finished_run(tmp_path)
-    told = next(iter(run_module.watch(run, lambda: False)))
+    told = next(iter(run_module.follow_news(run, lambda: False)))
     told = msgspec.structs.replace(told, progress=told.progress._replace(step=step, steps=steps))
     assert ("─" in run_state_lines(run.name, told, (), 2000)[1].plain) == (step < steps)
 

@@ -13,7 +13,7 @@ from tui_train.runner.progress import Progress, Reading, advance, for_next_attem
 from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.ranks import (
@@ -28,10 +28,10 @@ from tui_train.runs.ranks import (
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import may_still_write, read_status
 
-_PAUSE_SECONDS = 0.15
-_SLOW_PAUSE_SECONDS = 1.0
+_POLL_SECONDS = 0.15
+_SLOW_POLL_SECONDS = 1.0
 _MAX_BACKLOG_BYTES = 32 << 10
-_TAIL_BYTES = 4 << 20
+_LOG_TAIL_BYTES = 4 << 20
 _RANK_HEAD_BYTES = 64 << 10
 _MAX_EARLIER_ATTEMPTS = 8  # attempts
 
@@ -110,7 +110,7 @@ def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
 def follow_lines(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
     """Yield every line of the run's attempts, in order, until it has ended and everything is read."""
     printed = 0
-    tail: Tail | None = None
+    tail: LogTail | None = None
     while True:
         status = read_status(run)
         if tail:
@@ -121,7 +121,7 @@ def follow_lines(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = l
                 yield tail.unfinished_line
             on_attempt(newer[0])
             printed = newer[0].number
-            tail = Tail(run.attempt_log(printed))
+            tail = LogTail(run.attempt_log(printed))
             continue
         if not may_still_write(status):
             if tail and tail.unfinished_line:
@@ -139,7 +139,7 @@ def wait_for_end(run: RunDir) -> Status:
 
 def _pause_seconds(status: Status) -> float:
     # Searching for processes of a dead supervisor takes longer than checking whether it lives.
-    return _SLOW_PAUSE_SECONDS if status.trains_on else _PAUSE_SECONDS
+    return _SLOW_POLL_SECONDS if status.trains_on else _POLL_SECONDS
 
 
 def follow_news(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunNews]:
@@ -185,7 +185,7 @@ class _RunFollower:
             self._reader = _AttemptReader(self._run.attempt_log(newest.number), newest, self._plan, progress)
         elif self._reader:
             if self._unread_before:
-                earlier, self._last_steps = _earlier_progress(self._run, status.attempts[:-1], self._reading)
+                earlier, self._last_steps = _read_earlier_progress(self._run, status.attempts[:-1], self._reading)
                 self._reader.progress, self._unread_before = for_next_attempt(earlier), False
             self._reader.read(self._reading)
 
@@ -244,16 +244,16 @@ def _queue_text(run: RunDir, status: Status) -> str:
 
 def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
     """Return how far some attempts of a run got, from the ends of their logs."""
-    return _earlier_progress(run, attempts, run.log_reading())[0]
+    return _read_earlier_progress(run, attempts, run.log_reading())[0]
 
 
-def _earlier_progress(
+def _read_earlier_progress(
     run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
     progress, last_steps = Progress(), {}
     for attempt in attempts[-_MAX_EARLIER_ATTEMPTS:]:
-        tail = Tail(run.attempt_log(attempt.number), last_bytes=_TAIL_BYTES)
+        tail = LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES)
         progress = advance(for_next_attempt(progress), tail.lines(), reading)
         progress = advance(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step
@@ -299,7 +299,7 @@ class _AttemptReader:
         # Compared once with the first step; 0 afterwards.
         self._resumed = attempt.resumed
         self.progress = progress
-        self.tail = Tail(log, last_bytes=_TAIL_BYTES)
+        self.tail = LogTail(log, last_bytes=_LOG_TAIL_BYTES)
         self.ranks = RankReader(log, plan)
         self.silence = LogSilence(log, attempt.started)
         self.prefixes: set[int] = set()

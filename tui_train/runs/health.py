@@ -6,7 +6,7 @@ from itertools import takewhile
 from tui_train.runner.progress import Progress, Reading
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
-PATIENCE_MINUTES = 3
+STANDSTILL_MINUTES = 3
 # Utilization below which a GPU is idle.
 MIN_BUSY_PERCENT = 5
 _MIN_ZERO_LOSSES = 3
@@ -54,7 +54,7 @@ def _loss_problems(progress: Progress) -> tuple[str, ...]:
 
 
 def _standstill_problems(quiet_minutes: int, idle_minutes: float | None) -> tuple[str, ...]:
-    if quiet_minutes < PATIENCE_MINUTES or (idle_minutes is not None and idle_minutes < PATIENCE_MINUTES):
+    if quiet_minutes < STANDSTILL_MINUTES or (idle_minutes is not None and idle_minutes < STANDSTILL_MINUTES):
         return ()
     return (
         f"no output for {quiet_minutes} min"

@@ -56,11 +56,11 @@ class Interrupts:
         """Record signals from now on; ignored ones, as under nohup, stay ignored."""
         self._before = install_handlers(_DEFERRED_SIGNALS, self.record)
 
-    def release(self, *, again: bool = True) -> None:
-        """Restore the handlers; a recorded signal is sent `again`."""
+    def release(self, *, resend: bool = True) -> None:
+        """Restore the handlers; with `resend` a recorded signal is sent again."""
         restore_handlers(self._before)
         self._before = {}
-        if self.number and again:
+        if self.number and resend:
             signal.raise_signal(self.number)
 
 
@@ -76,4 +76,4 @@ def defer_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Inter
     try:
         yield interrupts
     finally:
-        interrupts.release(again=False)
+        interrupts.release(resend=False)

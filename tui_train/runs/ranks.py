@@ -20,7 +20,7 @@ _UUID_PATTERN = re.compile(
     r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE
 )
 _SHOWN_UUID_LENGTH = 6
-_MAX_SENTENCES = 8
+_MAX_DIFFERENCES_SHOWN = 8
 
 
 class Rank(Struct, frozen=True, kw_only=True):
@@ -171,13 +171,15 @@ def _card_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str
             differing.append(rank)
         if rank.uuid:
             sharing.setdefault((rank.host, rank.uuid), []).append(rank)
-    for rank in differing[:_MAX_SENTENCES]:
+    for rank in differing[:_MAX_DIFFERENCES_SHOWN]:
         yield f"{_ranks_text([rank])} uses {_card_text(rank.name or rank.device, rank.uuid)}, planned: {planned}"
-    if len(differing) > _MAX_SENTENCES:
-        yield f"{counted(len(differing) - _MAX_SENTENCES, 'more rank')} use GPUs that were not planned"
+    if len(differing) > _MAX_DIFFERENCES_SHOWN:
+        yield f"{counted(len(differing) - _MAX_DIFFERENCES_SHOWN, 'more rank')} use GPUs that were not planned"
     # With more processes than cards, sharing is planned.
     shared = [of_card for of_card in sharing.values() if len(_rank_numbers(of_card)) > 1]
-    for of_card in shared[:_MAX_SENTENCES] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ():
+    for of_card in (
+        shared[:_MAX_DIFFERENCES_SHOWN] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ()
+    ):
         yield f"{_ranks_text(of_card)} share one GPU, {_card_text(of_card[0].name, of_card[0].uuid)}"
 
 

@@ -136,7 +136,7 @@ def _device_options(setup: Setup) -> tuple[FieldOption, ...]:
     )
 
 
-def _kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
+def _trainer_kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(FieldOption(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
 
 
@@ -315,7 +315,7 @@ def _account_options(setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(FieldOption(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
 
 
-def _time_options(setup: Setup) -> tuple[FieldOption, ...]:
+def _time_limit_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return usual lengths that the chosen partitions allow, and the most that they do."""
     facts = setup.facts
     chosen = chosen_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
@@ -334,7 +334,7 @@ def _time_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 _OPTIONS_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {
     "hardware.device": _device_options,
-    "trainer.kind": _kind_options,
+    "trainer.kind": _trainer_kind_options,
     "trainer.preset": _preset_options,
     "trainer.launcher": _launcher_options,
     "trainer.strategy": _strategy_options,
@@ -348,5 +348,5 @@ _OPTIONS_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {
     "recipe.precision": _precision_options,
     "slurm.partition": _partition_options,
     "slurm.account": _account_options,
-    "slurm.time": _time_options,
+    "slurm.time": _time_limit_options,
 }

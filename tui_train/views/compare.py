@@ -13,7 +13,7 @@ from tui_train.profile import fields, store
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.follow import read_progress
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status, training_seconds
 from tui_train.views import show
@@ -23,7 +23,7 @@ RUN_LETTERS = "ABCDEF"
 XQuantity = Literal["step", "tokens", "time"]
 X_QUANTITIES: tuple[XQuantity, ...] = ("step", "tokens", "time")
 
-_TAIL_BYTES = 4 << 20
+_LOG_TAIL_BYTES = 4 << 20
 _NEARLY_EQUAL_SHARE = 0.03  # two numbers that differ by less are called the same
 _SMOOTHED_POINTS = 10  # points of which the mean is compared
 # What trainers print of the memory of their GPU, in GiB and in MB.
@@ -189,7 +189,7 @@ def _attempt_spans(run: RunDir, status: Status) -> tuple[AttemptSpan, ...]:
 
 def _attempt_memory_peak(run: RunDir, attempt: AttemptStatus) -> int:
     peak = 0.0
-    for line in Tail(run.attempt_log(attempt.number), last_bytes=_TAIL_BYTES).lines():
+    for line in LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES).lines():
         if "mem" in line or "max allocated" in line:
             peak = max([peak, *(float(text) * 2**30 for text in _GIB_MEMORY_PATTERN.findall(line))])
             peak = max([peak, *(float(text) * 1e6 for text in _MEGATRON_MEMORY_PATTERN.findall(line))])

@@ -19,7 +19,7 @@ def data_note(setup: Setup, *, is_being_read: bool) -> str:
     return reading_data_text(setup.effective) if is_being_read else why_data_unread(setup)
 
 
-def backend_notes(setup: Setup) -> dict[str, str]:
+def backend_field_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
     notes, profile = {}, setup.effective
     estimate, epoch = predict(setup).estimate, training_epoch(setup)
@@ -39,7 +39,7 @@ def backend_notes(setup: Setup) -> dict[str, str]:
     return notes
 
 
-def recipe_notes(setup: Setup) -> dict[str, str]:
+def recipe_field_notes(setup: Setup) -> dict[str, str]:
     """Return what follows from epochs, length, rate, warmup and rank."""
     profile, report, epoch = setup.effective, data_report(setup), training_epoch(setup)
     recipe, chosen, steps = profile.recipe, profile.finetune, training_steps(setup)

@@ -18,7 +18,7 @@ from tui_train.runner.progress import Progress, Reading, advance, for_next_attem
 from tui_train.runner.state import Status
 from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import read_status
@@ -116,7 +116,7 @@ class _LiveLog:
 
     def __init__(self, log: Path, number: int) -> None:
         self.number = number
-        self.tail = Tail(log, last_bytes=_LIVE_LOG_BYTES)
+        self.tail = LogTail(log, last_bytes=_LIVE_LOG_BYTES)
         self.progress = Progress()
 
     def read(self, reading: Reading) -> None:
@@ -217,7 +217,7 @@ class DigestCache:
         if not digest.stoppable:
             self._live.pop(run.path, None)
             live = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.tail = Tail(run.attempt_log(attempt.number), last_bytes=_ENDED_LOG_BYTES)
+            live.tail = LogTail(run.attempt_log(attempt.number), last_bytes=_ENDED_LOG_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
             live.progress = for_next_attempt(read_progress(run, status.attempts[:-1]))

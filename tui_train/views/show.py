@@ -137,11 +137,11 @@ def card_load_text(sample: Sample) -> str:
 
 def finding_text(finding: Finding) -> str:
     """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
-    fix = f"\n  Fix: {made}" if finding.change and (made := set_options(finding.change)) else ""
+    fix = f"\n  Fix: {made}" if finding.change and (made := command_options(finding.change)) else ""
     return f"{finding.level}: {finding.message}\n  {finding.remedy}{fix}"
 
 
-def set_options(change: Change) -> str:
+def command_options(change: Change) -> str:
     """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
     # What a command prints is logged and sent to others.
     if any(secret_values(apply_change(change, Profile()))):

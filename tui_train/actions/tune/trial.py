@@ -21,7 +21,7 @@ from tui_train.runner import safe_open, state
 from tui_train.runner.progress import Progress, advance
 from tui_train.runner.state import Status
 from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -148,7 +148,7 @@ def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
 
 def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
-    tail, progress, reading = Tail(run.attempt_log(1)), Progress(), run.log_reading()
+    tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading()
     until = time.monotonic() + resources.deadline
     polled_at = 0.0
     while not cancelled():

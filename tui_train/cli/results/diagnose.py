@@ -133,5 +133,5 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
 
 def retry_command(run: RunDir, change: Change) -> str:
     """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
-    options = show.set_options(change)
+    options = show.command_options(change)
     return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""

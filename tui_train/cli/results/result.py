@@ -80,7 +80,7 @@ def _losses_text(last: StepLoss, best: StepLoss | None) -> str:
     return f"{words}; {loss_text(best.loss)} best, step {grouped_digits(best.step)}" if best and best != last else words
 
 
-def print_merge(reference: str, folder: str, options: MergeOptions) -> None:
+def merge_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
     run = rundir.find_run(reference)
     merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
@@ -100,7 +100,7 @@ def merge_result_lines(merged: MergeResult) -> Iterator[str]:
     yield f"serve it: {visible(shell_command('vllm', 'serve', merged.folder))}"
 
 
-def try_result(  # noqa: PLR0913 - one for each option
+def chat_with_result(  # noqa: PLR0913 - one for each option
     reference: str, prompt: str | None, tokens: int, python: str, *, base: bool, trusted: bool
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""

@@ -32,7 +32,7 @@ def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> No
     from tui_train.actions.merge import MergeOptions
     from tui_train.cli.results import result
 
-    result.print_merge(run, folder, MergeOptions(base, python, trusted))
+    result.merge_and_report(run, folder, MergeOptions(base, python, trusted))
 
 
 @cli.command("try")
@@ -48,4 +48,4 @@ def try_(  # noqa: PLR0913 - one for each option
     """Chat with what RUN made, in the terminal."""
     from tui_train.cli.results import result
 
-    result.try_result(run, prompt, max_tokens, python, base=base, trusted=trusted)
+    result.chat_with_result(run, prompt, max_tokens, python, base=base, trusted=trusted)

@@ -16,7 +16,7 @@ from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
 from tui_train.runs.listing import read_listed_run
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -46,7 +46,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         )
         numbers.pop()
     for number in numbers:
-        _print_tail(Tail(run.attempt_log(number)))
+        _print_tail(LogTail(run.attempt_log(number)))
     if not status.live:
         _report_mismatch(run, numbers[-1])
     _require_readable(run, *numbers)
@@ -68,7 +68,7 @@ def attach_run(reference: str) -> None:
     sys.exit(training_exit_code(stream_run(run)[1]))
 
 
-def _print_tail(tail: Tail) -> None:
+def _print_tail(tail: LogTail) -> None:
     while tail.unread_bytes:
         if lines := tail.read():
             click.echo("\n".join(lines))

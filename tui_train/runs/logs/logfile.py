@@ -18,7 +18,7 @@ _READ_BYTES = 2 * BLOCK_BYTES
 _BLOCKS_PER_BAR_STATE = 16
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line: `data` without its newline; `cut`: it continues after `end`."""
 
     start: int
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 _BAR_PATTERN = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
 
 
-def is_same_bar(line: Line, next_line: Line) -> bool:
+def is_same_bar(line: LogLine, next_line: LogLine) -> bool:
     """Tell whether the line after one is a later state of the same progress bar, which can stand for both.
 
     One state of each block stays, so that what is read to find the next one is bounded.
@@ -52,9 +52,9 @@ def is_same_bar(line: Line, next_line: Line) -> bool:
     return bool(bar and next_bar and bar[1] == next_bar[1] and int(bar[2]) <= int(next_bar[2]))
 
 
-def fold_bars(lines: Iterable[Line], kept_start: int = -1) -> Iterator[Line]:
+def fold_bars(lines: Iterable[LogLine], kept_start: int = -1) -> Iterator[LogLine]:
     """Yield lines without the earlier states of progress bars; the line that starts at `kept_start` stays."""
-    before: Line | None = None
+    before: LogLine | None = None
     for line in lines:
         if before and (before.start == kept_start or not is_same_bar(before, line)):
             yield before
@@ -63,7 +63,7 @@ def fold_bars(lines: Iterable[Line], kept_start: int = -1) -> Iterator[Line]:
         yield before
 
 
-def fold_bars_backward(lines: Iterable[Line], after: Line | None, kept_start: int = -1) -> Iterator[Line]:
+def fold_bars_backward(lines: Iterable[LogLine], after: LogLine | None, kept_start: int = -1) -> Iterator[LogLine]:
     """Yield the same of lines that come the last one first; `after` is the one below them."""
     for line in lines:
         if after is None or line.start == kept_start or not is_same_bar(line, after):
@@ -90,7 +90,7 @@ class LogFile:
         """Return why the existing file cannot be read, empty if it can."""
         return why_unreadable(self.path) if os.path.lexists(self.path) else ""
 
-    def forward(self, offset: int) -> Iterator[Line]:
+    def forward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines from the one at byte `offset` to the current end."""
         try:
             with open_regular(self.path) as file:
@@ -100,7 +100,7 @@ class LogFile:
         except OSError:
             return
 
-    def backward(self, offset: int) -> Iterator[Line]:
+    def backward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start before `offset`, the last one first."""
         offset = min(offset, self.size())
         while offset > 0:
@@ -130,7 +130,7 @@ def _line_start(file: BinaryIO, offset: int) -> int:
     return block_start + newline + 1 if newline >= 0 else block
 
 
-def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[Line]:
+def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[LogLine]:
     base, data = start, b""
     while start < size:
         limit = min(start + BLOCK_BYTES if start % BLOCK_BYTES == 0 else (start // BLOCK_BYTES + 2) * BLOCK_BYTES, size)
@@ -142,5 +142,5 @@ def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[Line]:
             return  # truncated meanwhile
         end = base + newline + 1 if newline >= 0 else min(limit, base + len(data))
         stop = base + newline if newline >= 0 else end
-        yield Line(start, end, data[start - base : stop - base], cut=newline < 0 and end < size)
+        yield LogLine(start, end, data[start - base : stop - base], cut=newline < 0 and end < size)
         start = end

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tui_train.runner.lines import fold
-from tui_train.runs.logs.logfile import BLOCK_BYTES, Line, LogFile
+from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
 
 WINDOW_BYTES = 4 << 20
 _GROWTH_POLL_SECONDS = 0.2
@@ -27,7 +27,7 @@ _CONTEXT_PATTERN = re.compile(r"\(\?|\\[AZB]|\\\d")
 _PLAIN_TEXT_PATTERN = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
 
 
-class Scan:
+class LogScan:
     """Expressions to search for in one log."""
 
     def __init__(self, log: LogFile, expressions: Sequence[str]) -> None:
@@ -42,7 +42,7 @@ class Scan:
         words = [expression for expression in expressions if _PLAIN_TEXT_PATTERN.fullmatch(expression)]
         self._words = [(text.encode(), text == text.lower()) for text in words]
 
-    def matching_lines(self, begin: int, end: int) -> Iterator[Line]:
+    def matching_lines(self, begin: int, end: int) -> Iterator[LogLine]:
         """Yield the lines that start within a window and match."""
         if self._may_match(self.log.read_bytes(begin, end - begin + 2 * BLOCK_BYTES)):
             for line in self.log.forward(begin):
@@ -51,14 +51,14 @@ class Scan:
                 if line.start >= begin and not line.hidden and self._matches(line):
                     yield line
 
-    def match_spans(self, line: Line) -> list[list[tuple[int, int]]]:
+    def match_spans(self, line: LogLine) -> list[list[tuple[int, int]]]:
         """Return where the last expression matches, for each of the lines that a line is shown as."""
         spans_by_line = [
             [match.span() for match in self._searches[-1].finditer(shown)] for shown in fold(line.shown_data)
         ]
         return [[span for span in spans if span[0] < span[1]][:_MAX_SPANS_PER_LINE] for spans in spans_by_line]
 
-    def _matches(self, line: Line) -> bool:
+    def _matches(self, line: LogLine) -> bool:
         return any(all(search.search(shown) for search in self._searches) for shown in fold(line.shown_data))
 
     def _may_match(self, data: bytes) -> bool:
@@ -79,7 +79,7 @@ def split_into_windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin = stop
 
 
-def report_nearest_match(scan: Scan, offset: int, *, up: bool, report: Callable[..., None]) -> None:
+def report_nearest_match(scan: LogScan, offset: int, *, up: bool, report: Callable[..., None]) -> None:
     """Tell the nearest line that starts at `offset` or after, or before it when going up; then around the end."""
     size = scan.log.size()
     parts = (
@@ -105,7 +105,9 @@ def report_nearest_match(scan: Scan, offset: int, *, up: bool, report: Callable[
     report(done=True)
 
 
-def write_match_starts(scan: Scan, above_descriptor: int, below_descriptor: int, report: Callable[..., None]) -> None:
+def write_match_starts(
+    scan: LogScan, above_descriptor: int, below_descriptor: int, report: Callable[..., None]
+) -> None:
     """Write where all matching lines start, from the end of the log up and from there on down, until it shrinks."""
     size = scan.log.size()
     # A last line without its end may come to match.
@@ -121,7 +123,7 @@ def write_match_starts(scan: Scan, above_descriptor: int, below_descriptor: int,
         time.sleep(_GROWTH_POLL_SECONDS)
 
 
-def _write_added_starts(scan: Scan, read_to: int, below_descriptor: int) -> int:
+def _write_added_starts(scan: LogScan, read_to: int, below_descriptor: int) -> int:
     """Write where the matching lines start that are whole since, and return how far was read; -1: the log shrank."""
     size = scan.log.size()
     if size < read_to or read_to < 0:
@@ -164,7 +166,7 @@ def main(mode: str, path: str, first: str, second: str, *expressions: str) -> No
     _exit_with_parent(os.getppid())
     os.nice(10)  # the training comes first
     try:
-        scan = Scan(LogFile(Path(path)), expressions)
+        scan = LogScan(LogFile(Path(path)), expressions)
         if mode == "find":
             report_nearest_match(scan, int(first), up=second == "up", report=_print_json)
         else:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tui_train.base.parse import json_as
 from tui_train.facts.machine.child_process import child_command
-from tui_train.runs.logs.logfile import Line, LogFile
+from tui_train.runs.logs.logfile import LogFile, LogLine
 
 _OFFSET_BYTES = 8
 _CANCEL_SECONDS = 0.5
@@ -36,7 +36,7 @@ class SearchUpdate(Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-class Search:
+class LogSearch:
     """A child that looks; it is ended by `cancel`, and by our own end."""
 
     def __init__(self, mode: str, path: Path, first: object, second: object, *expressions: str) -> None:
@@ -83,9 +83,9 @@ class Search:
         self._child.wait()
 
 
-def start_search(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> Search:
+def start_search(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> LogSearch:
     """Return a search for the nearest line from an offset on."""
-    return Search("find", path, offset, "up" if up else "down", *expressions)
+    return LogSearch("find", path, offset, "up" if up else "down", *expressions)
 
 
 class FilteredLog:
@@ -99,7 +99,7 @@ class FilteredLog:
         self.log = log
         self._above: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - they live as long as this does
         self._below: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.search = Search("all", log.path, self._above.fileno(), self._below.fileno(), *expressions)
+        self.search = LogSearch("all", log.path, self._above.fileno(), self._below.fileno(), *expressions)
 
     def close(self) -> None:
         """Look no longer, and have no lines."""
@@ -119,12 +119,12 @@ class FilteredLog:
         """Return how many lines were found so far."""
         return self._offset_count(self._above) + self._offset_count(self._below)
 
-    def forward(self, offset: int) -> Iterator[Line]:
+    def forward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start at `offset` or after."""
         for index in range(self._first_index_from(offset), self.count()):
             yield from islice(self.log.forward(self._line_start(index)), 1)
 
-    def backward(self, offset: int) -> Iterator[Line]:
+    def backward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start before `offset`, the last one first."""
         for index in range(self._first_index_from(offset) - 1, -1, -1):
             yield from islice(self.log.forward(self._line_start(index)), 1)

@@ -11,7 +11,7 @@ _PIECE_BYTES = 1 << 20
 _MAX_BAR_BYTES = 1 << 16
 
 
-class Tail:
+class LogTail:
     """The lines of one growing file from `offset` on, with the incomplete last line."""
 
     def __init__(self, path: Path, *, last_bytes: int | None = None) -> None:

@@ -75,7 +75,7 @@ def _empty_folder(folder: Path) -> None:
 
 def read_announcement(stream: HostStream, host: str, folder: Path) -> FetchAnnouncement:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
-    while line := stream.line():
+    while line := stream.read_line():
         if (sent := parse_host_line(line)) and not sent.beat:
             break
     else:
@@ -102,7 +102,7 @@ def receive_files(
 ) -> Iterator[int]:
     """Take all files into an empty folder and yield the bytes so far; `refuse_name` raises for an unwanted name."""
     taken, count = 0, 0
-    while line := stream.line():
+    while line := stream.read_line():
         sent = parse_host_line(line)
         if sent is None:
             raise _bad_answer_error(host, "it sends something else than files")

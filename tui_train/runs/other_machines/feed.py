@@ -69,7 +69,7 @@ def receive_from_host(
 def _receive_lines(run: RunDir, stream: HostStream, host: str, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
-    while line := stream.line():
+    while line := stream.read_line():
         sent = parse_host_line(line)
         if sent is None:
             continue
