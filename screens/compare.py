@@ -16,17 +16,17 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import duration_text, grouped_digits, visible
 from tui_train.runs.rundir import RunDir
 from tui_train.views.compare import (
-    LETTERS,
-    Axis,
+    RUN_LETTERS,
     ComparedRun,
     ComparisonRow,
-    common_axes,
-    read_compared,
+    XQuantity,
+    common_x_quantities,
+    differing_setting_rows,
+    faster_run_sentence,
+    read_compared_runs,
     result_rows,
-    setting_rows,
-    verdict_sentence,
 )
-from tui_train.views.run_settings import shortened
+from tui_train.views.run_settings import shorten_setting
 
 from .base import Base
 from .messages import ErrorToShow, OpenRun
@@ -83,7 +83,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         super().__init__()
         self.runs = tuple(runs)
         self._compared: tuple[ComparedRun, ...] = ()
-        self._axis: Axis = "step"
+        self._axis: XQuantity = "step"
         self._share_index = 0
         self._log_scale = self._shows_all = False
         self._chosen = len(runs) - 1
@@ -114,7 +114,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
     def _read(self) -> None:
         worker = get_current_worker()
         try:
-            compared = read_compared(self.runs)
+            compared = read_compared_runs(self.runs)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:
@@ -132,22 +132,22 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         compared, chosen, whole = self._compared, self._chosen, self._shows_all
         self._draw_plot()
         came = [row for row in result_rows(compared) if whole or row.differs]
-        differing = setting_rows(compared)
+        differing = differing_setting_rows(compared)
         self.query_one("#results", Lines).show(
             lambda width: comparison_table(
-                ("Result", f"Enter opens {LETTERS[chosen]}"), came, len(compared), chosen, width
+                ("Result", f"Enter opens {RUN_LETTERS[chosen]}"), came, len(compared), chosen, width
             )
         )
         self.query_one("#differing", Lines).show(lambda width: _settings_table(differing, len(compared), chosen, width))
         self.query_one(StepBar).show_aside(styled(("all is listed" if whole else "only what differs is listed", MUTED)))
-        self.query_one(Hint).show_text(Content(verdict_sentence(compared)))
+        self.query_one(Hint).show_text(Content(faster_run_sentence(compared)))
 
     def _draw_plot(self) -> None:
         series: list[Series] = []
         note: list[Piece] = []
         apart = len({_undated_name(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
-            style, letter = _STYLES[number], LETTERS[number]
+            style, letter = _STYLES[number], RUN_LETTERS[number]
             points = each.points(self._axis)
             every = max(1, len(points) // _MAX_POINTS)
             series.append(Series(points[::every], style, letter=letter))
@@ -170,7 +170,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
 
     def action_axis(self) -> None:
         """Draw over steps, tokens or time, as far as these are known of all runs."""
-        known = common_axes(self._compared)
+        known = common_x_quantities(self._compared)
         self._axis = known[(known.index(self._axis) + 1) % len(known)]
         self._draw_plot()
 
@@ -198,14 +198,14 @@ def comparison_table(
     cell = max(_NARROWEST, min(_WIDEST if width < 140 else 2 * _WIDEST, room))
     letters: list[tuple[Styled, int]] = [("", _LABEL_WIDTH)]
     for number in range(runs):
-        name = f"[{LETTERS[number]}]" if number == chosen else LETTERS[number]
+        name = f"[{RUN_LETTERS[number]}]" if number == chosen else RUN_LETTERS[number]
         letters += [("", 2), ((name, f"b {_STYLES[number]}"), -cell)]
-    between = f"  {LETTERS[1]} - {LETTERS[0]}" if any(row.note for row in rows) else ""
+    between = f"  {RUN_LETTERS[1]} - {RUN_LETTERS[0]}" if any(row.note for row in rows) else ""
     lines = [heading(*head, width), columns(width, *letters, ((between, MUTED), 0))]
     for row in rows:
         cells: list[tuple[Styled, int]] = [((row.label, MUTED), _LABEL_WIDTH)]
         for number, text in enumerate(row.cells):
-            words = shortened(text, cell - 2)
+            words = shorten_setting(text, cell - 2)
             shown = (
                 styled(DONE, " ", (words, "b"))
                 if number == row.best

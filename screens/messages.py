@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tui_train.profile.changes import Change, Difference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
-    from tui_train.runs.results.result import Result
+    from tui_train.runs.results.result import RunResult
     from tui_train.runs.rundir import RunDir
 
 
@@ -89,7 +89,7 @@ class OpenResult(Message):
     """Request to show what a run made."""
 
     run: "RunDir"
-    result: "Result"
+    result: "RunResult"
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
 from tui_train.facts.machine.folder_names import local_names
-from tui_train.runs.results.result import Loss, Result
+from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
 
 from .base import Base
@@ -61,7 +61,7 @@ On the command line: tui-train result, try and merge."""
         Binding("b", "try_beside", "Try beside its base"),
     ]
 
-    def __init__(self, run: RunDir, made: Result) -> None:
+    def __init__(self, run: RunDir, made: RunResult) -> None:
         super().__init__()
         self.run = run
         self.made = made
@@ -178,7 +178,7 @@ On the command line: tui-train result, try and merge."""
             self._show_merge(busy=False)
 
 
-def result_lines(made: Result, width: int) -> list[Content]:
+def result_lines(made: RunResult, width: int) -> list[Content]:
     """Return what is known of a result; long paths and commands take the lines that they need."""
     weights = made.weights
     lines = [heading("Result", visible(made.description) or "nothing was found", width)]
@@ -204,7 +204,7 @@ def result_lines(made: Result, width: int) -> list[Content]:
     return lines
 
 
-def _losses_text(last: Loss, best: Loss | None) -> Content:
+def _losses_text(last: StepLoss, best: StepLoss | None) -> Content:
     words = styled((loss_text(last.loss), "b"), (f" last, step {grouped_digits(last.step)}", MUTED))
     if best is None or best == last:
         return words

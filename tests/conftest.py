@@ -21,7 +21,7 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import cancel_children
 from tui_train.runs.rundir import all_runs
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -110,7 +110,7 @@ def terminals():
     for terminal in opened:
         terminal.child.close(force=True)
     for run in all_runs():
-        for pid in (status(run).pid, *marked(status(run).mark or "-")):
+        for pid in (read_status(run).pid, *marked(read_status(run).mark or "-")):
             if pid > 1 and psutil.pid_exists(pid):
                 os.kill(pid, signal.SIGKILL)
 

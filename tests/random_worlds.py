@@ -114,7 +114,7 @@ def world(seed: int, folder: Path) -> Iterator[World]:
             (probe, "probe_toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
             (container_images, "read_engines", lambda: (DOCKER,)),
             (live_samples, "live_samples", _samples(machine, random.Random(seed))),
-            (rundir, "export", _fenced(folder)),
+            (rundir, "export_files", _fenced(folder)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _in(folder))
@@ -142,7 +142,7 @@ def _in(folder: Path) -> Iterator[None]:
 
 def _fenced(folder: Path) -> Callable[..., None]:
     """Return an export that refuses what lies elsewhere: a random path may be anywhere."""
-    export = rundir.export
+    export = rundir.export_files
 
     def fenced(target: Path, *arguments: object, **named: object) -> None:
         if not Path(os.path.normpath(target)).is_relative_to(folder):

@@ -233,7 +233,7 @@ def ready(chosen, found):
 def exported(folder, chosen, found):
     """The run folder that Export writes, and its plan."""
     prepared = ready(chosen, found)
-    rundir.export(Path(folder), prepared.files)
+    rundir.export_files(Path(folder), prepared.files)
     return RunDir(Path(folder)), prepared.plan
 
 

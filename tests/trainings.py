@@ -6,7 +6,7 @@ import sys
 
 from support import SCRIPTS, bash, exported, facts, plain_environment, profile, taken
 
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 
 TINY = {
     "trainer.python": sys.executable,
@@ -39,7 +39,7 @@ def run_of(folder, *arguments, values=None, faults=(), before=lambda _: None, co
 
 
 def log_of(run, number):
-    return "\n".join(Tail(run.attempt_log(number)).lines())
+    return "\n".join(LogTail(run.attempt_log(number)).lines())
 
 
 def losses(output):

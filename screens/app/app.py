@@ -16,7 +16,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 
 from tui_train.base.text import visible
-from tui_train.views.chosen_theme import last_theme, save_theme
+from tui_train.views.chosen_theme import read_chosen_theme, save_chosen_theme
 
 from .. import STEPS, load_module
 from ..home.screen import Home
@@ -46,7 +46,7 @@ class Wizard(InstallingApp):
     def __init__(self, run: str = "", source: "MachineSource | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
-        register_themes(self, last_theme())
+        register_themes(self, read_chosen_theme())
         self._run = run
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
@@ -158,7 +158,7 @@ class Wizard(InstallingApp):
     def action_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""
         apply_theme(self, name)
-        save_theme(name)
+        save_chosen_theme(name)
 
     def get_key_display(self, binding: Binding) -> str:
         """Write keys as they stand on the keyboard."""

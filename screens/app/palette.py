@@ -107,7 +107,7 @@ def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
     for step in STEPS[:-1]:
         kind: type[Step] = load_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
-            if choices.is_shown(key, app.profile):
+            if choices.is_field_shown(key, app.profile):
                 go = partial(app.action_go, step.module, key)
                 yield _command(f"{fields.field(key).label} ({step.title}: {key})", go)
 
@@ -121,7 +121,7 @@ def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
 
 
 def _run_commands(app: "Wizard") -> Iterable[SystemCommand]:
-    from tui_train.runs.rundir import runs_by_name
+    from tui_train.runs.rundir import runs_in_name_order
 
-    for run in runs_by_name()[:_MAX_RUNS]:
+    for run in runs_in_name_order()[:_MAX_RUNS]:
         yield _command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

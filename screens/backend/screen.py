@@ -154,7 +154,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             return {}
         hosts = _host_notes(self.facts, self.profile, asks="training_hosts" in self.looking)
         if takes_field(self.profile, "finetune"):
-            return {**hosts, **finetune_notes.backend_notes(setup)}
+            return {**hosts, **finetune_notes.backend_field_notes(setup)}
         if not takes_field(self.profile, "nemo"):
             return hosts
         options = choices.field_options("nemo.recipe", setup)
@@ -166,7 +166,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not takes_field(self.profile, "finetune"):
             return {}
-        return {"trainer.data": finetune_notes.data_line(setup, reads="data" in self.looking)}
+        return {"trainer.data": finetune_notes.data_note(setup, is_being_read="data" in self.looking)}
 
     @on(Form.Folded)
     async def _toggle_nccl_list(self, event: Form.Folded) -> None:
@@ -229,10 +229,10 @@ NCCL features: those to switch off, each to work around the error that it names,
 
         self.app.call_from_thread(self.app.push_screen, HelpScreen(lines))
 
-    def _model_options(self) -> tuple[choices.Option, ...]:
+    def _model_options(self) -> tuple[choices.FieldOption, ...]:
         """Return the models of the cache that can be chosen."""
         setup = self.setup
-        if setup is None or self.facts is None or not choices.is_shown("trainer.model", setup):
+        if setup is None or self.facts is None or not choices.is_field_shown("trainer.model", setup):
             return ()
         found = choices.field_options("trainer.model", setup)
         return tuple(option for option in found if not option.reason)

@@ -39,7 +39,7 @@ def data_set_lines(
 ) -> list[Content]:
     """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""
     of = f"{FORMAT_LABELS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"
-    out = data_text.unusable_rows(look)
+    out = data_text.count_unusable_rows(look)
     usable = styled(WARNING, f" {grouped_digits(out)} left out") if out else styled(DONE, " all rows usable")
     usable = usable if look.rows else styled(FAILED, " nothing to learn from")
     rows: list[list[Piece]] = [[_number_text(look.rows, "rows" if look.rows != 1 else "row")], []]
@@ -64,7 +64,7 @@ def data_set_lines(
     if epoch:
         words = data_text.epoch_text(epoch, question) + (f", about {duration_text(seconds)}" if seconds else "")
         lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
-    for number, words in enumerate(data_text.share_lines(look)):
+    for number, words in enumerate(data_text.file_share_lines(look)):
         lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL_WIDTH), (words, 0)))
     if words := data_text.turn_end_text(look, question):
         lines.append(columns(width, (("end", MUTED), _LABEL_WIDTH), (visible(words), 0)))
@@ -78,19 +78,21 @@ def _number_text(count: int, words: str) -> Content:
 def _histogram_lines(tokens: TokenCounts, look: DataReport, asked: DataQuestion, width: int) -> list[Content]:
     """Return how many rows have how many tokens, what is beyond the sequence length marked."""
     longest = grouped_digits(tokens.longest)
-    blocks = data_text.histogram(tokens, max(8, width - _LABEL_WIDTH - len(longest) - 4))
+    blocks = data_text.token_histogram(tokens, max(8, width - _LABEL_WIDTH - len(longest) - 4))
     if not 0 < asked.length < tokens.longest:
         drawn = styled((blocks, "$live"), (f" {longest}", MUTED))
         return [columns(width, (("tokens a row", MUTED), _LABEL_WIDTH), (("0 ", MUTED), 2), (drawn, 0))]
     at = min(asked.length * len(blocks) // tokens.longest, len(blocks) - 1)
     drawn = styled((blocks[:at], "$live"), ("│", "$warning"), (blocks[at:], "$warning"), (f" {longest}", MUTED))
     words = styled(
-        ("└ ", "$warning"), (grouped_digits(asked.length), "b"), (f"  {data_text.cut_text(look, tokens, asked)}", MUTED)
+        ("└ ", "$warning"),
+        (grouped_digits(asked.length), "b"),
+        (f"  {data_text.cut_rows_text(look, tokens, asked)}", MUTED),
     )
     # The words stand left of the mark where they would not fit right of it.
     if _LABEL_WIDTH + 2 + at + words.cell_length > width:
         words = styled(
-            (f"{data_text.cut_text(look, tokens, asked)}  ", MUTED), (grouped_digits(asked.length), "b"), " "
+            (f"{data_text.cut_rows_text(look, tokens, asked)}  ", MUTED), (grouped_digits(asked.length), "b"), " "
         )
         words = styled(words, ("┘", "$warning"))
         below = styled(" " * max(0, _LABEL_WIDTH + 3 + at - words.cell_length), words)
@@ -111,7 +113,7 @@ def sample_lines(
     for state, text in data_text.sample_lines(sample):
         mark, style = _STYLES[state]
         parts = Content(visible(text)).wrap(width - 2) if text else [Content()]
-        lines += [styled((data_text.MARKS[state], mark), " ", (part.plain.rstrip(), style)) for part in parts]
+        lines += [styled((data_text.MARK_BY_STATE[state], mark), " ", (part.plain.rstrip(), style)) for part in parts]
     return [*lines, styled(("  …", MUTED))] if sample.shortened else lines
 
 
@@ -121,7 +123,11 @@ def bad_row_lines(look: DataReport, width: int) -> list[Content]:
         return []
     twice = look.counts.get("duplicate", 0)
     note = ", ".join(
-        ([f"{grouped_digits(data_text.unusable_rows(look))} left out"] if data_text.unusable_rows(look) else [])
+        (
+            [f"{grouped_digits(data_text.count_unusable_rows(look))} left out"]
+            if data_text.count_unusable_rows(look)
+            else []
+        )
         + ([f"{grouped_digits(twice)} more than once"] if twice else [])
     )
     places = [_row_place(problem, several=look.file_count > 1) for problem in look.problems]

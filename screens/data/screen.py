@@ -21,7 +21,7 @@ from tui_train.setup.recipe.data_questions import data_report, question_with_len
 from tui_train.setup.setup import Setup
 from tui_train.views import data_text
 from tui_train.views.overview import MeasuredPace
-from tui_train.views.previous_run import expected_pace, previous_run
+from tui_train.views.previous_run import expected_pace, find_previous_run
 
 from ..base import Base
 from ..messages import ApplyFix
@@ -121,7 +121,7 @@ of the settings does. r reads the file again."""
 
     @work(thread=True, exclusive=True, group="pace")
     def _find_pace(self, profile: Profile) -> None:
-        self.post_message(PaceFound(expected_pace(previous_run(profile), profile)))
+        self.post_message(PaceFound(expected_pace(find_previous_run(profile), profile)))
 
     @on(PaceFound)
     def _take_pace(self, event: PaceFound) -> None:
@@ -166,8 +166,8 @@ of the settings does. r reads the file again."""
         findings = self._findings
         if look is None or asked is None or setup is None:
             waits = _PART in self.looking
-            why = data_text.why_unread(setup) if setup else "the settings cannot be used"
-            words = data_text.reading_text(self.profile) if waits else "" if findings else why
+            why = data_text.why_data_unread(setup) if setup else "the settings cannot be used"
+            words = data_text.reading_data_text(self.profile) if waits else "" if findings else why
             self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), styled((words, MUTED))])
             self.query_one("#sample", Lines).show_fixed()
             self.query_one("#beside", Lines).show_fixed()
@@ -182,7 +182,7 @@ of the settings does. r reads the file again."""
                 )
             )
             self.query_one(StepBar).show_aside(
-                styled((f"{data_text.data_title(look)}   {data_text.size_text(look)}", MUTED))
+                styled((f"{data_text.data_title(look)}   {data_text.data_size_text(look)}", MUTED))
             )
         self.query_one("#found", Lines).show(lambda width: data_finding_lines(findings, width, tall=tall))
         self.query_one("#found").display = bool(findings)

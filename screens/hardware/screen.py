@@ -22,8 +22,8 @@ from tui_train.facts.types import CardSet, Gpu, GpuProcess, GpuVerdict, Machine
 from tui_train.profile import hosts
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
-from tui_train.views.clusters import HEADER, accounts_text, cluster_rows
-from tui_train.views.show import load_text, pci_address
+from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
+from tui_train.views.show import card_load_text, pci_address
 
 from ..messages import ErrorToShow, SetProfile, ValueChosen
 from ..steps.step import Step
@@ -204,7 +204,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             hardware = replace(self.profile.hardware, host=host, scheduler=scheduler)
             self.post_message(SetProfile(replace(self.profile, hardware=hardware)))
 
-    def _field_values(self) -> tuple[choices.Option, ...]:
+    def _field_values(self) -> tuple[choices.FieldOption, ...]:
         """Return the values that the typed field in which the cursor is can have, as far as they are known."""
         row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
         return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
@@ -280,7 +280,10 @@ def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, wi
     # One row for each kind of node.
     kept = [part for part in cluster.partitions for _ in part.nodes or (None,)]
     listed = sorted(zip(kept, cluster_rows(cluster), strict=True), key=lambda pair: pair[0].name not in chosen)
-    lines = [heading("Slurm", accounts_text(cluster), width), _cluster_row(HEADER, width, styled("  "), MUTED)]
+    lines = [
+        heading("Slurm", accounts_text(cluster), width),
+        _cluster_row(CLUSTER_TABLE_HEADER, width, styled("  "), MUTED),
+    ]
     for part, row in listed[:_MAX_PARTITIONS]:
         mine = part.name in chosen
         lines.append(
@@ -343,7 +346,7 @@ def _card_pick(gpu: Gpu, verdict: GpuVerdict, sample: Sample | None, *, by_type:
         (styled(_VERDICT_MARKS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
     reasons = () if reason_below and not gpu.problem else verdict.reasons
-    details = [load_text(sample) if sample else "", *reasons]
+    details = [card_load_text(sample) if sample else "", *reasons]
     details += [verdict.busy] if verdict.busy else map(_process_text, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
     details += ["drives a display" if gpu.display_active else ""]

@@ -13,7 +13,7 @@ from tui_train.base.errors import TuiTrainError
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
     from tui_train.views.profile_cards import ProfileCard
-    from tui_train.views.run_digest import Digest
+    from tui_train.views.run_digest import RunDigest
 
 _FIRST_RUNS = 20  # runs that are read before any is shown
 _POST_AFTER = frozenset({_FIRST_RUNS, 60, 200, 500})  # after how many of them all that is known is shown
@@ -25,7 +25,7 @@ class HomeContents(Message):
     """The profiles and runs that are there."""
 
     profiles: "tuple[ProfileCard, ...]"
-    runs: "tuple[Digest, ...]"
+    runs: "tuple[RunDigest, ...]"
     draft: "ProfileCard | None"
 
 
@@ -39,44 +39,44 @@ class HomeReader:
         self.digests: DigestCache = DigestCache()
         self._cards: ProfileCards = ProfileCards()
         self._post = post
-        self._posted: tuple[tuple[ProfileCard, ...], tuple[Digest, ...], ProfileCard | None] | None = None
+        self._posted: tuple[tuple[ProfileCard, ...], tuple[RunDigest, ...], ProfileCard | None] | None = None
         self._run_order: tuple[int, tuple[RunDir, ...]] | None = None
 
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
         digests, cards, first = self.digests, self._cards, self._run_order is None
-        profiles, runs = cards.saved_cards(read=not first), self._ordered_runs(quick=first)
+        profiles, runs = cards.saved_cards(read_files=not first), self._ordered_runs(quick=first)
         for number, run in enumerate(runs):
             if is_cancelled():
                 return
-            digests.digest_of(run)
+            digests.read_digest(run)
             if first and number in _POST_AFTER:
-                self._post_contents(profiles, tuple(map(digests.last_digest, runs)))
+                self._post_contents(profiles, tuple(map(digests.known_digest, runs)))
             if first and number > _FIRST_RUNS:
                 time.sleep(_YIELD_SECONDS)
         if first:
             profiles, runs = cards.saved_cards(), self._ordered_runs(quick=False)
-        self._post_contents(profiles, tuple(map(digests.digest_of, runs)))
+        self._post_contents(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
-            digest = digests.last_digest(run)
+            digest = digests.known_digest(run)
             if f"run:{run.path}" in visible_keys and digests.needs_explanation(digest) and not is_cancelled():
-                digests.explain(digest)
-                self._post_contents(profiles, tuple(map(digests.last_digest, runs)))
+                digests.explain_failure(digest)
+                self._post_contents(profiles, tuple(map(digests.known_digest, runs)))
 
     def _ordered_runs(self, *, quick: bool) -> "tuple[RunDir, ...]":
         """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
-        from tui_train.runs.rundir import all_runs, runs_by_name, runs_stamp
+        from tui_train.runs.rundir import all_runs, runs_folder_mtime_ns, runs_in_name_order
 
-        now = runs_stamp()
-        if quick and len(by_name := runs_by_name()) > _FIRST_RUNS:
+        now = runs_folder_mtime_ns()
+        if quick and len(by_name := runs_in_name_order()) > _FIRST_RUNS:
             return by_name
         if self._run_order is None or self._run_order[0] != now:
             self._run_order = now, all_runs()
         return self._run_order[1]
 
-    def _post_contents(self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[Digest, ...]") -> None:
-        draft = self._cards.draft()
+    def _post_contents(self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[RunDigest, ...]") -> None:
+        draft = self._cards.draft_card()
         if (profiles, runs, draft) != self._posted:
             self._posted = profiles, runs, draft
             self._post(HomeContents(profiles, runs, draft))
@@ -84,15 +84,15 @@ class HomeReader:
 
 def update_runs_elsewhere(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
-    from tui_train.runs.other_machines.mirror import Mirror
-    from tui_train.runs.other_machines.place import place_of
-    from tui_train.runs.other_machines.queue import in_queue, refresh_jobs
+    from tui_train.runs.other_machines.mirror import RunMirror
+    from tui_train.runs.other_machines.place import read_place
+    from tui_train.runs.other_machines.queue import is_in_queue, refresh_jobs
 
     with suppress(TuiTrainError):
         refresh_jobs(runs)
     for run in runs:
         if is_cancelled():
             return
-        if place_of(run.path) and not in_queue(run.path):
+        if read_place(run.path) and not is_in_queue(run.path):
             with suppress(TuiTrainError):
-                Mirror(run, follow=False).update_once()
+                RunMirror(run, follow=False).update_once()

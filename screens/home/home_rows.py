@@ -10,9 +10,9 @@ from textual.content import Content
 
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, sparkline, visible
 from tui_train.runs.status import training_seconds
-from tui_train.views.digest_text import date_text, matches_filter, outcome_text, remaining_text, searchable_text
+from tui_train.views.digest_text import date_text, matches_filter, outcome_text, remaining_time_text, searchable_texts
 from tui_train.views.profile_cards import ProfileCard
-from tui_train.views.run_digest import Digest
+from tui_train.views.run_digest import RunDigest
 
 from ..widgets.cursor_list import Row
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
@@ -54,7 +54,7 @@ class Widths(NamedTuple):
 
 def home_rows(shown: HomeState, beginnings: Sequence[Row]) -> tuple[Row, ...]:
     """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
-    runs = [run for run in shown.runs.values() if not shown.text or matches_filter(shown.text, *searchable_text(run))]
+    runs = [run for run in shown.runs.values() if not shown.text or matches_filter(shown.text, *searchable_texts(run))]
     profiles = [card for card in shown.profiles.values() if matches_filter(shown.text, *_profile_texts(card))]
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
@@ -80,7 +80,7 @@ def counts_text(shown: HomeState, listed: Sequence[Row]) -> str:
     return f"{runs} of {counted(len(shown.runs), 'run')}, {profiles} of {counted(len(shown.profiles), 'profile')}"
 
 
-def run_hint(digest: Digest) -> str:
+def run_hint(digest: RunDigest) -> str:
     """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
     now = digest.now
     parts = [visible(digest.run.name)]
@@ -102,10 +102,10 @@ def _profile_texts(card: ProfileCard) -> tuple[str, ...]:
     return (card.name, card.about.words, card.devices, "profile")
 
 
-def _run_groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
+def _run_groups(runs: Sequence[RunDigest], *, grouped: bool) -> Iterable[tuple[str, Sequence[RunDigest]]]:
     if not grouped:
         return [("Runs", runs)] if runs else []
-    by_profile: dict[str, list[Digest]] = {}
+    by_profile: dict[str, list[RunDigest]] = {}
     for run in runs:
         by_profile.setdefault(run.profile or run.run.label, []).append(run)
     return [(visible(name), group) for name, group in by_profile.items()]
@@ -120,7 +120,7 @@ def _about_text(card: ProfileCard) -> str:
     return ", ".join(filter(None, (card.name, card.about.words)))
 
 
-def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> Widths:
+def _widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -> Widths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
     details = (_STATE_WIDTH + len(outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
@@ -143,13 +143,13 @@ def _empty_row() -> Row:
     return Row("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 
-def _live_row(digest: Digest, marked: frozenset[str], widths: Widths) -> Row:
+def _live_row(digest: RunDigest, marked: frozenset[str], widths: Widths) -> Row:
     mark = _run_key(digest) in marked
     draw = partial(_live_lines, digest, mark, widths)
     return Row(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
-def _run_row(digest: Digest, marked: frozenset[str], today: str, widths: Widths) -> Row:
+def _run_row(digest: RunDigest, marked: frozenset[str], today: str, widths: Widths) -> Row:
     mark = _run_key(digest) in marked
     # Tomorrow its date is called otherwise.
     return Row(
@@ -161,22 +161,24 @@ def _profile_row(card: ProfileCard, widths: Widths) -> Row:
     return Row(f"{PROFILE}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles")
 
 
-def _run_key(digest: Digest) -> str:
+def _run_key(digest: RunDigest) -> str:
     return f"{RUN}{digest.run.path}"
 
 
-def _name_cell(digest: Digest, mark: bool, style: str) -> Content:
+def _name_cell(digest: RunDigest, mark: bool, style: str) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
     sign, colour = _SELECTED_MARK if mark else _STATE_MARKS.get(digest.state, (" ", ""))
     return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
 
 
-def _live_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+def _live_lines(digest: RunDigest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
     name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
     steps = f"{done}/{whole}" if digest.steps else f"step {done}" if digest.step else ""
-    left = f"ETA {remaining_text(digest.seconds_left)}" if digest.seconds_left is not None else _waiting_text(digest)
+    left = (
+        f"ETA {remaining_time_text(digest.seconds_left)}" if digest.seconds_left is not None else _waiting_text(digest)
+    )
     line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
     first = columns(
         width,
@@ -200,17 +202,17 @@ def _live_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple
     return first, second
 
 
-def _waiting_text(digest: Digest) -> str:
+def _waiting_text(digest: RunDigest) -> str:
     if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "unconfirmed"}:
         return f"on {visible(digest.now.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 
 
-def _steps_text(digest: Digest) -> str:
+def _steps_text(digest: RunDigest) -> str:
     return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _run_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+def _run_lines(digest: RunDigest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
     date = date_text(digest.now.started if digest.now else None, time.time())
     colour = _STATE_MARKS.get(digest.state, ("", ""))[1]
     outcome = outcome_text(digest)

@@ -6,7 +6,7 @@ from tui_train.base.text import visible
 
 if TYPE_CHECKING:
     from tui_train.views.profile_cards import ProfileCard
-    from tui_train.views.run_digest import Digest
+    from tui_train.views.run_digest import RunDigest
 
 MAX_NAMED = 3
 
@@ -15,7 +15,7 @@ class HomeState:
     """All that there is, by the keys of its rows, and how it is listed; `cursor` is the key of the cursor's row."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, Digest] = {}
+        self.runs: dict[str, RunDigest] = {}
         self.profiles: dict[str, ProfileCard] = {}
         self.draft: ProfileCard | None = None  # what was edited last
         self.text = ""  # the filter
@@ -23,7 +23,7 @@ class HomeState:
         self.grouped = False  # by profile, else by age
 
     def update(
-        self, runs: "tuple[Digest, ...]", profiles: "tuple[ProfileCard, ...]", draft: "ProfileCard | None"
+        self, runs: "tuple[RunDigest, ...]", profiles: "tuple[ProfileCard, ...]", draft: "ProfileCard | None"
     ) -> None:
         """Take what is there now; what is gone is no longer marked."""
         self.runs = {f"run:{digest.run.path}": digest for digest in runs}
@@ -35,7 +35,7 @@ class HomeState:
         """Return the name of the profile in which the cursor is; empty for none."""
         return self.profiles[cursor].name if cursor in self.profiles else ""
 
-    def chosen_runs(self, cursor: str) -> "tuple[Digest, ...]":
+    def chosen_runs(self, cursor: str) -> "tuple[RunDigest, ...]":
         """Return what Delete, Note, Stop and Compare take: the marked runs, or the one in which the cursor is."""
         marked = tuple(self.runs[key] for key in self.runs if key in self.marked) if self.marked else ()
         return marked or ((self.runs[cursor],) if cursor in self.runs else ())
@@ -81,7 +81,7 @@ class HomeState:
         return "Move to a run or a profile first." if key in {*"cdmsreig"} else ""
 
 
-def runs_text(runs: "tuple[Digest, ...]") -> str:
+def runs_text(runs: "tuple[RunDigest, ...]") -> str:
     """Return runs in words: one by its id, several by their number and the names of the first."""
     names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMED])
     more = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tui_train.profile.types import Profile
     from tui_train.runner.progress import Progress
     from tui_train.runs.rundir import RunDir
-    from tui_train.views.run_digest import Digest, DigestCache
+    from tui_train.views.run_digest import DigestCache, RunDigest
 
 _NO_DELETE = ("", "No, keep it")
 _REFRESH_SECONDS = 2.0
@@ -224,7 +224,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self._show_losses(None)
 
     @work(thread=True, group="plot", exclusive=True)
-    def _draw_losses(self, digest: "Digest", digests: "DigestCache") -> None:
+    def _draw_losses(self, digest: "RunDigest", digests: "DigestCache") -> None:
         """Read the losses of the run in which the cursor is; where there is room, they are drawn below the list."""
         worker, progress = get_current_worker(), digests.read_losses(digest)
         if not worker.is_cancelled:
@@ -296,11 +296,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         return self.row_list.cursor if self.is_mounted else ""
 
     @property
-    def _run_at_cursor(self) -> "Digest | None":
+    def _run_at_cursor(self) -> "RunDigest | None":
         return self.state.runs.get(self._cursor)
 
     @property
-    def _chosen_runs(self) -> "tuple[Digest, ...]":
+    def _chosen_runs(self) -> "tuple[RunDigest, ...]":
         return self.state.chosen_runs(self._cursor)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

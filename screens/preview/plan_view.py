@@ -17,8 +17,8 @@ from tui_train.plan.render import shown_files
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
-from tui_train.views.overview import overview
-from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, previous_run
+from tui_train.views.overview import overview_lines
+from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, find_previous_run
 
 from ..discovery.machine_queries import PARTS_NOT_AWAITED
 from ..steps.step import Step
@@ -119,7 +119,7 @@ class PlanView(Step):
         plan, profile, before = prepared.plan, prepared.profile, self._previous
         setup = self._setup if self._setup and not self._setup.problem else None
         self._story = Story(
-            lines=overview(setup, expected_pace(before, profile)) if setup else (),
+            lines=overview_lines(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
             prediction=predict(setup) if setup else None,
@@ -173,7 +173,7 @@ class PlanView(Step):
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous(self, profile: Profile) -> None:
-        self.post_message(PreviousFound(previous_run(profile)))
+        self.post_message(PreviousFound(find_previous_run(profile)))
 
     @on(PreviousFound)
     def _take_previous(self, event: PreviousFound) -> None:

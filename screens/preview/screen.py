@@ -245,7 +245,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             self.post_message(ErrorToShow(error))
             return
         try:
-            rundir.export(target, self._prepared.files, overwrite=overwrite)
+            rundir.export_files(target, self._prepared.files, overwrite=overwrite)
         except AlreadyExists as error:
             answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
             question = f"{visible(error.message)}. Overwrite the plan's files there?"

@@ -167,7 +167,7 @@ Those that change the training ask for your consent; the others keep it the same
         if rate is not None and rate != recipe.learning_rate:
             notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
         if self.facts and takes_field(self.profile, "finetune"):
-            notes = {**finetune_notes.recipe_notes(setup), **notes}
+            notes = {**finetune_notes.recipe_field_notes(setup), **notes}
         return notes
 
     def refresh_extras(self, setup: Setup) -> None:

@@ -13,7 +13,7 @@ from tui_train.setup.recipe import given_arguments
 from tui_train.setup.recipe.given_arguments import GivenArgument, argument_row_key
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import SCRIPT_SOURCE, in_scope
-from tui_train.views.choices import UNSET, Option
+from tui_train.views.choices import UNSET_LABEL, FieldOption
 
 from ..steps.step_rows import hint_and_fix
 from ..widgets.form.form_lines import FormRow, Group
@@ -111,13 +111,13 @@ def _given_value(field: Field, known: GivenArgument) -> Value:
         return text
 
 
-def _argument_options(field: Field, held: str, *, one_way: bool) -> tuple[Option, ...]:
+def _argument_options(field: Field, held: str, *, one_way: bool) -> tuple[FieldOption, ...]:
     if field.kind == "switch":
         answers = ("yes",) if one_way else ("no", "yes")
-        return (Option("", UNSET, visible(held)), *(Option(answer, answer) for answer in answers))
+        return (FieldOption("", UNSET_LABEL, visible(held)), *(FieldOption(answer, answer) for answer in answers))
     if not field.options:
         return ()
-    return (Option("", UNSET, visible(held)), *(Option(name, visible(name)) for name in field.options))
+    return (FieldOption("", UNSET_LABEL, visible(held)), *(FieldOption(name, visible(name)) for name in field.options))
 
 
 def _help_text(parameter: ScriptParameter) -> str:

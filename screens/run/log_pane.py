@@ -16,7 +16,7 @@ from textual.worker import Worker, WorkerState
 from tui_train.base.text import counted, size, visible
 from tui_train.runner.lines import RANK_PREFIX
 from tui_train.runs.logs.logfile import LogFile
-from tui_train.runs.logs.search import FilteredLog, Search, SearchUpdate, start_search
+from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_search
 
 from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
@@ -27,7 +27,7 @@ from .log_view import Hit, LogView
 class SearchNews(Message):
     """A search has found something, or has got on."""
 
-    search: Search
+    search: LogSearch
     found: SearchUpdate
 
 
@@ -50,7 +50,7 @@ class LogPane(Vertical):
         self._expression = ""
         self._filter = ""
         self._filtered: FilteredLog | None = None
-        self._search: Search | None = None
+        self._search: LogSearch | None = None
         self._hit: SearchUpdate | None = None
         self._asking_for = ""
         self._status_text = ""
@@ -124,7 +124,7 @@ class LogPane(Vertical):
             filtered.close()
 
     @work(thread=True, group="listen")
-    def _read_search(self, search: Search) -> None:
+    def _read_search(self, search: LogSearch) -> None:
         for found in search.news():
             self.post_message(SearchNews(search, found))
 

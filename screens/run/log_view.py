@@ -17,7 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui_train.runner.lines import fold, fold_styled
-from tui_train.runs.logs.logfile import Line, LogFile, fold_bars, fold_bars_up
+from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
 
 from .log_colours import segments_of, split_segments
@@ -186,7 +186,7 @@ class LogView(Widget, can_focus=True):
         """Draw what is new where it is in sight."""
         if self.source is None or not self.is_on_screen:
             return
-        stamp, size = self.source.stamp(), self.source.size()
+        stamp, size = self.source.change_stamp(), self.source.size()
         gone = self._stamp[0] not in {0, stamp[0]} or size < self._bytes
         if gone:
             self.following = True
@@ -211,7 +211,7 @@ class LogView(Widget, can_focus=True):
         if self.source is None or not self.size.height:
             return
         height = self.size.height
-        self._stamp, self._bytes = self.source.stamp(), self.source.size()
+        self._stamp, self._bytes = self.source.change_stamp(), self.source.size()
         rows = [] if self.following else [*islice(self._below(self._top), height)]
         if len(rows) < height:
             first = rows[0].place if rows else RowPlace(self._bytes)
@@ -265,17 +265,19 @@ class LogView(Widget, can_focus=True):
         for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
             yield from reversed(self._rows_of(line))
 
-    def _without_old_bars(self, lines: Iterator[Line], below: int | None = None) -> Iterator[Line]:
+    def _without_old_bars(self, lines: Iterator[LogLine], below: int | None = None) -> Iterator[LogLine]:
         """Yield lines without earlier states of progress bars, from `below` upward where that is given."""
         if not isinstance(self.source, LogFile):
             return lines  # those that match are all shown
         kept = self.hit.start if self.hit else -1
-        return fold_bars(lines, kept) if below is None else fold_bars_up(lines, next(self._line(below), None), kept)
+        return (
+            fold_bars(lines, kept) if below is None else fold_bars_backward(lines, next(self._line(below), None), kept)
+        )
 
-    def _line(self, start: int) -> Iterator[Line]:
+    def _line(self, start: int) -> Iterator[LogLine]:
         return self.source.forward(start) if self.source else iter(())
 
-    def _rows_of(self, line: Line) -> list[_Row]:
+    def _rows_of(self, line: LogLine) -> list[_Row]:
         """Return the rows that a line takes."""
         if line.hidden:
             return []

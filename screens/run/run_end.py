@@ -17,11 +17,11 @@ from tui_train.memory.predict import predict
 from tui_train.profile import store
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.runs.results.result import Result, read_result
-from tui_train.runs.results.run_output import RunOutput, find_output
+from tui_train.runs.results.result import RunResult, read_result
+from tui_train.runs.results.run_output import RunOutput, find_run_output
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
-from tui_train.views.previous_run import run_before
+from tui_train.runs.status import read_status
+from tui_train.views.previous_run import find_run_before
 
 PROGRESS_SECONDS = 0.5  # seconds between progress updates
 
@@ -33,7 +33,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     profile: Profile | None = None  # in which a change is tried
     output: RunOutput | None = None  # what it leaves
     fits_text: str = ""  # the memory that the change would take, in words
-    run_result: Result | None = None  # the adapter or model to use
+    run_result: RunResult | None = None  # the adapter or model to use
     why_not_resumable: str = ""  # empty where it can be resumed
     previous_run: RunDir | None = None  # the run of the same profile before it
 
@@ -110,10 +110,10 @@ def explain_end(run: RunDir, position: int, facts: Facts | None, watch: ReadWatc
         diagnosis=found,
         profile=profile,
         fits_text=_fits_text(profile, found.change, facts) if profile and found and found.change and facts else "",
-        why_not_resumable=why_not_restartable(run, status(run), found),
-        output=find_output(run, position),
+        why_not_resumable=why_not_restartable(run, read_status(run), found),
+        output=find_run_output(run, position),
         run_result=read_result(run),
-        previous_run=run_before(run),
+        previous_run=find_run_before(run),
     )
 
 

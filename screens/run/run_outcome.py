@@ -7,7 +7,7 @@ from textual.content import Content
 
 from tui_train.base.text import display_path, grouped_digits, loss_text, size, visible
 from tui_train.runs.follow import RunNews
-from tui_train.runs.results.result import Result
+from tui_train.runs.results.result import RunResult
 from tui_train.runs.results.run_output import RunOutput, SavedPath
 from tui_train.runs.results.weights import Weights
 
@@ -18,7 +18,7 @@ _LABEL_WIDTH = 12
 
 
 def outcome_lines(
-    news: RunNews, output: RunOutput | None, run_result: Result | None, keys: Sequence[tuple[str, str]], width: int
+    news: RunNews, output: RunOutput | None, run_result: RunResult | None, keys: Sequence[tuple[str, str]], width: int
 ) -> list[Content]:
     """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]

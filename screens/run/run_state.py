@@ -8,7 +8,7 @@ from tui_train.base.text import counted, duration_text, grouped_digits, loss_tex
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import ranks_summary
-from tui_train.runs.status import may_write, training_seconds
+from tui_train.runs.status import may_still_write, training_seconds
 from tui_train.views import show
 
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, styled
@@ -21,14 +21,14 @@ _MAX_WRAPPED = 2
 
 def state_mark(now: Status) -> tuple[str, str]:
     """Return the mark of a state and its style."""
-    return LIVE if may_write(now) and now.state not in {"queued", "unconfirmed"} else _MARKS.get(now.state, OPEN)
+    return LIVE if may_still_write(now) and now.state not in {"queued", "unconfirmed"} else _MARKS.get(now.state, OPEN)
 
 
 def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:
     """Return the lines; `wrong` are sentences, each of which begins a line."""
     now = news.status
     sign = state_mark(now)
-    head = styled(sign, " ", (show.state_text(now), f"b {sign[1]}"), "  ", visible(name))
+    head = styled(sign, " ", (show.run_state_text(now), f"b {sign[1]}"), "  ", visible(name))
     time = _time_text(now, news.seconds_left)
     # A name that is cut keeps apart from the time.
     lines = [columns(width, (head, 0), (time, -time.cell_length - 1)) if time.plain else fit(head, width)]
@@ -62,7 +62,7 @@ def minutes_text(seconds: float) -> str:
 def _time_text(now: Status, left: float | None) -> Content:
     if now.seconds is None:
         return Content()
-    if not may_write(now):
+    if not may_still_write(now):
         tries = f", {counted(len(now.attempts), 'attempt')}" if len(now.attempts) > 1 else ""
         return styled((f"after {duration_text(training_seconds(now) or now.seconds)}{tries}", MUTED))
     if left is None:
@@ -72,7 +72,7 @@ def _time_text(now: Status, left: float | None) -> Content:
 
 def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
     progress = news.progress
-    step = progress.step or (progress.last.step if progress.last and not may_write(news.status) else 0)
+    step = progress.step or (progress.last.step if progress.last and not may_still_write(news.status) else 0)
     # A log that names no step says nothing of those of a finished run.
     if progress.steps and (step or news.status.state != "finished"):
         # A log may name numbers whose quotient no float holds.
@@ -146,7 +146,7 @@ def _newest_attempt(told: RunNews, attempt: AttemptStatus) -> Content:
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
     if told.title and attempt.position > 1:
         pieces.append((f"  {typeset(told.title)}", MUTED))
-    goes_on = may_write(told.status) and attempt.ended is None
+    goes_on = may_still_write(told.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
     sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else state_mark(told.status)

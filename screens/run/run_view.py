@@ -12,9 +12,9 @@ from tui_train.base.text import visible
 from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.runs.follow import RunNews
-from tui_train.runs.health import BUSY_PERCENT, health_problems
+from tui_train.runs.health import MIN_BUSY_PERCENT, health_problems
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import may_write
+from tui_train.runs.status import may_still_write
 
 from ..widgets.lines import Draw
 from ..widgets.text_layout import WARNING, styled
@@ -44,7 +44,7 @@ class RunView:
     @property
     def still_trains(self) -> bool:
         """True while the training goes on."""
-        return self.news is None or may_write(self.news.status)
+        return self.news is None or may_still_write(self.news.status)
 
     @property
     def newest_attempt(self) -> int:
@@ -67,7 +67,7 @@ class RunView:
     def add_samples(self, live: Samples) -> None:
         """Take what the cards do now."""
         mine, now = self.samples_of_run(live), time.monotonic()
-        if any((sample.use or 0) >= BUSY_PERCENT for sample in mine):
+        if any((sample.use or 0) >= MIN_BUSY_PERCENT for sample in mine):
             self._cards_busy_at = now
         self._history.add(mine, now)
 

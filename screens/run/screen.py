@@ -21,12 +21,12 @@ from tui_train.base.text import visible
 from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.profile import store
-from tui_train.runs.follow import RunNews, watch
-from tui_train.runs.other_machines.fetching import fetch
-from tui_train.runs.other_machines.mirror import Mirror
+from tui_train.runs.follow import RunNews, follow_news
+from tui_train.runs.other_machines.fetching import fetch_results
+from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
-from tui_train.views.previous_run import run_before
+from tui_train.views.previous_run import find_run_before
 
 from ..base import Base
 from ..messages import (
@@ -199,9 +199,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @work(thread=True, exclusive=True, group="watch")
     def _follow_run(self) -> None:
-        worker, mirror = get_current_worker(), Mirror(self.run, self._report_link)
+        worker, mirror = get_current_worker(), RunMirror(self.run, self._report_link)
         try:
-            for news in watch(self.run, lambda: worker.is_cancelled):
+            for news in follow_news(self.run, lambda: worker.is_cancelled):
                 self.post_message(RunChanged(news))
         finally:
             mirror.close()
@@ -350,7 +350,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
         progress(0)
         try:
-            fetch(self.run, progress=progress)
+            fetch_results(self.run, on_progress=progress)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         self.app.call_from_thread(self._show_fetched_bytes, None)
@@ -496,7 +496,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     @work(thread=True, exclusive=True, group="before")
     def action_compare(self) -> None:
         """Compare it with the run of the same profile before it."""
-        other = run_before(self.run)
+        other = find_run_before(self.run)
         if other:
             self.post_message(CompareRuns((other, self.run)))
         else:

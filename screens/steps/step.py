@@ -172,7 +172,7 @@ class Step(FindingsScreen):
                     line_below=below.get(key, ""),
                 )
                 for key in section.keys
-                if choices.is_shown(key, setup or self.profile)
+                if choices.is_field_shown(key, setup or self.profile)
             )
             if rows or section.folds:
                 yield self.group(section, rows, setup)
@@ -248,7 +248,7 @@ class Step(FindingsScreen):
         rows = (
             field_for_trainer(key, self.profile)
             for key in self.field_keys()
-            if choices.is_shown(key, setup or self.profile)
+            if choices.is_field_shown(key, setup or self.profile)
         )
         return [(row.label, row.key, row.help) for row in rows]
 

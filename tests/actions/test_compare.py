@@ -16,8 +16,15 @@ from tui_train.cli.app import cli
 from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.views.compare import _number_row, common_axes, read_compared, result_rows, setting_rows, verdict_sentence
-from tui_train.views.previous_run import effective_changes, read_previous, run_before
+from tui_train.views.compare import (
+    _number_row,
+    common_x_quantities,
+    differing_setting_rows,
+    faster_run_sentence,
+    read_compared_runs,
+    result_rows,
+)
+from tui_train.views.previous_run import effective_changes, find_run_before, read_previous_run
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
 
@@ -49,7 +56,7 @@ def cell(rows: Any, label: str) -> Any:
 
 
 def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
-    compared = read_compared(two)
+    compared = read_compared_runs(two)
     rows = result_rows(compared)
     best = cell(rows, "Eval loss, best")
     assert best.cells == ("1.200", "1.105")
@@ -60,7 +67,7 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     assert not cell(rows, "Steps").differs
     # The last loss is the one that Home shows.
     digests = DigestCache()
-    shown = tuple(loss_text(digests.digest_of(run).loss) for run in two)
+    shown = tuple(loss_text(digests.read_digest(run).loss) for run in two)
     assert cell(rows, "Loss, last").cells == shown
 
 
@@ -68,53 +75,55 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     ("first", "second", "said"), [(17.6, 19.5, "+2 s"), (61.4, 60.6, ""), (80, 18.2, "-1 min 02 s")]
 )
 def test_times_differ_by_what_is_shown(first: float, second: float, said: str) -> None:
-    assert _number_row("Time", [first, second], "time", low=None).note == said
+    assert _number_row("Time", [first, second], "time", lower_is_better=None).note == said
 
 
 def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
-    assert [(row.key, row.cells) for row in setting_rows(read_compared(two))] == [
+    assert [(row.key, row.cells) for row in differing_setting_rows(read_compared_runs(two))] == [
         ("recipe.learning_rate", ("0.0001", "0.0002"))
     ]
-    assert setting_rows(read_compared((two[0], two[0]))) == ()
+    assert differing_setting_rows(read_compared_runs((two[0], two[0]))) == ()
 
 
 def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
     changed = put(put(store.load(str(two[1].profile)), "recipe.seed", 7), "recipe.layers", 2)
     changed = put(changed, "recipe.steps", two[0].plan()["steps"])
     two[1].profile.write_text(store.dumps(changed))
-    rows = {row.key: row.cells for row in setting_rows(read_compared(two))}
+    rows = {row.key: row.cells for row in differing_setting_rows(read_compared_runs(two))}
     assert (rows["recipe.seed"], rows["recipe.layers"]) == (("1 (default)", "7"), ("4 (default)", "2"))
     assert "recipe.steps" not in rows, "both train as many"
-    (found,) = (change for change in effective_changes(read_previous(two[0]), changed) if change.key == "recipe.layers")
+    (found,) = (
+        change for change in effective_changes(read_previous_run(two[0]), changed) if change.key == "recipe.layers"
+    )
     assert (found.before, found.after) == ("4 (default)", "2")
 
 
 def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
     changed = put(store.load(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"})
     two[1].profile.write_text(store.dumps(changed))
-    (row,) = (row for row in setting_rows(read_compared(two)) if row.key == "trainer.environment")
+    (row,) = (row for row in differing_setting_rows(read_compared_runs(two)) if row.key == "trainer.environment")
     assert "hf_abcdefghij" not in row.cells[1]
     assert "HF_TOKEN" in row.cells[1]
 
 
 def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunDir, RunDir]) -> None:
     two[1].profile.write_text("no profile")
-    rows = setting_rows(read_compared(two))
+    rows = differing_setting_rows(read_compared_runs(two))
     assert {row.cells[1] for row in rows} == {"?"}
 
 
 def test_a_sentence_says_which_is_earlier(two: tuple[RunDir, RunDir]) -> None:
     # B has the last loss of A, 1 + 2 exp(-300 / 100), half of the way there.
-    words = verdict_sentence(read_compared(two)).split()
+    words = faster_run_sentence(read_compared_runs(two)).split()
     assert (words[0], words[6]) == ("B", "A")
     assert abs(int(words[7]) - 150) < 10
-    assert verdict_sentence(read_compared((two[0], two[0]))) == ""
+    assert faster_run_sentence(read_compared_runs((two[0], two[0]))) == ""
 
 
 def test_losses_over_steps_tokens_and_time(tmp_path: Path) -> None:
     runs = (trained(tmp_path, "a", tokens=True), trained(tmp_path, "b", tokens=True))
-    compared = read_compared(runs)
-    assert common_axes(compared) == ("step", "tokens", "time")
+    compared = read_compared_runs(runs)
+    assert common_x_quantities(compared) == ("step", "tokens", "time")
     assert compared[0].points("step")[-1][0] == 300
     assert compared[0].points("tokens")[-1][0] == 300 * 4096
     # The first attempt took 19.9 s, the second one 64.9 s, of which each step is a 300th.
@@ -127,22 +136,22 @@ def test_what_is_not_known_of_all_runs_is_no_axis(tmp_path: Path) -> None:
     without = trained(tmp_path, "a")
     empty = finished_run(tmp_path)
     empty.attempt_log(2).write_text("nothing\n")
-    assert common_axes(read_compared((without, empty))) == ("step",)
-    assert cell(result_rows(read_compared((without, empty))), "Loss, last").cells[1] == "-"
+    assert common_x_quantities(read_compared_runs((without, empty))) == ("step",)
+    assert cell(result_rows(read_compared_runs((without, empty))), "Loss, last").cells[1] == "-"
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_two_to_six_can_be_compared(two: tuple[RunDir, RunDir], count: int) -> None:
     with pytest.raises(BadInput, match=f"^{count} run"):
-        read_compared((two[0],) * count)
+        read_compared_runs((two[0],) * count)
 
 
 def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
     other = trained(tmp_path, "other")
     other.profile.write_text(store.dumps(put(store.load(str(other.profile)), "name", "another")))
     last = trained(tmp_path, "last")
-    assert run_before(last) == two[1]
-    assert run_before(two[0]) is None
+    assert find_run_before(last) == two[1]
+    assert find_run_before(two[0]) is None
 
 
 def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:

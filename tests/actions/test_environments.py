@@ -263,7 +263,7 @@ def test_the_list_says_what_nemo_a_python_has():
         ({}, "-"),
     ):
         (tool,) = facts(packages=packages).toolchains
-        assert printed._nemo_text(tool).startswith(said)
+        assert printed._nemo_support_text(tool).startswith(said)
     old = facts(gpus=cards("6.1", "8.6"))
     assert printed._supported_cards(old.toolchains[0], old.machine) == "1 of 2"
 

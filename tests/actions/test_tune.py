@@ -27,7 +27,7 @@ from tui_train.memory.verdict import judge_memory
 from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 
 TOOL = [sys.executable, "-m", "tui_train"]
@@ -314,7 +314,7 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
     assert not rundir.all_runs()
     for trial in Path(told["folder"]).glob("trial-*"):
         assert not (trial / "output").exists()
-        assert not marked(status(RunDir(trial)).mark)
+        assert not marked(read_status(RunDir(trial)).mark)
 
 
 @pytest.mark.parametrize(
@@ -325,15 +325,15 @@ def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     process = started(path)
     until(lambda: [*trials_folder().glob("*/trial-1/attempt-1.log")], 60)
     run = RunDir(next(trials_folder().glob("*/trial-1")))
-    until(lambda: status(run).leader, 20)
+    until(lambda: read_status(run).leader, 20)
     # Nobody else would end it, were this program killed.
-    parent = Path(f"/proc/{status(run).pid}/stat").read_text().rpartition(")")[2].split()[1]
+    parent = Path(f"/proc/{read_status(run).pid}/stat").read_text().rpartition(")")[2].split()[1]
     assert Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")[2] == b"240"
     process.send_signal(number)
     said, wrong = process.communicate(timeout=60)
     assert (process.returncode, wrong) == (code, "")
     assert ("Stopped before a trial was timed." in said) == (number == signal.SIGINT)
-    assert not marked(status(run).mark)
+    assert not marked(read_status(run).mark)
 
 
 def test_a_script_that_fails_says_why(tmp_path):

@@ -13,7 +13,7 @@ from support import exported, facts, profile, sample
 from tui_train.facts.other_machines import machine_files
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
-from tui_train.runs.other_machines.place import report_of
+from tui_train.runs.other_machines.place import read_host_report
 
 WRONG = (
     b'{"attempts": [1, {"a": null}], "status": {"state": 1}, "at": "x", "r": [], "weight_map": {"a": 1, "b": [2]}, '
@@ -188,6 +188,6 @@ IMPOSSIBLE = (
 @pytest.mark.parametrize("data", IMPOSSIBLE)
 def test_what_no_calendar_takes_was_not_heard(data, tmp_path):
     (tmp_path / "heard.json").write_bytes(ELSEWHERE["heard.json"])
-    assert report_of(tmp_path)
+    assert read_host_report(tmp_path)
     (tmp_path / "heard.json").write_bytes(data)
-    assert report_of(tmp_path) is None
+    assert read_host_report(tmp_path) is None

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from tui_train.runner.processes import boot_id, process_at
-from tui_train.runs.listing import read_run
+from tui_train.runs.listing import read_listed_run
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.views import show
 
 HOUR = 3600.0
@@ -39,14 +39,14 @@ def ended(by):
 @pytest.mark.parametrize("by", [0.0, BACK, FORWARD])
 def test_of_a_run_that_has_ended(run, by):
     happened(run, *ended(by))
-    now = status(run)
+    now = read_status(run)
     assert (now.seconds, now.attempts[0].seconds) == (90.0, 60.0)
-    assert show.run_row(read_run(run))[3] == "1 min 30 s"
+    assert show.run_row(read_listed_run(run))[3] == "1 min 30 s"
 
 
 def test_events_without_a_time_since_boot_are_never_negative(run):
     happened(run, *({name: event[name] for name in event if name != "uptime"} for event in ended(BACK)))
-    assert (status(run).seconds, status(run).attempts[0].seconds) == (0.0, 0.0)
+    assert (read_status(run).seconds, read_status(run).attempts[0].seconds) == (0.0, 0.0)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_of_a_run_that_goes_on(run, begun, by):
     happened(run, begun | {"time": begun["time"] + by})
     opened = os.open(run.path, os.O_RDONLY)
     try:
-        now = status(run)
+        now = read_status(run)
     finally:
         os.close(opened)
     assert now.state == "running"
@@ -73,4 +73,4 @@ def test_of_a_run_that_goes_on(run, begun, by):
 
 def test_a_lost_run_has_none(run, begun):
     happened(run, begun | {"start_ticks": 1})
-    assert (status(run).state, status(run).seconds) == ("lost", None)
+    assert (read_status(run).state, read_status(run).seconds) == ("lost", None)

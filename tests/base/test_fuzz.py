@@ -29,11 +29,11 @@ from tui_train.profile.presets import shipped_preset_texts
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.first_step import first_step
 from tui_train.runs import archive, rundir
-from tui_train.runs.conflicts import resources_of
-from tui_train.runs.follow import read_ranks
-from tui_train.runs.listing import read_run
+from tui_train.runs.conflicts import planned_resources
+from tui_train.runs.follow import read_attempt_ranks
+from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.logfile import LogFile
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import parse_planned_ranks, parse_ranks
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
@@ -143,14 +143,14 @@ class Places:
         self.netrc = folder / "netrc"
 
     def listed(self):
-        run = read_run(self.run)
+        run = read_listed_run(self.run)
         show.run_row(run)
         self.run.plan()
         self.run.log_reading()
-        self.run.titles()
-        resources_of(self.run)
-        read_ranks(self.run, 1)
-        rundir.number_of(self.run.path)
+        self.run.attempt_titles()
+        planned_resources(self.run)
+        read_attempt_ranks(self.run, 1)
+        rundir.run_number(self.run.path)
 
     def read(self, kind, data):
         """Give one input to all that reads such; what is no answer must be an error with a remedy."""
@@ -186,18 +186,18 @@ class Places:
     def of_log(self, data):
         log = self.run.attempt_log(1)
         log.write_bytes(data)
-        shown = [*Tail(log).lines(), *Tail(log, last=100).lines()]
+        shown = [*LogTail(log).lines(), *LogTail(log, last_bytes=100).lines()]
         assert not [line for line in shown if {"\x1b", "\x00", "\n"} & set(line)]
         file = LogFile(log)
         there = [line.start for line in file.forward(0)]
         assert there == [line.start for line in file.backward(file.size())][::-1]
         parse_ranks(shown)
         first_step(str(log), self.run.log_reading())
-        read_ranks(self.run, 1)
+        read_attempt_ranks(self.run, 1)
         text = data.decode("utf-8", "replace")
         masked, _ = secrets.mask(text)
         assert "hf_aB1aB1aB1aB1" not in masked
-        archive.entries(self.run, "{}")
+        archive.archive_entries(self.run, "{}")
 
 
 KINDS = (

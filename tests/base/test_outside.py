@@ -44,8 +44,8 @@ from tui_train.runner.memory_end import memory_end
 from tui_train.runner.planned import read as read_plan
 from tui_train.runner.refused import Refused
 from tui_train.runs.logs.search import start_search
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -100,8 +100,8 @@ def test_a_launcher_log_that_is_no_file_starts_nothing(place):
     run = new_run()
     PLACES[place](run.launcher_log)
     with pytest.raises(TuiTrainError, match=re.escape("launch.log")):
-        start(run)
-    assert status(run).state == "new"
+        start_run(run)
+    assert read_status(run).state == "new"
 
 
 @pytest.mark.parametrize("place", ["pipe", "endless", "large", "folder", "loop"])
@@ -134,7 +134,7 @@ def test_a_pipe_that_a_shell_opens_is_read():
 def test_a_trials_log_is_read_at_its_end_only(place):
     run = new_run()
     PLACES[place](run.launcher_log)
-    assert _what_failed(run, status(run))[0] == "failed"
+    assert _what_failed(run, read_status(run))[0] == "failed"
 
 
 def test_a_question_of_any_size_is_compared(tmp_path):
@@ -295,14 +295,14 @@ def test_a_log_without_newlines_is_followed_in_pieces():
 def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
     run = new_run()
     run.events_file.write_bytes(EVENT[:-2] + b"," + json.dumps(holder(run.path)).encode()[1:] + b"\n")
-    assert status(run).live
+    assert read_status(run).live
     run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
     monkeypatch.setattr(view, "_BAR_SECONDS", 0.2)
     shown = []
     thread = threading.Thread(target=lambda: shown.append(next(view._follow_lines(str(run.path)))), daemon=True)
     thread.start()
     thread.join(20)
-    os.kill(status(run).pid, 9)
+    os.kill(read_status(run).pid, 9)
     assert shown == [(1, " 2/9 [00:02")]
 
 

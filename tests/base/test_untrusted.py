@@ -22,8 +22,8 @@ from tui_train.profile import store
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.follow import read_ranks
-from tui_train.runs.listing import read_runs
+from tui_train.runs.follow import read_attempt_ranks
+from tui_train.runs.listing import read_listed_runs
 from tui_train.views import show
 
 SOMEBODY = 65534
@@ -73,27 +73,27 @@ def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage
     assert data[before.name]["state"] == "new"
     # What plans and watches goes on, too.
     assert resources_in_use() == ()
-    read_ranks(broken, 1)
+    read_attempt_ranks(broken, 1)
     broken.log_reading()
-    broken.titles()
+    broken.attempt_titles()
 
 
 def test_a_damaged_line_leaves_the_state_that_the_others_tell():
     run = new_run()
     run.events_file.write_bytes(EVENT + b"no event\n" + b'{"time":1700000009,"event":"run_ended","state":"failed"')
     assert [event.event for event in run.events()] == ["run_started"]
-    listed = read_runs()[0]
+    listed = read_listed_runs()[0]
     assert show.run_row(listed)[1] == "lost, damaged"
     assert "line 2" in listed.damage
     run.events_file.write_bytes(EVENT + b'{"time":1700000009,"eve')
-    assert read_runs()[0].damage == ""
+    assert read_listed_runs()[0].damage == ""
 
 
 def test_a_number_that_no_time_has_is_damage_where_it_would_end_the_list():
     run = new_run()
     for number in ("1e300", "-5", "99999999999999999999"):
         run.events_file.write_bytes(EVENT.replace(b"1700000000", number.encode()))
-        listed = read_runs()[0]
+        listed = read_listed_runs()[0]
         assert (listed.status, show.run_row(listed)[1]) == (None, "damaged"), number
 
 
@@ -152,10 +152,10 @@ def test_nothing_is_exported_into_another_users_folder(tmp_path):
     os.chown(theirs, SOMEBODY, SOMEBODY)
     for overwrite in (False, True):
         with pytest.raises(CannotWrite, match="belongs to"):
-            rundir.export(theirs, files, overwrite=overwrite)
+            rundir.export_files(theirs, files, overwrite=overwrite)
     assert [*theirs.iterdir()] == []
     # What is made there is ours.
-    assert rundir.export(theirs / "mine", files)
+    assert rundir.export_files(theirs / "mine", files)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -169,7 +169,7 @@ def test_nothing_is_exported_through_a_link_that_leaves_the_folder(tmp_path, ove
     for name in inner:
         (target / name).symlink_to(elsewhere)
     with pytest.raises(CannotWrite):
-        rundir.export(target, files, overwrite=overwrite)
+        rundir.export_files(target, files, overwrite=overwrite)
     assert [*elsewhere.iterdir()] == []
 
 
@@ -182,8 +182,8 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_never_followed(tmp_path):
         (target / "launch.sh").unlink(missing_ok=True)
         (target / "launch.sh").symlink_to(link)
         with pytest.raises(AlreadyExists):
-            rundir.export(target, files)
-    rundir.export(target, files, overwrite=True)
+            rundir.export_files(target, files)
+    rundir.export_files(target, files, overwrite=True)
     assert not (target / "launch.sh").is_symlink()
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "not there").exists()
@@ -215,7 +215,7 @@ def test_of_many_profiles_saved_at_once_under_one_name_none_is_lost():
 def test_of_many_exports_at_once_into_one_folder_one_is_whole(tmp_path):
     files = ready(profile({"hardware.device": "cpu"}), facts()).files
     for round_ in range(10):
-        results = at_once(4, lambda _, to=tmp_path / str(round_): rundir.export(to, files))
+        results = at_once(4, lambda _, to=tmp_path / str(round_): rundir.export_files(to, files))
         assert sum(isinstance(result, tuple) for result in results) <= 1
         assert all(isinstance(result, (tuple, AlreadyExists)) for result in results)
         assert (tmp_path / str(round_) / "launch.sh").read_text() == files[0].text
@@ -280,14 +280,14 @@ def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monke
     (parent / ".new-file").write_text("")
     (parent / ".new-link").symlink_to(first.path)
     real = time.time
-    incomplete_runs.remove_incomplete(parent)
+    incomplete_runs.remove_incomplete_runs(parent)
     assert dead.is_dir()
-    with incomplete_runs.mark_in_creation(live):
+    with incomplete_runs.lock_while_creating(live):
         monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 2 * 3600)
-        incomplete_runs.remove_incomplete(parent)
+        incomplete_runs.remove_incomplete_runs(parent)
         assert not dead.exists()
         assert live.is_dir()
-    incomplete_runs.remove_incomplete(parent)
+    incomplete_runs.remove_incomplete_runs(parent)
     assert not live.exists()
     assert first.script.is_file()
     assert (parent / ".new-file").exists()
@@ -300,13 +300,13 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     spoke.launcher_log.write_text("launch.sh: no GPU\n")
     started.events_file.write_bytes(EVENT)
     mine = runs_folder() / "my own folder"
-    exported = rundir.export(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
+    exported = rundir.export_files(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
     real = time.time
     os.utime(used.path, (real() + 60, real() + 60))
-    incomplete_runs.remove_incomplete(runs_folder())
+    incomplete_runs.remove_incomplete_runs(runs_folder())
     assert never.path.is_dir()
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 2 * 86400)
-    incomplete_runs.remove_incomplete(runs_folder())
+    incomplete_runs.remove_incomplete_runs(runs_folder())
     assert not never.path.exists()
     assert not killed.path.exists()
     assert all(path.exists() for path in (started.path, used.path, spoke.path, *exported))
@@ -320,7 +320,7 @@ def test_what_another_user_left_is_not_removed(monkeypatch):
     os.chown(theirs, SOMEBODY, SOMEBODY)
     real = time.time
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 10 * 86400)
-    incomplete_runs.remove_incomplete(runs_folder())
+    incomplete_runs.remove_incomplete_runs(runs_folder())
     assert theirs.is_dir()
 
 

@@ -22,8 +22,8 @@ from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.targets.here import submit_here
 from tui_train.views.show import after_stop_text
@@ -62,14 +62,14 @@ def test_a_card_is_had_by_one_run_at_a_time(begun):
     stop_run(first)
     third = begun(CARDS, hardware__gpus=UUIDS[:1])
     with pytest.raises(Unavailable, match=third.name):
-        start(first)
-    assert status(first).state == "stopped"
+        start_run(first)
+    assert read_status(first).state == "stopped"
 
 
 def test_a_trial_has_its_card_as_well(begun):
     """It lies in a folder of its own, in which every first trial has the same name."""
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
-    until(lambda: status(run).leader)
+    until(lambda: read_status(run).leader)
     moved = run.path
     trial = trials_folder() / "20260101-120000-x" / "trial-1"
     trial.parent.mkdir(parents=True)
@@ -114,8 +114,8 @@ def test_of_two_that_start_at_once_one_is_refused(begun):
 def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
     first = begun(CARDS, hardware__gpus=UUIDS[:1])
     until(lambda: b"tick" in first.attempt_log(1).read_bytes())
-    os.kill(status(first).pid, signal.SIGKILL)
-    until(lambda: status(first).state == "lost")
+    os.kill(read_status(first).pid, signal.SIGKILL)
+    until(lambda: read_status(first).state == "lost")
     with pytest.raises(Unavailable, match="is already training on 1 GPU"):
         begun(CARDS, hardware__gpus=UUIDS[:1])
 
@@ -247,15 +247,15 @@ SILENT = Machine(hostname="box", gaps=(Gap("The NVIDIA driver does not respond",
 def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, holds):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
     until(lambda: b"tick" in run.attempt_log(1).read_bytes())
-    now = status(run)
+    now = read_status(run)
     file = tmp_path / "machine.txt"
     text = (MACHINES / "two-3090-one-busy.txt").read_text()
     file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
     for name, value in driver_environment(file).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stopping, "_RELEASE_SECONDS", 0.5)
+    monkeypatch.setattr(stopping, "_MEMORY_RELEASE_SECONDS", 0.5)
     # A driver that does not answer at first, as on a busy machine, is asked again.
-    monkeypatch.setattr(stopping, "_UNANSWERED", 20)
+    monkeypatch.setattr(stopping, "_MAX_UNANSWERED_PROBES", 20)
     silent, answer = iter([SILENT]), probe.probe_machine
     monkeypatch.setattr(probe, "probe_machine", lambda: next(silent, None) or answer())
     if holds:
@@ -263,12 +263,12 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
             stop_run(run)
     else:
         assert not stop_run(run).driver_silent
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
 
 
 def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
-    until(lambda: status(run).leader)
+    until(lambda: read_status(run).leader)
     asked = []
     monkeypatch.setattr(probe, "probe_machine", lambda: asked.append(SILENT) or SILENT)
     words = "stopped; no process of it is left; the NVIDIA driver does not answer"
@@ -285,8 +285,8 @@ def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     ]
     run.events_file.write_text("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines))
     with pytest.raises(Unavailable, match="nothing left to train"):
-        start(run)
+        start_run(run)
     words = [*PROGRAM, "resume", run.name]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     assert f"tui-train run {run.profile}" in done.stdout
-    assert (status(run).state, status(run).ended) == ("finished", 2.0)
+    assert (read_status(run).state, read_status(run).ended) == ("finished", 2.0)

@@ -29,7 +29,7 @@ from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run as end
 from tui_train.views.run_digest import DigestCache
 
@@ -304,7 +304,11 @@ def mine(tmp_path):
     path.write_text('name = "My sleeper"\n' + SLEEPER)
     yield str(path)
     for run in rundir.all_runs():
-        for pid in (status(run).pid, *marked(status(run).mark)) if status(run).live or status(run).leftover else ():
+        for pid in (
+            (read_status(run).pid, *marked(read_status(run).mark))
+            if read_status(run).live or read_status(run).leftover
+            else ()
+        ):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -365,15 +369,15 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
     assert f"{name} would fail again" in said
     assert "--nope" in said
     assert f"tui-train resume {name} --force" in said
-    assert len(status(newest()).attempts) == 1
+    assert len(read_status(newest()).attempts) == 1
     digests = DigestCache()
-    assert digests.explain(digests.digest_of(newest())).why_not_resumable.startswith("would fail again. ")
+    assert digests.explain_failure(digests.read_digest(newest())).why_not_resumable.startswith("would fail again. ")
     assert explain_end(newest(), 1, None).why_not_resumable.startswith("would fail again. ")
     tui("resume", "last", "--force", code=2)
-    assert len(status(newest()).attempts) == 2
-    assert repeating_failure(newest(), status(newest())) is not None
+    assert len(read_status(newest()).attempts) == 2
+    assert repeating_failure(newest(), read_status(newest())) is not None
     script.write_text("print('trained')\n")
-    assert repeating_failure(newest(), status(newest())) is None
+    assert repeating_failure(newest(), read_status(newest())) is None
 
 
 def test_a_detached_run_is_watched_and_stopped(mine):
@@ -387,8 +391,8 @@ def test_a_detached_run_is_watched_and_stopped(mine):
         assert "no process of it is left" in tui("stop", "last").stdout
         viewer.stdout.read()
     assert viewer.returncode == 143
-    assert status(run).state == "stopped"
-    assert not marked(status(run).mark)
+    assert read_status(run).state == "stopped"
+    assert not marked(read_status(run).mark)
 
 
 def test_a_stop_without_time_to_save_is_asked_for(mine, monkeypatch):
@@ -422,8 +426,8 @@ def test_ctrl_c_without_a_terminal_ends_the_run(mine):
         os.killpg(viewer.pid, signal.SIGINT)
         assert viewer.stderr.read() == ""
     assert viewer.returncode == 143
-    assert status(newest()).state == "stopped"
-    assert not marked(status(newest()).mark)
+    assert read_status(newest()).state == "stopped"
+    assert not marked(read_status(newest()).mark)
 
 
 def test_ctrl_c_on_a_viewer_leaves_the_run_alone(mine):
@@ -433,7 +437,7 @@ def test_ctrl_c_on_a_viewer_leaves_the_run_alone(mine):
             viewer.send_signal(signal.SIGINT)
             assert viewer.stderr.read().strip() == ""
         assert viewer.returncode == 130
-        assert status(newest()).state == "running"
+        assert read_status(newest()).state == "running"
     tui("stop", "last")
 
 
@@ -460,7 +464,7 @@ def test_a_plan_of_another_shape_is_passed_over(mine):
 
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
-    monkeypatch.setattr(watch, "follow", lambda run, on_attempt: iter(lines))
+    monkeypatch.setattr(watch, "follow_lines", lambda run, on_attempt: iter(lines))
     monkeypatch.setattr(watch, "wait_for_end", lambda run: None)
     progress, _ = watch.stream_run(rundir.RunDir(Path("/nowhere")))
     assert [point.step for point in progress.curve.points()] == [1, 500]
@@ -474,7 +478,7 @@ def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     lost = Status(state="lost", started=1795226679.0)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
-        start.quickstart(())
+        start.run_quickstart(())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
 
@@ -516,7 +520,7 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
 
     monkeypatch.setattr(watch.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(watch.click, "prompt", asked)
-    monkeypatch.setattr(watch, "end_run", lambda *_: pytest.fail("it was stopped"))
+    monkeypatch.setattr(watch, "stop_run_with_grace", lambda *_: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
         watch.ask_detach_or_stop(rundir.RunDir(Path("/runs/mine")))
     assert ended.value.code == 0
@@ -568,8 +572,8 @@ def test_ctrl_c_before_there_is_a_run(mine, tmp_path):
 
 def test_a_run_that_is_lost_is_no_success(mine):
     with viewing("run", mine, *arguments("--seconds=60")) as viewer:
-        os.kill(status(newest()).pid, signal.SIGKILL)
-        until(lambda: status(newest()).trains_on)
+        os.kill(read_status(newest()).pid, signal.SIGKILL)
+        until(lambda: read_status(newest()).trains_on)
         assert f"it trains on alone: `tui-train stop {newest().name}` ends it" in tui("diagnose", "last").stdout
         # Its training still writes, and so it is still followed.
         log = newest().attempt_log(1)
@@ -583,7 +587,7 @@ def test_a_run_that_is_lost_is_no_success(mine):
         shown = viewer.stdout.read()
     assert shown.splitlines()[-2].endswith(": lost")
     assert viewer.returncode == 137
-    assert not marked(status(newest()).mark)
+    assert not marked(read_status(newest()).mark)
 
 
 @pytest.mark.parametrize("command", sample(["keys", "plan quickstart --json", "logs last", "logs -f last"], 2, 1))
@@ -657,7 +661,7 @@ def test_ctrl_c_asks_what_becomes_of_the_run(mine, keys, code, state):
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == code
-    assert status(newest()).state == state
+    assert read_status(newest()).state == state
     end(newest())
 
 
@@ -671,10 +675,10 @@ def test_a_second_ctrl_c_takes_the_grace_away(mine, monkeypatch):
     terminal.expect("etach.*or.*top it")
     terminal.send("s\r")
     terminal.expect("it gets 600 s to save and end")
-    until(lambda: status(newest()).state == "stopping")
+    until(lambda: read_status(newest()).state == "stopping")
     terminal.sendintr()
     terminal.expect("ending it at once")
     terminal.expect(pexpect.EOF)
     terminal.close()
-    assert (terminal.exitstatus, status(newest()).state) == (143, "stopped")
-    assert not marked(status(newest()).mark)
+    assert (terminal.exitstatus, read_status(newest()).state) == (143, "stopped")
+    assert not marked(read_status(newest()).mark)

@@ -25,7 +25,7 @@ from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 from tui_train.views import choices, show
 
@@ -66,7 +66,10 @@ def test_every_word_of_the_screen_can_be_set(found):
                 continue
             for option in choices.field_options(row.key, setup):
                 for word in (option.label, option.value, option.label.upper()):
-                    assert str(fields.format_value(fields.parse(row, choices.value_of(row.key, word)))) == option.value
+                    assert (
+                        str(fields.format_value(fields.parse(row, choices.value_from_label(row.key, word))))
+                        == option.value
+                    )
 
 
 @pytest.mark.parametrize(
@@ -206,13 +209,13 @@ def test_new_warns_of_a_script_that_is_not_there(tmp_path):
 
 def test_a_live_run_is_not_exported_over(tmp_path):
     run, _ = exported(tmp_path / "run", Profile(), facts())
-    rundir.export(run.path, ready(Profile(), facts()).files, overwrite=True)
+    rundir.export_files(run.path, ready(Profile(), facts()).files, overwrite=True)
     before = run.script.read_bytes()
     event = {"time": time.time(), "event": "run_started", **holder(run.path)}
     run.events_file.write_text(json.dumps(event) + "\n")
-    assert status(run).live
+    assert read_status(run).live
     with pytest.raises(Unavailable):
-        rundir.export(run.path, ready(profile({"recipe.steps": 3}), facts()).files, overwrite=True)
+        rundir.export_files(run.path, ready(profile({"recipe.steps": 3}), facts()).files, overwrite=True)
     assert run.script.read_bytes() == before
 
 
@@ -223,7 +226,7 @@ def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
         said = first.stdout.readline()
         assert f"{run.path}/runner.pyz follow" in said
         assert f"{run.path}/runner.pyz stop" in said
-        until(lambda: status(run).attempts)
+        until(lambda: read_status(run).attempts)
         with subprocess.Popen([*started, "--plain"], stderr=subprocess.PIPE, text=True) as beside:
             assert "already" in beside.stderr.readline()
             beside.kill()

@@ -21,10 +21,10 @@ from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import put
 from tui_train.programs import hub_cache
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 from tui_train.targets.here import probe_facts, submit_here
-from tui_train.views.overview import overview
+from tui_train.views.overview import overview_lines
 
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
 TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}
@@ -438,7 +438,7 @@ def trained(chosen):
     prepared = prepare(chosen, probe_facts(chosen))
     assert prepared.plan, prepared.findings
     run_dir = submit_here(prepared, prepared.plan)
-    until(lambda: not status(run_dir).live, 90)
+    until(lambda: not read_status(run_dir).live, 90)
     return run_dir
 
 
@@ -448,7 +448,7 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     assert note.level == "note"
     first = trained(chosen)
     log = first.attempt_log(1).read_text()
-    assert status(first).state == "finished", log
+    assert read_status(first).state == "finished", log
     said = [line.split()[0] for line in log.splitlines()]
     assert said.index("download:") < said.index("read")
     hub.asked.clear()
@@ -456,7 +456,7 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     again = prepare(chosen, probe_facts(chosen))
     assert again.plan.preparations == ()
     assert hub.asked == []
-    assert status(trained(chosen)).state == "finished"
+    assert read_status(trained(chosen)).state == "finished"
 
 
 @pytest.mark.whole
@@ -467,7 +467,7 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
     done = trained(pinned)
     log = done.attempt_log(1).read_text()
-    assert status(done).state == "finished", log
+    assert read_status(done).state == "finished", log
     assert f"read {len(tensors(2 * MIB))} bytes" in log
     assert prepare(pinned, probe_facts(pinned)).plan.preparations == ()
     # Main is another one.
@@ -477,7 +477,7 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
 @pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
 def test_the_preview_names_the_revision(revision, shown):
     chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision})
-    assert overview(Setup(chosen, facts()))[0].value == shown
+    assert overview_lines(Setup(chosen, facts()))[0].value == shown
 
 
 @pytest.mark.parametrize(

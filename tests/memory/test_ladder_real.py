@@ -23,7 +23,7 @@ from support import SCRIPTS, TRL, bash, exported, facts, gpu, plain_environment,
 from trainings import TINY, log_of, losses
 
 from tui_train.profile.presets import Checkpoints, UserPreset, shipped_presets
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
 
@@ -62,7 +62,7 @@ class Trained(NamedTuple):
 
     @property
     def positions(self):
-        return [attempt.position for attempt in status(self.run).attempts]
+        return [attempt.position for attempt in read_status(self.run).attempts]
 
     @property
     def told(self):
@@ -279,7 +279,7 @@ def test_the_ladder_ends(tmp_path, trainer, place, phase):
     found = train(tmp_path, (trainer, "python", phase), faults=[{"in": place}], micro=2)
     assert found.code == 1, found.told
     assert "the plan has no further fallback" in found.said
-    assert status(found.run).state == "failed"
+    assert read_status(found.run).state == "failed"
     way = found.plan.fallback_path(phase)
     assert found.positions == [*way]
     assert [bool(lines(attempt, "fault")) for attempt in found.attempts] == [True] * len(way)

@@ -30,12 +30,12 @@ from tui_train.profile.fields import put
 from tui_train.profile.store import save
 from tui_train.runner.ssh import failure_text
 from tui_train.runs import rundir
-from tui_train.runs.listing import read_run
+from tui_train.runs.listing import read_listed_run
 from tui_train.runs.other_machines import far
-from tui_train.runs.other_machines.fetching import fetch, is_fetched
-from tui_train.runs.other_machines.mirror import Mirror
-from tui_train.runs.other_machines.place import place_of
-from tui_train.runs.status import status
+from tui_train.runs.other_machines.fetching import fetch_results, is_fetched
+from tui_train.runs.other_machines.mirror import RunMirror
+from tui_train.runs.other_machines.place import read_place
+from tui_train.runs.status import read_status
 from tui_train.targets import target_of_run
 from tui_train.views import show
 from tui_train.wizard import wizard
@@ -105,7 +105,7 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
     assert lines[-1] == f"{there.name}: finished on box"
     run = rundir.find_run("last")
-    assert (place_of(run.path).folder, run.events()[-1].state) == (str(there), "finished")
+    assert (read_place(run.path).folder, run.events()[-1].state) == (str(there), "finished")
     assert tui("logs", "last").stdout.splitlines()[-1] == "tick 12"
     assert json.loads(tui("runs", "--json").stdout)[0]["host"] == "box"
     assert not (run.path / "output").exists()
@@ -136,15 +136,15 @@ def test_a_detached_run_is_stopped_and_started_again(host):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")
     run = rundir.find_run("last")
-    assert status(run).state == "running"
+    assert read_status(run).state == "running"
     assert "running on box" in tui("runs").stdout
     assert "is running" in tui("resume", "last", code=69).stderr
     assert "no process of it is left" in tui("stop", "last").stdout
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
     # The supervisor has said its last, and is about to end.
     until(lambda: not far_processes(run))
     tui("resume", "last", "--detach")
-    assert (status(run).state, len(status(run).attempts)) == ("running", 2)
+    assert (read_status(run).state, len(read_status(run).attempts)) == ("running", 2)
     assert target_of_run(run).stop(run, at_once=True).state == "stopped"
     until(lambda: not far_processes(run))
 
@@ -156,14 +156,14 @@ def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
     assert "as of" not in tui("runs").stdout
     later = time.time() + 120
     monkeypatch.setattr(show.time, "time", lambda: later)
-    assert "running on box, as of" in show.run_row(read_run(rundir.find_run("last")))[1]
+    assert "running on box, as of" in show.run_row(read_listed_run(rundir.find_run("last")))[1]
     assert "still trains" in tui("fetch", "last", code=69).stderr
     assert not is_fetched(rundir.find_run("last"))
     tui("stop", "last")
 
 
 def far_processes(run):
-    mark = place_of(run.path).folder.encode()
+    mark = read_place(run.path).folder.encode()
     return [process for process in Path("/proc").glob("[0-9]*") if mark in _words(process)]
 
 
@@ -178,12 +178,12 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     sleeper(host, ticks=80)
     tui("run", "far", "--host", "box", "--detach")
     run, told = rundir.find_run("last"), []
-    mirror = Mirror(run, told.append)
+    mirror = RunMirror(run, told.append)
     until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
     mirror._child.kill()
     until(lambda: any(told))
     mirror.wait()
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
     assert run.attempt_log(1).read_text().splitlines() == [f"tick {number}" for number in range(1, 81)]
     assert told[0] == told[-1] == ""
     assert next(filter(None, told)).startswith("box does not answer")
@@ -207,13 +207,13 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
     assert "no-such-host-at-all" in unknown
     with pytest.raises(BadInput):
-        far.ssh_command("-oProxyCommand=x", {})
+        far.host_question_command("-oProxyCommand=x", {})
     tui("run", "far", "--host", "box")
     run = rundir.find_run("last")
     (there,) = runs_there(host)
     there.rename(there.with_name("gone"))
     with pytest.raises(Unavailable, match="is gone"):
-        fetch(run)
+        fetch_results(run)
     with pytest.raises(Unavailable, match="is gone"):
         target_of_run(run).resume(run)
     assert "finished on box" in tui("runs").stdout
@@ -263,7 +263,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert tui("hosts", "rm", "none", code=66).stderr
     sleeper(host, **{"hardware.host": "lab"})
     assert "tick 3" in tui("run", "far").stdout
-    assert place_of(rundir.find_run("last").path).host == "box"
+    assert read_place(rundir.find_run("last").path).host == "box"
     assert json.loads(tui("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
     assert "--set hardware.host=" in tui("tune", "far", code=65).stderr
     tui("run", "far", "--on", "lab")
@@ -392,7 +392,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
         await pilot.press("enter")
         await until_shown(pilot, "fetched …", during=True)
         with pytest.raises(Unavailable, match="is being fetched"):
-            fetch(run)
+            fetch_results(run)
         await pilot.press("escape")
         await asyncio.to_thread(until, lambda: is_fetched(run), 60)
     assert (run.path / "output" / "large").stat().st_size == 64 << 20
@@ -424,4 +424,4 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         await settle(pilot)
         assert not app.screen.check_action("result", ()), "there is no model in it"
     (there,) = runs_there(host)
-    assert place_of(rundir.find_run("last").path).folder == str(there)
+    assert read_place(rundir.find_run("last").path).folder == str(there)

@@ -25,12 +25,12 @@ from tui_train.plan.render import RUNNER_NAME, File, runner_file
 from tui_train.runner.state import Status
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.other_machines import arriving, far, host_lines
-from tui_train.runs.other_machines.fetching import fetch, is_fetched, local_output
+from tui_train.runs.other_machines.fetching import fetch_results, is_fetched, local_output_folder
 from tui_train.runs.other_machines.heard import write_report
-from tui_train.runs.other_machines.mirror import Mirror
-from tui_train.runs.other_machines.place import HostReport, report_of
+from tui_train.runs.other_machines.mirror import RunMirror
+from tui_train.runs.other_machines.place import HostReport, read_host_report
 from tui_train.runs.start import DETACH_SCRIPT
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets import host, target_of_run
 
 # The last word is what the shell of the host is given: python3 -c PROGRAM QUESTION.
@@ -117,13 +117,13 @@ def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run
     box["fetch"] = (
         "say(files=4, total=8)\n" + "\n".join(f"named({name.encode()!r}, b'xx')" for name in own) + "\nsay(end=True)"
     )
-    assert fetch(run).size == 8
+    assert fetch_results(run).size == 8
     after = snapshot(run.path)
     assert {name: after[name] for name in before} == before
     assert sorted(
         path.relative_to(run.path / "output").as_posix() for path in (run.path / "output").rglob("*.*")
     ) == sorted(own)
-    assert not list((run.path / arriving._FETCH_FOLDER).iterdir())
+    assert not list((run.path / arriving._FETCH_FOLDER_NAME).iterdir())
 
 
 # What a host sends for an output folder, and why nothing is taken.
@@ -166,26 +166,26 @@ def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent
     before = snapshot(run.path)
     box["fetch"] = sent
     with pytest.raises(TuiTrainError, match=why) as raised:
-        fetch(run)
+        fetch_results(run)
     assert "\x1b" not in raised.value.message + raised.value.remedy
     assert snapshot(run.path) == before
-    assert not list((run.path / arriving._FETCH_FOLDER).iterdir())
+    assert not list((run.path / arriving._FETCH_FOLDER_NAME).iterdir())
 
 
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
-    output, here = tmp_path / "there" / "output", local_output(run, "")
-    assert fetch(run).size == 5
+    output, here = tmp_path / "there" / "output", local_output_folder(run, "")
+    assert fetch_results(run).size == 5
     assert is_fetched(run)
     assert not (here / "checkpoint-5").exists()
     (output / "model.txt").write_text("second")
     (output / "more.txt").write_text("more")
     (output / "link").symlink_to("/etc/passwd")
     os.mkfifo(output / "pipe")
-    assert fetch(run, checkpoints=True).size == 5010
+    assert fetch_results(run, with_checkpoints=True).size == 5010
     (output / "model.txt").write_text("third")
     shutil.rmtree(output / "checkpoint-5")
     (here / "mine.txt").write_text("mine")
-    fetch(run)
+    fetch_results(run)
     assert {path.name: path.stat().st_size for path in here.rglob("*") if path.is_file()} == {
         "model.txt": 5, "more.txt": 4, "mine.txt": 4, "weights": 5000,
     }  # fmt: skip
@@ -193,23 +193,23 @@ def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(
 
 
 def test_what_was_changed_or_made_here_is_not_replaced(run, tmp_path):
-    here = local_output(run, "")
-    fetch(run)
+    here = local_output_folder(run, "")
+    fetch_results(run)
     (here / "model.txt").write_text("changed here")
     with pytest.raises(AlreadyExists, match=r"model\.txt was not fetched, or was changed") as raised:
-        fetch(run)
+        fetch_results(run)
     assert "Move it away" in raised.value.remedy
     assert (here / "model.txt").read_text() == "changed here"
     (here / "model.txt").unlink()
     (here / "model.txt").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AlreadyExists):
-        fetch(run)
+        fetch_results(run)
     here.rename(tmp_path / "kept")
     here.symlink_to(tmp_path / "kept")
     with pytest.raises(AlreadyExists, match="output was not fetched"):
-        fetch(run)
+        fetch_results(run)
     here.unlink()
-    fetch(run)
+    fetch_results(run)
     assert (here / "model.txt").read_text() == "first"
 
 
@@ -219,19 +219,19 @@ def test_an_output_folder_of_a_name_that_is_taken_here_is_refused(run, tmp_path,
     (run.path / "plan.json").write_text(json.dumps({"output": f"{tmp_path}/data/{name}"}))
     before = snapshot(run.path)
     with pytest.raises(AlreadyExists, match="is there already"):
-        fetch(run)
+        fetch_results(run)
     assert snapshot(run.path) == before
 
 
 def test_what_an_earlier_version_fetched_is_named_so_and_fetched_again_once_it_is_moved(run, tmp_path):
-    fetch(run)
+    fetch_results(run)
     (run.path / ".fetched-files").unlink()
     with pytest.raises(AlreadyExists, match="output was fetched by an earlier version") as raised:
-        fetch(run)
+        fetch_results(run)
     assert "Move it away" in raised.value.remedy
-    assert (local_output(run, "") / "model.txt").read_text() == "first"
-    local_output(run, "").rename(tmp_path / "earlier")
-    assert fetch(run).size == fetch(run).size == 5
+    assert (local_output_folder(run, "") / "model.txt").read_text() == "first"
+    local_output_folder(run, "").rename(tmp_path / "earlier")
+    assert fetch_results(run).size == fetch_results(run).size == 5
 
 
 def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(run):
@@ -240,7 +240,7 @@ def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(
     def ask():
         for _ in range(150):
             try:
-                with arriving.fetch_folder(run.path):
+                with arriving.locked_fetch_folder(run.path):
                     pass
             except Unavailable:
                 pass
@@ -274,31 +274,31 @@ first = os.popen(shlex.join(asked)).buffer.readline()
 open(path + ".first", "wb").write(first)
 honest()
 """
-    assert fetch(run, checkpoints=True).size == 5005
+    assert fetch_results(run, with_checkpoints=True).size == 5005
     assert json.loads((box.answers / "fetch.first").read_bytes()) == {"beat": True}
 
 
 @pytest.mark.whole
 def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next(box, run):
-    fetch(run)
+    fetch_results(run)
     before = snapshot(run.path)
     box["fetch"] = "say(files=1, total=9); named(b'model.txt', b'xx', size=9); time.sleep(60)"
     child = subprocess.Popen(warm.program("fetch", "last"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    until(lambda: [*(run.path / arriving._FETCH_FOLDER).glob("model.txt")])
+    until(lambda: [*(run.path / arriving._FETCH_FOLDER_NAME).glob("model.txt")])
     with pytest.raises(Unavailable, match="is being fetched"):
-        fetch(run)
+        fetch_results(run)
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(arriving._FETCH_FOLDER)}
+    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(arriving._FETCH_FOLDER_NAME)}
     assert left == before
     del box["fetch"]
     assert until(lambda: _fetches(run)) == 5
-    assert snapshot(local_output(run, "")) == {"model.txt": b"first"}
+    assert snapshot(local_output_folder(run, "")) == {"model.txt": b"first"}
 
 
 def _fetches(run):
     try:
-        return fetch(run).size
+        return fetch_results(run).size
     except Unavailable:
         return 0
 
@@ -307,7 +307,7 @@ def _fetches(run):
 
 
 def once(run):
-    return Mirror(run, follow=False).update_once()
+    return RunMirror(run, follow=False).update_once()
 
 
 def piece(data, **line):
@@ -355,7 +355,7 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
     with pytest.raises(CannotWrite, match=r"attempt-1\.log"):
         once(run)
     told = []
-    mirror = Mirror(run, told.append)
+    mirror = RunMirror(run, told.append)
     until(lambda: any(told))
     mirror.close()
     assert "cannot write" in told[-1]
@@ -368,17 +368,17 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
     sample([["\x1b[2J"], ["running", [], 1e300], ["running", [], 1.0, None, 1 << 70], ["queued-up"], 5, [[]]], 3),
 )
 def test_a_state_that_no_supervisor_writes_is_not_kept(box, run, standing):
-    before = report_of(run.path)
+    before = read_host_report(run.path)
     box["feed"] = f"say(status={standing!r}); say(end=True)"
     once(run)
-    assert report_of(run.path) == before
+    assert read_host_report(run.path) == before
 
 
 def test_words_in_a_state_are_made_visible_and_its_grace_has_an_end(box, run):
     sent = Status("stopped", grace=10**9, why="\x1b[2J")
     box["feed"] = f"say(status={list(sent)!r}, checkpoint='/x\\x1b', starts=-3); say(end=True)"
     assert once(run) == ""
-    heard = report_of(run.path)
+    heard = read_host_report(run.path)
     assert (heard.status.why, heard.status.grace, heard.checkpoint, heard.starts) == (r"\x1b[2J", 3600, r"/x\x1b", 0)
 
 
@@ -413,15 +413,15 @@ def pids(place):
 
 
 def test_a_start_that_is_asked_for_several_times_is_made_once(new):
-    asks = [threading.Thread(target=far.start, args=(new, DETACH_SCRIPT, (), 0)) for _ in range(4)]
+    asks = [threading.Thread(target=far.start_on_host, args=(new, DETACH_SCRIPT, (), 0)) for _ in range(4)]
     for ask in asks:
         ask.start()
     for ask in asks:
         ask.join()
     assert len(pids(new)) == 1
-    assert far.start(new, DETACH_SCRIPT, (), 0) == ""
+    assert far.start_on_host(new, DETACH_SCRIPT, (), 0) == ""
     assert len(pids(new)) == 1
-    assert far.status(new).starts == 1
+    assert far.ask_host_report(new).starts == 1
 
 
 def submitted(box, monkeypatch, new):
@@ -455,7 +455,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
         submitted(box, monkeypatch, new)
     run = rundir.find_run("last")
     assert run.name in raised.value.remedy
-    assert status(run).state == "unconfirmed"
+    assert read_status(run).state == "unconfirmed"
     listed = subprocess.run(warm.program("runs"), capture_output=True, text=True, check=True).stdout
     assert "unconfirmed on box" in listed
     for words in (("stop", "last"), ("resume", "last")):
@@ -464,7 +464,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
         assert f"it is not known whether {run.name} trains" in done.stderr
     os.utime(run.path, (1, 1))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
-    incomplete_runs.remove_incomplete(run.path.parent)
+    incomplete_runs.remove_incomplete_runs(run.path.parent)
     assert run.path.exists()
     until(lambda: pids(new))
     for question in ("start", "status", "feed"):
@@ -476,7 +476,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
 def test_a_start_whose_answer_alone_is_lost_has_started(box, new, monkeypatch):
     box["start"] = LOST.format(0, 1)
     run = submitted(box, monkeypatch, new)
-    assert report_of(run.path).starts == 1
+    assert read_host_report(run.path).starts == 1
     assert len(pids(new)) == 1
 
 
@@ -487,7 +487,7 @@ def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch)
     sent = rundir.create_run("sent", [File("launch.sh", "#!/bin/bash\n")])
     write_report(sent, HostReport(at=0.0, status=Status("unconfirmed")))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
-    incomplete_runs.remove_incomplete(run.path.parent)
+    incomplete_runs.remove_incomplete_runs(run.path.parent)
     assert [each.path.exists() for each in (run, sent, other)] == [True, True, False]
 
 
@@ -514,7 +514,7 @@ def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run
     target = target_of_run(run)
     assert (target.probe_state(run).state, target.stop(run).state) == ("running", "stopped")
     assert not (box.answers / "feed.ended").exists()
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
 
 
 def test_what_a_stop_learns_of_a_run_is_kept(box, run):
@@ -527,8 +527,8 @@ def test_what_a_stop_learns_of_a_run_is_kept(box, run):
 
 @pytest.mark.parametrize("now", [True, False])
 def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
-    monkeypatch.setattr(far, "_STATUS_SECONDS", 0.5)
-    monkeypatch.setattr(far, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(far, "_STATUS_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(far, "_ANSWER_TIMEOUT_SECONDS", 0.5)
     write_report(run, HostReport(at=time.time() - 65, status=Status("running", grace=0)))
     box["status"] = box["stop"] = "time.sleep(1000)"
     target = target_of_run(run)
@@ -547,7 +547,7 @@ def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
     box["feed"] = f"say(status={STANDING}); say(end=True)"
     box["fetch"] = "say(files=1, total=9); named(b'a', b'x', size=9); time.sleep(1000)"
     with pytest.raises(NoAnswer, match="gave no answer"):
-        fetch(run)
+        fetch_results(run)
 
 
 # The connection

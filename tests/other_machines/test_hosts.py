@@ -29,9 +29,9 @@ from tui_train.base.errors import Unavailable
 from tui_train.plan.render import RUNNER_NAME
 from tui_train.runner import lock, lock_owner
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.show import state_text
+from tui_train.views.show import run_state_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
 OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
@@ -78,15 +78,15 @@ def training(run, **environment):
 def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
     elsewhere(f"bash '{run.script}'")
     trains(run.path)
-    now = status(run)
-    assert (now.state, now.host, state_text(now)) == ("running", "node7", "running on node7")
+    now = read_status(run)
+    assert (now.state, now.host, run_state_text(now)) == ("running", "node7", "running on node7")
     refused = bash(run)
     assert refused.returncode == 75
     assert "runs in this folder already, on node7" in refused.stderr.decode()
     with pytest.raises(Unavailable, match="it runs on node7"):
         stop_run(run)
-    assert status(run).state == "running"
-    assert len(status(run).attempts) == 1
+    assert read_status(run).state == "running"
+    assert len(read_status(run).attempts) == 1
 
 
 @ROOT
@@ -98,17 +98,17 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     other.wait()
     # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
     until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60)
-    assert status(run).state == "running", "nobody here can know yet"
+    assert read_status(run).state == "running", "nobody here can know yet"
     long_ago = time.time() - lock_owner.LEASE_SECONDS - 1
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
         os.utime(owner, (long_ago, long_ago))
-    assert status(run).state == "lost"
+    assert read_status(run).state == "lost"
     again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with again:
-        until(lambda: len(status(run).attempts) == 2, seconds=120)
-        assert status(run).host == ""
+        until(lambda: len(read_status(run).attempts) == 2, seconds=120)
+        assert read_status(run).host == ""
         again.terminate()
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
 
 
 @ROOT
@@ -159,7 +159,7 @@ def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
             },
         ]  # fmt: skip
         run.events_file.write_text("".join(json.dumps({"time": 1.0, **line}) + "\n" for line in lines))
-        now = status(run)
+        now = read_status(run)
         assert (now.state, now.leftover) == ("lost", ())
         stop_run(run)
         assert stranger.poll() is None
@@ -175,7 +175,7 @@ def test_events_that_are_lost_under_a_live_run(run, gone):
             run.events_file.unlink()
         else:
             run.events_file.write_bytes(b"")
-        now = status(run)
+        now = read_status(run)
         assert (now.state, now.host) == ("running", "")
         assert marked(now.mark)
         assert stop_run(run).state == "stopped"
@@ -218,7 +218,7 @@ def remote(folder, *words, python=sys.executable):
 def test_the_oldest_python_is_remote_control_and_supervisor(run):
     old = old_python() or pytest.skip("NOT TESTED: no Python 3.8")
     with training(run, TUI_TRAIN_PYTHON=old) as child:
-        assert "3.8" in str(Path(f"/proc/{status(run).pid}/exe").readlink())
+        assert "3.8" in str(Path(f"/proc/{read_status(run).pid}/exe").readlink())
         followed = subprocess.Popen(
             [old, run.path / RUNNER_NAME, "follow", "--json"], stdout=subprocess.PIPE, text=True
         )
@@ -247,7 +247,7 @@ def test_another_user_runs_an_exported_folder(tmp_path):
         environment = plain_environment(HOME="/", TUI_TRAIN_PYTHON=python)
         done = subprocess.run(words, env=environment, cwd="/", capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
-        assert status(RunDir(theirs)).state == "finished"
+        assert read_status(RunDir(theirs)).state == "finished"
     finally:
         shutil.rmtree(own)
 
@@ -257,7 +257,7 @@ def test_any_locale_will_do(tmp_path, locale):
     run, _ = exported(tmp_path / "模型 é", sleeping("--seconds=0.1", "--word=模型", name="模型"), facts())
     done = bash(run, env=plain_environment(LC_ALL=locale, LANG=locale))
     assert done.returncode == 0, done.stderr
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
 
 
 @pytest.mark.parametrize("ends", ["stopped", "failed"])
@@ -266,17 +266,17 @@ def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
     run, _ = exported(tmp_path / "run", sleeping(f"--until={go}", "--code=7"), facts())
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
-        until(lambda: marked(status(run).mark) if status(run).mark else ())
-        until(lambda: status(run).leader)
-        mark = status(run).mark
+        until(lambda: marked(read_status(run).mark) if read_status(run).mark else ())
+        until(lambda: read_status(run).leader)
+        mark = read_status(run).mark
         moved = RunDir(Path(shutil.move(run.path, tmp_path / "moved")))
-        assert status(moved).state == "running"
+        assert read_status(moved).state == "running"
         if ends == "stopped":
             child.terminate()
         else:
             go.touch()
     assert child.returncode == (143 if ends == "stopped" else 7)
-    assert (status(moved).state, status(moved).exit_code) == (ends, child.returncode)
+    assert (read_status(moved).state, read_status(moved).exit_code) == (ends, child.returncode)
     assert not marked(mark)
 
 
@@ -284,9 +284,9 @@ def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
     compiled = shutil.ignore_patterns("__pycache__")  # files that may just be written
     with training(run):
         copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "copy", ignore=compiled)))
-        assert (status(copy).state, status(copy).leftover) == ("lost", ())
+        assert (read_status(copy).state, read_status(copy).leftover) == ("lost", ())
         stop_run(copy, at_once=True)
-        assert status(run).state == "running"
+        assert read_status(run).state == "running"
         assert stop_run(run).state == "stopped"
 
 
@@ -326,7 +326,7 @@ def test_the_script_that_is_started_is_what_runs(run):
     run.script.unlink()
     done = subprocess.run(["bash", edited], env=plain_environment(), capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
 
 
 def test_a_stop_while_it_starts_is_heard(run, tmp_path):
@@ -334,7 +334,7 @@ def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     change_runner(run, "launch.py", "    gpus.require_cards(", "    import time; time.sleep(3); gpus.require_cards(")
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
-        until(lambda: status(run).live)
+        until(lambda: read_status(run).live)
         stop_run(run)
     assert child.returncode == 143
     assert not run.attempt_log(1).exists()

@@ -20,7 +20,7 @@ from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME, render_batch_scrip
 from tui_train.profile.store import save
 from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets import target_of_run
 from tui_train.targets.slurm import Slurm
 
@@ -47,11 +47,11 @@ def test_a_job_is_watched_to_its_end(nodes, tmp_path):
     saver(tmp_path, 12)
     lines = tui("run", "job", "--slurm").stdout.splitlines()
     run = rundir.find_run("last")
-    number = queue.job_of(run.path).number
+    number = queue.read_job(run.path).number
     assert lines[0].startswith(f"{run.name} is job {number}")
     assert [line for line in lines if line.startswith("step ")] == [f"step {step}" for step in range(1, 13)]
-    assert status(run).state == "finished"
-    until(lambda: in_queue(run).state == "finished" and not queue.job_of(run.path).state)
+    assert read_status(run).state == "finished"
+    until(lambda: in_queue(run).state == "finished" and not queue.read_job(run.path).state)
     assert (run.path / "output" / "made.txt").read_text() == "done"
 
 
@@ -59,9 +59,9 @@ def test_a_job_that_waits_says_why_and_is_cancelled(nodes, tmp_path):
     saver(tmp_path, 3)
     tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
-    assert (status(run).state, in_queue(run).state) == ("queued", "queued")
+    assert (read_status(run).state, in_queue(run).state) == ("queued", "queued")
     assert "waits: BeginTime" in tui("runs").stdout
-    assert "queued or running already" in tui("resume", "last", code=69).stderr or status(run).live
+    assert "queued or running already" in tui("resume", "last", code=69).stderr or read_status(run).live
     assert "had not started" in tui("stop", "last").stdout
     assert (in_queue(run).state, run.events()) == ("new", ())
 
@@ -74,8 +74,8 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
     target_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
-    (copy.path / queue.JOB).write_text('{"number": "--user=root", "starts": 0}')
-    assert queue.job_of(copy.path) is None
+    (copy.path / queue.JOB_FILE).write_text('{"number": "--user=root", "starts": 0}')
+    assert queue.read_job(copy.path) is None
     assert target_of_run(run).stop(run).state == "new"
 
 
@@ -105,11 +105,11 @@ def test_a_stopped_job_has_saved_and_resumes(nodes, tmp_path):
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
     assert "Resume it" in tui("stop", "last").stdout
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
     saved = steps_of(run, 1)[-1]
     tui("resume", "last")
     assert steps_of(run, 2) == [*range(saved + 1, 61)]
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
 
 
 def test_scancel_by_hand_saves_too(nodes, tmp_path):
@@ -117,8 +117,8 @@ def test_scancel_by_hand_saves_too(nodes, tmp_path):
     tui("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and steps_of(run, 1), 60)
-    subprocess.run(["scancel", queue.job_of(run.path).number], check=True)
-    until(lambda: status(run).state == "stopped", 60)
+    subprocess.run(["scancel", queue.read_job(run.path).number], check=True)
+    until(lambda: read_status(run).state == "stopped", 60)
     saved = steps_of(run, 1)[-1]
     assert (run.path / "output" / f"checkpoint-{saved}" / "trainer_state.json").is_file()
 
@@ -129,8 +129,8 @@ def test_near_its_time_limit_a_job_saves_is_queued_again_and_resumes(nodes, tmp_
     saver(tmp_path, 700, **{"slurm.time": "2"})
     said = tui("run", "job", "--slurm", timeout=290).stdout
     run = rundir.find_run("last")
-    assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
-    every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
+    assert (read_status(run).state, len(read_status(run).attempts) > 1) == ("finished", True)
+    every = [step for attempt in read_status(run).attempts for step in steps_of(run, attempt.number)]
     assert every == [*range(1, 701)]
     assert re.findall(r"^step (\d+)$", said, re.MULTILINE) == [str(step) for step in every]
     assert not (run.path / TIME_LIMIT_FILE_NAME).exists()
@@ -162,11 +162,11 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(losses(run, 1)) > 2, 180)
     assert "Resume it" in tui("stop", "last").stdout
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
     text = run.attempt_log(1).read_text(errors="replace")
     assert {"rank 0/2", "rank 1/2"} <= set(re.findall(r"rank \d+/\d+", text))
     tui("resume", "last")
-    assert (status(run).state, status(run).attempts[-1].resumed > 0) == ("finished", True)
+    assert (read_status(run).state, read_status(run).attempts[-1].resumed > 0) == ("finished", True)
     assert losses(run, 2)[-1] < losses(run, 1)[0]
 
 
@@ -181,8 +181,8 @@ def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monke
         monkeypatch.setenv(name, value)
     tui("run", "two", "--slurm")
     run = rundir.find_run("last")
-    assert [(each.position, each.out_of_memory) for each in status(run).attempts] == [(1, True), (2, False)]
-    assert status(run).attempts[1].resumed == 3
+    assert [(each.position, each.out_of_memory) for each in read_status(run).attempts] == [(1, True), (2, False)]
+    assert read_status(run).attempts[1].resumed == 3
     assert checkpointed(run.path / "output") == pytest.approx(checkpointed(undisturbed.path / "output"), abs=1e-4)
 
 

@@ -89,7 +89,7 @@ def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
     fake.says("squeue", _TIMED_OUT)
     assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
     run = rundir.find_run("last")
-    assert (queue.job_of(run.path).number, fake.calls("scancel")) == ("4712", [])
+    assert (queue.read_job(run.path).number, fake.calls("scancel")) == ("4712", [])
 
 
 def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
@@ -98,13 +98,13 @@ def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
     fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
     assert "may be queued" in tui("run", "job", "--slurm", code=69).stderr
     run = rundir.find_run("last")
-    assert queue.in_queue(run.path)
+    assert queue.is_in_queue(run.path)
     fake.lists("PENDING", 77)
     assert "job 77" in tui("runs").stdout
-    assert queue.job_of(run.path).number == "77"
+    assert queue.read_job(run.path).number == "77"
     fake.lists("")
     queue.refresh_jobs([run])
-    assert not queue.in_queue(run.path)
+    assert not queue.is_in_queue(run.path)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_was_refused_has_the_job_that_it_had(fake, tmp_path):
     fake.lists("")
     fake.says("sbatch", "echo 'error: Invalid account' >&2; exit 1")
     assert "Invalid account" in tui("resume", "last", code=69).stderr
-    assert (queue.job_of(run.path).number, queue.in_queue(run.path)) == ("4712", False)
+    assert (queue.read_job(run.path).number, queue.is_in_queue(run.path)) == ("4712", False)
 
 
 def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
@@ -131,7 +131,7 @@ def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
     fake.lists("PENDING", reason="PartitionTimeLimit")
     fake.says("scancel", _TIMED_OUT)
     tui("run", "job", "--slurm", code=69)
-    assert queue.in_queue(rundir.find_run("last").path)
+    assert queue.is_in_queue(rundir.find_run("last").path)
 
 
 @pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "RUNNING"])
@@ -139,7 +139,7 @@ def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, s
     run = submitted(fake, tmp_path)
     lost(run)
     fake.lists(state)
-    monkeypatch.setattr(queue, "_LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(queue, "_COMPLETING_SECONDS", 0.0)
     before = fake.calls("sbatch")
     with pytest.raises(Unavailable, match=f"4712.*{state}"):
         target_of_run(run).resume(run)
@@ -158,8 +158,8 @@ def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_p
     """)  # fmt: skip
     fake.says("scancel", f'case $all in --state=PENDING*) [ "$(squeue | cut -d"|" -f2)" != PENDING ] || '
               f": > {fake.gone} ;; esac")  # fmt: skip
-    queue.stop_job(run, at_once=True, grace=1, while_waiting=lambda: None)
-    assert not queue.in_queue(run.path)
+    queue.stop_job(run, at_once=True, grace_seconds=1, while_waiting=lambda: None)
+    assert not queue.is_in_queue(run.path)
     assert len([call for call in fake.calls("scancel") if "--state=PENDING" in call]) == 1
 
 
@@ -171,9 +171,9 @@ def test_a_job_of_another_cluster_is_asked_for_there(fake, tmp_path, monkeypatch
               f'[ -e {fake.gone} ] || echo "4712|PENDING|Priority|N/A|$folder" ;; esac')  # fmt: skip
     fake.says("scancel", f"case $all in *--clusters=hpc2*) : > {fake.gone} ;; esac")
     queue.refresh_jobs([run])
-    assert queue.job_of(run.path).cluster == "hpc2"
+    assert queue.read_job(run.path).cluster == "hpc2"
     assert "had not started" in tui("stop", "last").stdout
-    assert not queue.in_queue(run.path)
+    assert not queue.is_in_queue(run.path)
 
 
 def test_many_runs_need_one_squeue(fake, tmp_path):
@@ -181,10 +181,10 @@ def test_many_runs_need_one_squeue(fake, tmp_path):
     before = len(fake.calls("squeue"))
     copy = rundir.RunDir(run.path.with_name("20200101-000000-job"))
     copy.path.mkdir()
-    (copy.path / queue.JOB).write_bytes((run.path / queue.JOB).read_bytes())
+    (copy.path / queue.JOB_FILE).write_bytes((run.path / queue.JOB_FILE).read_bytes())
     queue.refresh_jobs([run, copy])
     assert len(fake.calls("squeue")) == before + 1
-    assert [queue.in_queue(each.path) for each in (run, copy)] == [True, False]
+    assert [queue.is_in_queue(each.path) for each in (run, copy)] == [True, False]
 
 
 def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
@@ -193,7 +193,7 @@ def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
     fake.says("squeue", _TIMED_OUT)
     assert "Socket timed out" in tui("resume", "last", code=69).stderr
     fake.lists("")
-    assert queue.in_queue(run.path)
+    assert queue.is_in_queue(run.path)
     tui("resume", "last", "--detach")
     assert len(fake.calls("sbatch")) == 2
 

@@ -21,9 +21,9 @@ from tui_train.facts.other_machines import submit_host
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.mirror import Mirror
-from tui_train.runs.other_machines.place import place_of
-from tui_train.runs.status import status
+from tui_train.runs.other_machines.mirror import RunMirror
+from tui_train.runs.other_machines.place import read_place
+from tui_train.runs.status import read_status
 from tui_train.targets import target_of_run
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -108,14 +108,14 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     said = tui(*RUN, "--detach").stdout
     run = rundir.find_run("last")
     (folder,) = runs_there(login.home)
-    number = queue.job_of(run.path).number
+    number = queue.read_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
-    assert (place_of(run.path).folder, status(run).host) == (str(folder), "box (Slurm)")
+    assert (read_place(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
     assert store.load(str(run.profile)).hardware.host == "box"
     assert f"job {number}, waits: " in tui("runs").stdout
     login.says("scancel", blocking)
     assert tui("logs", "last", "--follow").stdout.splitlines() == ["step 1", "step 2", "step 3"]
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
     assert (folder / "output" / "made.txt").exists()
     assert not (run.path / "output").exists()
 
@@ -125,17 +125,17 @@ def test_a_job_over_ssh_is_stopped_and_resumed(login):
     saver(login.home, 200)
     tui(*RUN, "--detach")
     run = rundir.find_run("last")
-    number = queue.job_of(run.path).number
-    assert "is running" in tui("resume", "last", code=69).stderr or status(run).state == "queued"
+    number = queue.read_job(run.path).number
+    assert "is running" in tui("resume", "last", code=69).stderr or read_status(run).state == "queued"
     until(lambda: queue.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
     assert "running on box (Slurm)" in tui("runs").stdout
     assert "Resume it" in tui("stop", "last").stdout
-    assert (status(run).state, queue.job_of(run.path).state, login.jobs()) == ("stopped", "", [])
+    assert (read_status(run).state, queue.read_job(run.path).state, login.jobs()) == ("stopped", "", [])
     saved = steps_of(run, 1)[-1]
-    assert (Path(place_of(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
+    assert (Path(read_place(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
     assert tui("resume", "last").stdout.count("step 200") == 1
     assert steps_of(run, 2) == [*range(saved + 1, 201)]
-    assert (status(run).state, queue.job_of(run.path).number != number) == ("finished", True)
+    assert (read_status(run).state, queue.read_job(run.path).number != number) == ("finished", True)
     assert "nothing is left to train" in tui("resume", "last").stdout
 
 
@@ -145,7 +145,7 @@ def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
     tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
     assert "queued" in tui("resume", "last", code=69).stderr
-    assert login.jobs() == [queue.job_of(run.path).number]
+    assert login.jobs() == [queue.read_job(run.path).number]
     assert "had not started" in tui("stop", "last").stdout
     assert (target_of_run(run).state(run).state, login.jobs()) == ("new", [])
     assert "not running" in tui("stop", "last").stdout
@@ -157,11 +157,11 @@ def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
     blocking = login.says(*BLOCKING)
     tui(*RUN, "--detach")
     run, told = rundir.find_run("last"), []
-    mirror = Mirror(run, told.append)
+    mirror = RunMirror(run, told.append)
     until(lambda: told)
     login.cut()
     until(lambda: any(told), 30)
-    assert status(run).state == "queued"
+    assert read_status(run).state == "queued"
     lost = tui("runs")
     assert ("queued" in lost.stdout, "Connection refused" in lost.stderr) == (True, True)
     assert tui("stop", "last", code=69).stderr
@@ -171,7 +171,7 @@ def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
     login.joined()
     mirror.wait()
     assert told[-1] == ""
-    assert (status(run).state, steps_of(run, 1)) == ("finished", [*range(1, 31)])
+    assert (read_status(run).state, steps_of(run, 1)) == ("finished", [*range(1, 31)])
 
 
 @pytest.mark.whole
@@ -180,12 +180,12 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     login.cut(after=True)
     found = tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
-    assert [queue.job_of(run.path).number] == login.jobs()
+    assert [queue.read_job(run.path).number] == login.jobs()
     assert login.jobs()[0] in found.stdout
-    (run.path / queue.JOB).unlink()
-    queue.write_job(run, queue.Job(number="", starts=0))
+    (run.path / queue.JOB_FILE).unlink()
+    queue.write_job(run, queue.SlurmJob(number="", starts=0))
     login.cut()
-    assert queue.in_queue(run.path)
+    assert queue.is_in_queue(run.path)
     login.joined()
     assert f"job {login.jobs()[0]}, " in tui("runs").stdout
     tui("stop", "last")
@@ -198,7 +198,7 @@ def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(logi
     (login.home / "train.py").write_text(f"{SAVES}\nimport not_there_anywhere\n")
     tui(*RUN, code=1)
     run = rundir.find_run("last")
-    assert status(run).state == "failed"
+    assert read_status(run).state == "failed"
     assert "not_there_anywhere" in tui("diagnose", "last").stdout
     assert "step 3" in tui("attach", "last", code=1).stdout
     assert "fetched from box" in tui("fetch", "last").stdout
@@ -210,14 +210,14 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
         saver(login.home, steps)
         tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    other, run = sorted(rundir.all_runs(), key=lambda run: queue.job_of(run.path).number)
-    shutil.rmtree(place_of(run.path).folder)
-    login.says("scancel", queue.job_of(run.path).number)
+    other, run = sorted(rundir.all_runs(), key=lambda run: queue.read_job(run.path).number)
+    shutil.rmtree(read_place(run.path).folder)
+    login.says("scancel", queue.read_job(run.path).number)
     assert tui("runs").stderr == ""
-    assert (queue.in_queue(run.path), queue.in_queue(other.path)) == (False, True)
+    assert (queue.is_in_queue(run.path), queue.is_in_queue(other.path)) == (False, True)
     assert "is gone" in tui("logs", run.name, code=65).stderr
     assert tui("runs", "rm", "-y", run.name).stdout
-    login.says("scancel", queue.job_of(other.path).number)
+    login.says("scancel", queue.read_job(other.path).number)
 
 
 @pytest.mark.whole

@@ -40,7 +40,7 @@ from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
 from tui_train.profile.store import loads
 from tui_train.runs import rundir
-from tui_train.runs.start import start
+from tui_train.runs.start import start_run
 
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
 COREUTILS = {"env", "nice", "readlink"}
@@ -125,7 +125,7 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     chosen, found = built(tmp_path, "accelerate", "builtin", ["tab\tand\rreturn", "中\n文", "🚀"])
     prepared = ready(chosen, found)
-    rundir.export(tmp_path / "export", prepared.files)
+    rundir.export_files(tmp_path / "export", prepared.files)
     run = rundir.create_run("x", prepared.files)
     files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", RUNNER_NAME}
     assert {file.path for file in prepared.files} >= files
@@ -560,6 +560,6 @@ def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
     folder = tmp_path.resolve()
     run, plan, _ = machines(folder, gpus=0)
     monkeypatch.setenv("STUB_NOTES", str(folder / "notes"))
-    start(run)
+    start_run(run)
     until(lambda: run.events()[-1].event == "run_ended")
     assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(run.path), address=plan.address)

@@ -53,9 +53,9 @@ from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.curve import Point
 from tui_train.runner.progress import Progress, advance
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 MINE = """\
 # all that is mine
@@ -284,7 +284,7 @@ def newest(run):
 
 
 def log_of(run, number):
-    return "\n".join(Tail(run.attempt_log(number)).lines())
+    return "\n".join(LogTail(run.attempt_log(number)).lines())
 
 
 @pytest.mark.training
@@ -300,9 +300,9 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     chosen, found = chosen_for("nanogpt", tmp_path, **values)
     run, made = exported(tmp_path / "my run", chosen, found)
     done = bash(run)
-    logs = [log_of(run, attempt.number) for attempt in status(run).attempts]
+    logs = [log_of(run, attempt.number) for attempt in read_status(run).attempts]
     assert done.returncode == 0, "\n".join(logs)
-    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
     for number in (1, 2):
         assert f"tokens per iteration will be: {32 * 64:,}" in log_of(run, number)
     assert f"Resuming training from {run.path}/output" in log_of(run, 2)
@@ -310,7 +310,7 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
     progress = Progress()
     for number in (1, 2):
-        progress = advance(progress, Tail(run.attempt_log(number)).lines(), run.log_reading())
+        progress = advance(progress, LogTail(run.attempt_log(number)).lines(), run.log_reading())
     assert (progress.step, progress.steps) == (9, 9)
     assert [point.step for point in progress.curve.points() if point.step] == [*range(1, 10)]
     assert progress.last.loss == pytest.approx(math.pow(0.9, 18), abs=1e-4)
@@ -373,14 +373,14 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     )
     run, made = exported(tmp_path / "my run", profile(taken(values, own)), found)
     assert bash(run).returncode == 0, log_of(run, 1)
-    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
     for number, total in ((1, 8), (2, 4)):
         for rank in (0, 1):
             assert f"rank {rank}/2 | batch {total} | decay 0.01" in log_of(run, number)
         assert {*re.findall(r"samples: (\d+)", log_of(run, number))} == {"32"}
     assert config.read_text() == MINE
     (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
-    progress = advance(Progress(), Tail(run.attempt_log(2)).lines(), run.log_reading())
+    progress = advance(Progress(), LogTail(run.attempt_log(2)).lines(), run.log_reading())
     assert (progress.step, progress.steps, progress.learning_rate) == (4, 4, 0.1)
     assert progress.last[:2] == (4, pytest.approx(math.pow(0.8, 6), abs=1e-5))
 
@@ -521,12 +521,12 @@ def test_a_profile_may_name_a_preset_of_ones_own(folder):
 def test_the_command_lists_and_prints_them(folder, capsys):
     (folder / "good.toml").write_text(WHOLE)
     (folder / "bad.toml").write_text("label = 5")
-    printed_presets.show_all(as_json=False)
+    printed_presets.print_presets(as_json=False)
     out = capsys.readouterr()
     assert re.search(r"^  good +Starts your script, does not resume. Takes: micro_batch\.$", out.out, re.MULTILINE)
     assert re.search(r"^  axolotl +Starts python -m axolotl.cli.train, resumes\. Takes:\s+seq", out.out, re.MULTILINE)
     assert "bad.toml" in out.err
-    printed_presets.show_all(as_json=True)
+    printed_presets.print_presets(as_json=True)
     told = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert told["bad"]["preset"] is None
     assert "bad.toml" in told["bad"]["problem"]

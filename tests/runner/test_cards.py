@@ -16,10 +16,10 @@ from tui_train.runner.planned import Planned
 from tui_train.runner.processes import start_ticks
 from tui_train.runner.refused import Refused
 from tui_train.runs import rundir
-from tui_train.runs.results.resuming import resumption
+from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import restart_note, start
-from tui_train.runs.status import status
+from tui_train.runs.start import restart_note, start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.targets.here import submit_here
 
@@ -265,7 +265,7 @@ def test_a_start_waits_as_long_as_it_lives(smi, monkeypatch):
     run = submit_here(prepared, prepared.plan)
     try:
         assert run.script.is_file()
-        assert status(run).live
+        assert read_status(run).live
         assert run.events()[0].event == "run_started"
     finally:
         stop_run(run, at_once=True)
@@ -285,10 +285,10 @@ def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path)
     prepared = trains_on_a_card()
     code = (
         "import sys, msgspec; from pathlib import Path; from tui_train.runs.rundir import RunDir;"
-        "from tui_train.runs.start import start; start(RunDir(Path(sys.argv[1])))"
+        "from tui_train.runs.start import start_run; start_run(RunDir(Path(sys.argv[1])))"
     )
     run = RunDir(tmp_path / "run")
-    rundir.export(run.path, prepared.files)
+    rundir.export_files(run.path, prepared.files)
     waiting = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stderr=subprocess.PIPE, text=True)
     until((tmp_path / "asked").exists, 60)
     waiting.send_signal(signal.SIGINT)
@@ -314,8 +314,8 @@ def test_several_machines_are_told_to_resume_only_where_they_understand_it(tmp_p
         run.script.write_text(
             """echo "[$*]" > "${0%/*}/words"; echo '{"time":1,"event":"run_started"}' > "${0%/*}/events.jsonl"\n"""
         )
-        assert resumption(run) == how
-        start(run, resume=True)
+        assert resume_mode(run) == how
+        start_run(run, resume=True)
         assert (folder / "words").read_text() == said
         assert ("Start it on the other machines as well" in restart_note(run)) is True
         assert restart_note(run).endswith(" --resume") is (how == "told")

@@ -22,8 +22,8 @@ from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.runs.rundir import all_runs
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
@@ -135,9 +135,9 @@ def word():
 @pytest.mark.timeout(600 + HOW_MANY * 30)
 def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, word, record_property):
     run, _ = exported(tmp_path / "run", sleeping("--seconds=36000", word), facts())
-    start(run)
+    start_run(run)
     log = run.attempt_log(1)
-    leader = status(run).pid
+    leader = read_status(run).pid
     try:
         with tries(record_property, "cuts of a viewer") as made:
             for number in range(HOW_MANY - HOW_MANY // STARTS):
@@ -152,7 +152,7 @@ def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, wo
                             restored(terminal)
                         before = log.stat().st_size
                         until(lambda before=before: log.stat().st_size > before)
-                        assert (status(run).state, status(run).pid) == ("running", leader)
+                        assert (read_status(run).state, read_status(run).pid) == ("running", leader)
                         assert len(with_word(word)) == 1
                     finally:
                         terminal.child.close(force=True)
@@ -167,16 +167,16 @@ def settled(word):
     """What has become of a start that was cut: its run when it trains, None when nothing of it is left."""
 
     def known():
-        live = [run for run in all_runs() if status(run).live]
+        live = [run for run in all_runs() if read_status(run).live]
         if live:
-            return status(live[0]).attempts and len(with_word(word)) == 1 and [live[0]]
+            return read_status(live[0]).attempts and len(with_word(word)) == 1 and [live[0]]
         # A launch.sh that has begun either reports itself or ends.
         return not launchers() and not with_word(word) and [None]
 
     try:
         return until(known, 60)[0]
     except AssertionError as error:
-        seen = [(run.path.name, status(run), run.launcher_log.read_text()) for run in all_runs()[:2]]
+        seen = [(run.path.name, read_status(run), run.launcher_log.read_text()) for run in all_runs()[:2]]
         raise AssertionError(f"{seen}, launch.sh: {launchers()}, with the word: {with_word(word)}") from error
 
 
@@ -215,7 +215,7 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
                         before = run.attempt_log(1).stat().st_size
                         until(lambda run=run, before=before: run.attempt_log(1).stat().st_size > before)
                         assert stop_run(run).state == "stopped"
-                        assert marked(status(run).mark) == ()
+                        assert marked(read_status(run).mark) == ()
                     assert with_word(word) == []
                 finally:
                     terminal.child.close(force=True)

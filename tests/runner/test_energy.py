@@ -15,10 +15,10 @@ from support import exported, facts, gpu, plain_environment, profile, until
 from tui_train.screens.result import result_lines
 
 from tui_train.base.text import energy_text as words
-from tui_train.cli.results.result import print_result, weights_lines
+from tui_train.cli.results.result import labelled_result_texts, print_result
 from tui_train.runner import energy, events
 from tui_train.runs.results.result import read_result
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 CARDS = (gpu(0), gpu(1))
@@ -115,7 +115,7 @@ def test_the_cards_own_counters_are_read_at_both_ends(box, capsys):
     box.cards({"energy": "361000"}, {"energy": "720000"})
     found = box.ended()
     assert (found.joules, found.all_metered, found.energy_text) == (1080.0, True, words(1080))
-    assert dict(weights_lines(found))["energy"] == words(1080)
+    assert dict(labelled_result_texts(found))["energy"] == words(1080)
     shown = [line.plain.split() for line in result_lines(found, 80)]
     assert ["Energy", *words(1080).split()] in shown
     print_result(f"{box.run.path}/", as_json=True)
@@ -162,10 +162,10 @@ def test_a_card_that_is_not_metered_is_said_and_holds_nothing_up(box, hangs):
 def test_a_driver_that_does_not_answer_holds_nothing_up(box, head):
     box.cards({}, {}, head=head)
     box.begin()
-    until(lambda: status(box.run).attempts, 60)
+    until(lambda: read_status(box.run).attempts, 60)
     found = box.ended()
     assert (found.state, found.joules, found.energy_text, drawn(box.run)) == ("finished", None, "", [])
-    assert "energy" not in dict(weights_lines(found))
+    assert "energy" not in dict(labelled_result_texts(found))
 
 
 def test_a_stopped_run_is_metered_to_its_end(box):
@@ -185,7 +185,7 @@ def test_all_attempts_of_a_ladder_count(box):
     box.metered()
     box.cards({"energy": "10000"}, {"energy": "0"})
     box.end(1, OUT_OF_MEMORY)
-    until(lambda: len(status(box.run).attempts) == 2, 90)
+    until(lambda: len(read_status(box.run).attempts) == 2, 90)
     box.metered()
     box.cards({"energy": "12000"}, {"energy": "3000"})
     box.end(2)
@@ -203,7 +203,7 @@ def test_a_meter_ends_with_its_supervisor(box):
     box.cards({"energy": "0"}, {"energy": "0"})
     box.begin()
     meter = box.metered()
-    Process(status(box.run).pid).kill()
+    Process(read_status(box.run).pid).kill()
     meter.wait(30)
 
 

@@ -21,10 +21,10 @@ from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import container_images, probe
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait_for_end
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.targets.here import probe_facts
 from tui_train.trainers.script import Script
@@ -41,7 +41,7 @@ def made(folder, engine, values):
     found = probe_facts(chosen)
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
-    rundir.export(folder, prepared.files)
+    rundir.export_files(folder, prepared.files)
     return RunDir(folder)
 
 
@@ -56,11 +56,11 @@ def sleeping(folder, engine, *arguments, **more):
 def training(run):
     """Wait until the newest attempt's training prints; return its processes."""
     until(lambda: run.events() and b"tick" in newest_log(run), 60)
-    return marked(status(run).mark)
+    return marked(read_status(run).mark)
 
 
 def newest_log(run):
-    attempts = status(run).attempts
+    attempts = read_status(run).attempts
     return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
 
 
@@ -95,9 +95,9 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
         "ladder.rungs": ("micro_batch",),
     }
     run = made(tmp_path / "run", engine, values)
-    start(run)
+    start_run(run)
     now = wait_for_end(run)
-    log = "\n".join(line for attempt in now.attempts for line in Tail(run.attempt_log(attempt.number)).lines())
+    log = "\n".join(line for attempt in now.attempts for line in LogTail(run.attempt_log(attempt.number)).lines())
     assert now.state == "finished", log
     assert [attempt.out_of_memory for attempt in now.attempts] == [True, False]
     # Two steps before it, and two from its checkpoint on.
@@ -108,7 +108,7 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
 
 def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=0.1", "--code=7")
-    start(run)
+    start_run(run)
     now = wait_for_end(run)
     assert (now.state, now.exit_code) == ("failed", 7)
     assert b"tick 1\n" in newest_log(run)
@@ -127,13 +127,13 @@ def prepared_by(monkeypatch, *words):
 def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, containers, monkeypatch):
     prepared_by(monkeypatch, "--seconds=0.1")
     run = sleeping(tmp_path, engine, "--seconds=0.2")
-    start(run)
+    start_run(run)
     assert wait_for_end(run).state == "finished"
     assert newest_log(run).count(b"tick") >= 2
     assert gone(run, containers)
     prepared_by(monkeypatch, "--seconds=0.1", "--code=7")
     failing = sleeping(tmp_path / "failing", engine, "--seconds=60")
-    start(failing)
+    start_run(failing)
     assert wait_for_end(failing).exit_code == 7
     assert gone(failing, containers)
 
@@ -142,16 +142,16 @@ def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, container
 def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch):
     prepared_by(monkeypatch, "--seconds=300")
     run = sleeping(tmp_path, engine, "--seconds=0.1")
-    start(run)
+    start_run(run)
     training(run)
     stop_run(run)
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
     assert gone(run, containers)
 
 
 def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
-    start(run)
+    start_run(run)
     assert len(training(run)) >= 3
     assert containers() == [run.events()[1].container]
     assert stop_run(run).state == "stopped"
@@ -163,7 +163,7 @@ def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
 def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = sleeping(tmp_path, engine, "--ignore-signals", "--children-apart=1")
-    start(run)
+    start_run(run)
     training(run)
     assert stop_run(run).state == "stopped"
     assert gone(run, containers)
@@ -173,11 +173,11 @@ def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatc
 def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "600")
     run = sleeping(tmp_path, engine, "--ignore-signals")
-    start(run)
+    start_run(run)
     training(run)
-    pid = status(run).pid
+    pid = read_status(run).pid
     os.kill(pid, signal.SIGTERM)
-    until(lambda: status(run).state == "stopping")
+    until(lambda: read_status(run).state == "stopping")
     os.kill(pid, signal.SIGINT)
     assert wait_for_end(run).state == "stopped"
     assert gone(run, containers)
@@ -187,7 +187,7 @@ def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypa
 def test_a_stop_before_it_has_begun(tmp_path, engine, containers):
     """The engine may still be making the container: it must not train on unseen."""
     run = sleeping(tmp_path, engine)
-    start(run)
+    start_run(run)
     until(lambda: any(event.event == "attempt_started" for event in run.events()))
     assert stop_run(run).state == "stopped"
     time.sleep(1)
@@ -207,12 +207,12 @@ def ticks(run):
 def test_it_trains_on_without_its_client(tmp_path, engine, containers):
     """The run goes on, its log without a gap, and it ends with the training's own code."""
     run = sleeping(tmp_path, engine, "--seconds=5", "--code=7")
-    start(run)
+    start_run(run)
     training(run)
     os.kill(client_of(run), signal.SIGKILL)
     before = len(ticks(run))
     until(lambda: len(ticks(run)) > before + 10)
-    assert status(run).state == "running"
+    assert read_status(run).state == "running"
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
     told = ticks(run)
@@ -223,7 +223,7 @@ def test_it_trains_on_without_its_client(tmp_path, engine, containers):
 @pytest.mark.whole
 def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine)
-    start(run)
+    start_run(run)
     training(run)
     os.kill(client_of(run), signal.SIGKILL)
     time.sleep(1)
@@ -234,15 +234,15 @@ def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
 @pytest.mark.parametrize("client_too", sample([True, False], 2))
 def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, client_too):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
-    start(run)
+    start_run(run)
     training(run)
-    os.kill(status(run).pid, signal.SIGKILL)
+    os.kill(read_status(run).pid, signal.SIGKILL)
     if client_too:
         os.kill(client_of(run), signal.SIGKILL)
-    now = until(lambda: status(run).state == "lost" and status(run))
+    now = until(lambda: read_status(run).state == "lost" and read_status(run))
     assert now.container in containers()
     with pytest.raises(Unavailable, match="earlier start still train"):
-        start(run)
+        start_run(run)
     again = subprocess.run(["bash", run.script], capture_output=True, text=True, check=False)
     assert again.returncode == 75
     assert f"{engine} stop {now.container}" in again.stderr
@@ -255,14 +255,14 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
 @pytest.mark.whole
 def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=3")
-    start(run)
+    start_run(run)
     training(run)
-    now = status(run)
+    now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
     os.kill(client_of(run), signal.SIGKILL)
     until(lambda: not marked(now.mark))
     assert until(containers) == [now.container]
-    start(run)
+    start_run(run)
     assert wait_for_end(run).state == "finished"
     assert gone(run, containers)
 
@@ -283,7 +283,7 @@ def test_what_it_writes_belongs_to_whoever_starts_it(engine, containers, tmp_pat
         with process:
             training(run)
             process.terminate()
-        assert status(run).state == "stopped"
+        assert read_status(run).state == "stopped"
         assert (folder / "mine/saved").read_text() == "saved\n"
         assert {path.stat().st_uid for path in folder.rglob("*")} == {NOBODY}
         assert gone(run, containers)
@@ -311,7 +311,7 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     values = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(tmp_path / "train.py")}
     run = made(tmp_path / "run", engine, values | {"trainer.launcher": "python", "hardware.gpus": UUIDS[:1]})
     monkeypatch.setenv("HF_TOKEN", "s3cret")
-    start(run)
+    start_run(run)
     assert wait_for_end(run).state == "finished", newest_log(run)
     told = json.loads(newest_log(run).splitlines()[-1])
     assert told["NVIDIA_VISIBLE_DEVICES"] == UUIDS[0]

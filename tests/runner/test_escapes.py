@@ -17,10 +17,10 @@ from tui_train.base.app_paths import runs_folder
 from tui_train.runner import cgroup, lock_owner
 from tui_train.runner.processes import process_at
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.follow import watch
-from tui_train.runs.listing import read_run
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.follow import follow_news
+from tui_train.runs.listing import read_listed_run
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views import show
 
@@ -69,16 +69,16 @@ def own_cgroup():
 
 def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(tmp_path, word):
     run = training(tmp_path, word, 0, runs_folder() / "run")
-    start(run)
-    until(lambda: not status(run).live)
-    now = status(run)
+    start_run(run)
+    until(lambda: not read_status(run).live)
+    now = read_status(run)
     assert (now.state, now.leftover) == ("finished", tuple(with_word(word)))
-    assert show.state_text(now) == "finished, 1 process left"
-    assert read_run(run).stoppable
+    assert show.run_state_text(now) == "finished, 1 process left"
+    assert read_listed_run(run).stoppable
     # It trains no more, and so keeps no other run from anything.
     assert not now.trains_on
     assert not resources_in_use()
-    assert [*watch(run, lambda: False)][-1].status == now
+    assert [*follow_news(run, lambda: False)][-1].status == now
     ended = stop_run(run)
     assert (ended.state, ended.leftover, with_word(word)) == ("finished", (), [])
     assert show.after_stop_text(ended).startswith("finished; no process")
@@ -86,10 +86,10 @@ def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(
 
 def lost(run, word):
     """Kill the supervisor of a run without a word."""
-    start(run)
+    start_run(run)
     until(lambda: with_word(word))
     until(lambda: b"tick" in run.attempt_log(1).read_bytes())
-    supervisor = process_at(status(run).pid)
+    supervisor = process_at(read_status(run).pid)
     os.kill(supervisor.pid, signal.SIGKILL)
     until(lambda: not supervisor.alive)
 
@@ -97,7 +97,7 @@ def lost(run, word):
 def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, word):
     run = training(tmp_path, word, 600)
     lost(run, word)
-    now = status(run)
+    now = read_status(run)
     assert now.state == "lost"
     assert set(with_word(word)) < set(now.leftover)
     assert now.cgroup
@@ -114,7 +114,7 @@ def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, wo
     )
     lost(run, word)
     escaped = set(with_word(word))
-    assert not escaped & set(status(run).leftover)
+    assert not escaped & set(read_status(run).leftover)
     ended = stop_run(run, at_once=True)
     assert escaped == set(with_word(word))
     assert "is left" not in show.after_stop_text(ended)
@@ -123,10 +123,10 @@ def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, wo
 
 def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     run = training(tmp_path, word, 600)
-    start(run)
+    start_run(run)
     until(lambda: with_word(word))
-    folder = until(lambda: status(run).cgroup)
-    assert set(with_word(word)) < cgroup.members(folder, status(run).mark)
+    folder = until(lambda: read_status(run).cgroup)
+    assert set(with_word(word)) < cgroup.members(folder, read_status(run).mark)
     assert show.after_stop_text(stop_run(run, at_once=True)).startswith("stopped; no process")
     assert not Path(folder).exists()
 
@@ -148,9 +148,9 @@ def test_a_stop_after_a_finished_training_does_not_make_it_a_stopped_one(tmp_pat
     run = training(tmp_path, word, 0)
     ended = "    asked = stopped or"
     change_runner(run, "attempt.py", ended, f"    os.kill(os.getpid(), signal.SIGTERM)\n{ended}")
-    start(run)
-    until(lambda: not status(run).live)
-    assert (status(run).state, status(run).exit_code) == ("finished", 0)
+    start_run(run)
+    until(lambda: not read_status(run).live)
+    assert (read_status(run).state, read_status(run).exit_code) == ("finished", 0)
 
 
 def shown_of(run, told):
@@ -161,7 +161,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     run = training(tmp_path, word, 600)
     lost(run, word)
     told = []
-    watching = threading.Thread(target=lambda: told.extend(watch(run, lambda: False)), daemon=True)
+    watching = threading.Thread(target=lambda: told.extend(follow_news(run, lambda: False)), daemon=True)
     watching.start()
     screen = RunScreen(run)
     try:
@@ -205,10 +205,10 @@ def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tm
     run = training(tmp_path, word, 0.1)
     subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
     (pid,) = with_word(word)
-    assert status(run).leftover == (pid,)
+    assert read_status(run).leftover == (pid,)
     if foreign:
         os.chown(run.path, 65534, 65534)
-    assert (status(run).leftover == ()) == foreign
+    assert (read_status(run).leftover == ()) == foreign
     stop_run(run)
     assert (with_word(word) == [pid]) == foreign
 
@@ -218,6 +218,6 @@ def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
     run = training(tmp_path, word, 0.1)
     for count in (1, 2):
         subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
-        assert (status(run).state, len(with_word(word))) == ("finished", count)
+        assert (read_status(run).state, len(with_word(word))) == ("finished", count)
     ended = stop_run(run)
     assert ended.surely_ended == bool(ended.cgroup)

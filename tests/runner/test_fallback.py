@@ -27,7 +27,7 @@ from tui_train.diagnose import diagnose_log
 from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.runner.memory_patterns import PHASE_TEXT
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
 MANY = {
@@ -66,7 +66,7 @@ def ran(folder, said, *, code="1", smi="", card_wait=60.0):
 
 
 def tried(run):
-    return [attempt.position for attempt in status(run).attempts]
+    return [attempt.position for attempt in read_status(run).attempts]
 
 
 # Every place that torch's tracebacks show is read in test_memory_end.
@@ -90,7 +90,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     evaluates_less = ["--per_device_eval_batch_size=1" in words for words in started]
     assert evaluates_less == [False, *[phase == "eval"] * (len(path) - 1)]
     assert f"ran out of GPU memory {PHASE_TEXT[phase]}" in said
-    assert status(run).why == "the plan has no further fallback"
+    assert read_status(run).why == "the plan has no further fallback"
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {phase}
     # A log without a run tells it as well.
@@ -122,7 +122,7 @@ def test_what_less_gpu_memory_does_not_mend_is_not_tried_again(tmp_path, said, c
     run, _, told = ran(tmp_path, said, code=str(code))
     assert tried(run) == [1]
     assert part in told
-    now = status(run)
+    now = read_status(run)
     assert now.exit_code == code
     # Only of what ran out of GPU memory is it said why no fallback was tried.
     assert now.why.startswith(part) == bool(now.why) == ("GPU" in part)
@@ -182,7 +182,7 @@ def _python(warm_python):
 def test_the_batch_is_left_alone_where_nothing_helps_the_optimizer_step(tmp_path):
     run, plan = run_of(tmp_path, faults=[{"in": "step", "step": 2}], code=1)
     assert len(plan.attempts) > 1
-    assert (status(run).state, tried(run)) == ("failed", [1])
+    assert (read_status(run).state, tried(run)) == ("failed", [1])
     assert log_of(run, 1).count("{'loss'") == 1
 
 
@@ -225,7 +225,7 @@ def test_the_hf_trainer_evaluates_less_at_a_time_and_learns_the_same(tmp_path, w
     """The evaluation after step 3 fails with the Trainer's own batch of 8; that of the training is as large."""
     rungs = ("micro_batch", "activation_checkpointing", "eval_batch")
     run, fell = hf_trained(tmp_path / "fell", rungs, *EVALUATING, "--evaluates_for=2")
-    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
     assert {*re.findall(r"evaluated (\d+) at a time", log_of(run, 2))} == {"1"}
     assert re.findall(r"samples (\d+)", log_of(run, 2)) == ["8"]
     for name in ("loss", "eval_loss"):

@@ -10,7 +10,7 @@ from support import facts, plan, profile
 from tui_train.profile.presets.log_expression import why_expression_unusable
 from tui_train.runner.lines import fold
 from tui_train.runner.progress import Progress, Reading, advance
-from tui_train.runs.health import unread_text
+from tui_train.runs.health import no_step_read_text
 from tui_train.runs.rundir import RunDir
 
 
@@ -85,10 +85,10 @@ OWN = Reading(nameable=True)
     ],
 )
 def test_a_log_of_an_unknown_form_says_which_key_reads_it(lines, losses, reading, why):
-    said = unread_text(Progress(), lines, losses, reading)
+    said = no_step_read_text(Progress(), lines, losses, reading)
     assert why in said
     assert bool(said) == bool(why)
-    assert not unread_text(Progress(step=1), lines, losses, reading)
+    assert not no_step_read_text(Progress(step=1), lines, losses, reading)
 
 
 def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):

@@ -17,8 +17,8 @@ from tui_train.cli.plans import plans
 from tui_train.profile import fields, secret_values, store
 from tui_train.runner import notify
 from tui_train.runs import archive
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
@@ -74,8 +74,8 @@ def test_a_command_gets_the_run_and_its_state(tmp_path):
 
 def test_a_run_that_nobody_watches_tells_when_it_is_stopped(tmp_path, server):
     run = run_of(tmp_path, "--seconds=600", webhook=private(tmp_path, address_of(server)))
-    start(run)
-    until(lambda: status(run).live and status(run).attempts, 60)
+    start_run(run)
+    until(lambda: read_status(run).live and read_status(run).attempts, 60)
     assert stop_run(run).state == "stopped"
     until(lambda: server.got, 60)
     assert (server.got[0]["run"], server.got[0]["state"]) == ("my-run", "stopped")
@@ -105,7 +105,7 @@ def test_what_fails_is_said_and_changes_nothing(tmp_path, values, words):
     said = (done.stdout + done.stderr).decode()
     assert done.returncode == 0
     assert words in said
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
 
 
 def test_a_server_that_does_not_answer_is_said_without_the_address(tmp_path, server):
@@ -162,7 +162,7 @@ def test_a_variable_that_is_not_set_is_refused_before_the_start(tmp_path):
     done = bash(run)
     assert done.returncode != 0
     assert "$MY_HOOK is not set: export it" in done.stderr.decode()
-    assert not status(run).attempts
+    assert not read_status(run).attempts
 
 
 # ---- The address is a secret
@@ -204,7 +204,7 @@ def test_no_file_of_a_run_has_the_address(tmp_path, server):
     assert bash(run).returncode == 0
     assert len(server.got) == 1
     assert not [path for path in run.path.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
-    files = archive.entries(run, "{}")
+    files = archive.archive_entries(run, "{}")
     assert files
     assert not [entry.name for entry in files if "planted" in entry.text]
 
@@ -219,9 +219,9 @@ def test_what_is_no_address_is_refused_and_not_shown(text):
 def test_another_start_does_not_wait_for_the_command(tmp_path):
     waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; touch {tmp_path}/went"
     run = run_of(tmp_path, command=("sh", "-c", waits))
-    start(run)
-    until(lambda: status(run).state == "finished", 60)
-    start(run, resume=True)
-    until(lambda: len(status(run).attempts) == 2 and status(run).state == "finished", 60)
+    start_run(run)
+    until(lambda: read_status(run).state == "finished", 60)
+    start_run(run, resume=True)
+    until(lambda: len(read_status(run).attempts) == 2 and read_status(run).state == "finished", 60)
     assert not (tmp_path / "went").exists()
     (tmp_path / "go").touch()

@@ -21,10 +21,10 @@ from tui_train.runner.group_check import trained_apart
 from tui_train.runner.memory_end import memory_end
 from tui_train.runner.memory_patterns import OUT_OF_MEMORY
 from tui_train.runner.progress import Reading
-from tui_train.runs.follow import watch
+from tui_train.runs.follow import follow_news
 from tui_train.runs.health import health_problems
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 
 def begun(run):
@@ -32,7 +32,7 @@ def begun(run):
     process = subprocess.Popen(
         ["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True
     )
-    until(lambda: status(run).attempts)
+    until(lambda: read_status(run).attempts)
     return process
 
 
@@ -58,14 +58,14 @@ def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_pa
     assert not [*tmp_path.glob(".tui-train*")], "it is released"
     process = begun(second)
     ended(process)
-    assert status(second).state == "stopped"
+    assert read_status(second).state == "stopped"
 
 
 def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_trains(tmp_path):
     chosen = sleeping(**{"trainer.output": str(tmp_path / "out")})
     first, second = (exported(tmp_path / name, chosen, facts())[0] for name in ("one", "two"))
     process = begun(first)
-    leader = until(lambda: status(first).leader)
+    leader = until(lambda: read_status(first).leader)
     process.kill()
     process.wait()
     try:
@@ -75,9 +75,9 @@ def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_
             assert "processes of an earlier start still train" in done.stderr.decode()
     finally:
         os.killpg(leader, signal.SIGKILL)
-    until(lambda: not status(first).leftover)
+    until(lambda: not read_status(first).leftover)
     ended(begun(second))
-    assert status(second).state == "stopped"
+    assert read_status(second).state == "stopped"
 
 
 def of_text(text):
@@ -203,13 +203,13 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     trained(tmp_path, 4, source, "first")
     shutil.rmtree(tmp_path / "first")
     run, said = trained(tmp_path, 6, source, "second")
-    (attempt,) = status(run).attempts
+    (attempt,) = read_status(run).attempts
     assert attempt.resumed == 4
     assert attempt.ignored_checkpoint is not loads
     events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
     assert events[-2].get("ignored_checkpoint") is (None if loads else True)
     assert ("the training does not load it" in said) is not loads
-    told = [*watch(run, lambda: False)][-1]
+    told = [*follow_news(run, lambda: False)][-1]
     worried = health_problems(told.progress, 0, None, told.not_resumed)
     assert any("began at step 1" in words for words in worried) is not loads
     found = diagnose_run(run)

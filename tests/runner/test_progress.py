@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tui_train.runner import curve
 from tui_train.runner.curve import Point
 from tui_train.runner.progress import Progress, Reading, advance
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 
 # As the built-in trainer writes, whose bar is too slow for its steps.
 BUILTIN = """\
@@ -88,7 +88,7 @@ def test_lines_may_come_one_by_one_or_all_at_once():
 def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(HF)
-    tail = Tail(log)
+    tail = LogTail(log)
     found = advance(Progress(), tail.lines())
     assert (found.step, found.steps) == (6, 12)
     assert losses(found.curve) == [(2, 3.911), (4, 3.905), (6, 3.894)]

@@ -17,8 +17,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.runs.rundir import all_runs
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
@@ -113,7 +113,7 @@ def of_one_output(together, chance, number):
     assert set(codes) <= {0, 69, 75}, ended
     assert not any("Traceback" in said for _, said in ended), ended
     made = set(all_runs()) - before
-    live = [run for run in made if status(run).live]
+    live = [run for run in made if read_status(run).live]
     assert len(live) == 1
     alone(live[0])
     stop_run(live[0], at_once=True)
@@ -145,7 +145,7 @@ def of_one_run(together, chance, number):
         for _ in range(chance.choice((0, 0, 2)))
     ]  # fmt: skip
     ended = together(*[("resume", run.name, "--detach")] * (RUNNERS - len(scripts)))
-    until(lambda: status(run).live, 60)
+    until(lambda: read_status(run).live, 60)
     winners = sum(code == 0 for code, _ in ended)
     assert winners <= 1 if scripts else winners == 1, ended
     assert not any("Traceback" in said for _, said in ended), ended
@@ -161,7 +161,7 @@ def of_a_stop_and_the_end(together, chance, number):
     """Stops that come as a training ends find it finished or stop it; it ends once."""
     code = chance.choice((0, 3))
     run = new_run(sleeping(f"--seconds={chance.uniform(0.2, 0.6):.2f}", f"--code={code}", name=f"end{number}"))
-    start(run)
+    start_run(run)
     time.sleep(chance.uniform(0.0, 0.8))
     errors = []
 
@@ -180,7 +180,7 @@ def of_a_stop_and_the_end(together, chance, number):
     names = [event.event for event in run.events()]
     assert names.count("run_ended") == 1, names
     assert names[-1] == "run_ended"
-    now = status(run)
+    now = read_status(run)
     assert now.state in {"stopped", "failed" if code else "finished"}
     assert now.state != "finished" or now.exit_code == 0
     assert marked(now.mark) == ()

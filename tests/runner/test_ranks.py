@@ -16,17 +16,17 @@ from tui_train.screens.run.run_state import run_state_lines
 import tui_train
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import diagnose_run
-from tui_train.runs.follow import read_ranks, watch
+from tui_train.runs.follow import follow_news, read_attempt_ranks
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
     Rank,
-    differences,
+    differences_from_plan,
     parse_planned_ranks,
     parse_ranks,
     ranks_summary,
 )
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 SHIM = os.path.join(os.path.dirname(tui_train.__file__), "programs/shim/sitecustomize.py")  # noqa: PTH118, PTH120
 NAME = "NVIDIA GeForce RTX 3090"
@@ -135,7 +135,7 @@ def test_a_log_cannot_bring_control_characters_or_endless_ranks():
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b'{"world_size": "x"}', b'{"gpus": 3}', b'{"device": "\xff"}'])
 def test_a_foreign_plan_promises_nothing(data):
     assert parse_planned_ranks(data) == PlannedRanks()
-    assert differences([rank()], parse_planned_ranks(data)) == ()
+    assert differences_from_plan([rank()], parse_planned_ranks(data)) == ()
 
 
 # ---- what is compared
@@ -173,7 +173,7 @@ MIXED = "cpu:gloo,cuda:nccl"
     ],
 )
 def test_as_planned_nothing_is_said(ranks, plan):
-    assert differences(ranks, plan) == ()
+    assert differences_from_plan(ranks, plan) == ()
 
 
 @pytest.mark.parametrize(
@@ -197,15 +197,15 @@ def test_as_planned_nothing_is_said(ranks, plan):
     ],
 )
 def test_what_is_not_as_planned_is_said(ranks, plan, said):
-    (sentence,) = differences(ranks, plan)
+    (sentence,) = differences_from_plan(ranks, plan)
     assert sentence.startswith(said)
 
 
 def test_of_thousands_of_ranks_a_few_are_named():
     every = [rank(number, world_size=8192, uuid=f"GPU-{number:08x}{UUIDS[0][12:]}") for number in range(MAX_RANKS)]
     plan = msgspec.structs.replace(TWO, world_size=8192)
-    assert len(differences(every, plan)) < 12
-    assert str(MAX_RANKS - 8) in " ".join(differences(every, plan))
+    assert len(differences_from_plan(every, plan)) < 12
+    assert str(MAX_RANKS - 8) in " ".join(differences_from_plan(every, plan))
     assert ranks_summary(every).startswith("8192 ranks")
 
 
@@ -225,7 +225,7 @@ def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
     host = os.uname().nodename
     assert lines(log) == [f"rank 0/1 | host {host} | device cpu | backend none"]
     assert log.index("rank 0/1") < log.index("done plain")
-    found = read_ranks(run, 1)
+    found = read_attempt_ranks(run, 1)
     assert [(one.device, one.world_size) for one in found.known] == [("cpu", 1)]
     assert found.mismatch == ()
 
@@ -238,7 +238,7 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     log = trained(run)
     host = os.uname().nodename
     assert lines(log) == [f"rank {number}/2 | host {host} | device cpu | backend gloo" for number in (0, 1)]
-    told = [*watch(run, lambda: False)][-1]
+    told = [*follow_news(run, lambda: False)][-1]
     assert [one.rank for one in told.ranks] == [0, 1]
     assert told.mismatch == ()
     printed.print_logs(str(run.path), None, follow=False)
@@ -249,8 +249,8 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
 def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
     trained(run, code=70)
-    assert status(run).state == "failed"
-    told = [*watch(run, lambda: False)][-1]
+    assert read_status(run).state == "failed"
+    told = [*follow_news(run, lambda: False)][-1]
     sentence = "the training sees 1 process, 2 were planned: the processes are not connected"
     assert told.mismatch == (sentence,)
     assert f"! {sentence}" in [line.plain for line in run_state_lines(run.name, told, (), 80)]
@@ -267,7 +267,7 @@ def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
     run = made(tmp_path, script(tmp_path, before), 2, "torchrun")
     log = trained(run)
     assert log.count("rank 0/1 |") == 2
-    told = [*watch(run, lambda: False)][-1]
+    told = [*follow_news(run, lambda: False)][-1]
     assert [(one.rank, one.world_size) for one in told.ranks] == [(0, 2), (1, 2)]
     assert told.mismatch == ()
     assert diagnose_run(run) is None
@@ -443,7 +443,7 @@ def test_a_long_log_is_read_from_its_beginning_and_at_most_so_far(tmp_path):
     log = run.attempt_log(1)
     second = LINE.replace("0/2", "1/2")
     log.write_text(f"{LINE}\n" + "words\n" * 2_000_000 + f"{second}\n")
-    found = read_ranks(run, 1)
+    found = read_attempt_ranks(run, 1)
     assert [one.rank for one in found.known] == [0]
     assert "the CPU was planned" in found.mismatch[0]
     found.read([second])
@@ -454,7 +454,7 @@ def test_half_a_line_is_waited_for(tmp_path):
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
     log = run.attempt_log(1)
     log.write_text(LINE[:-2])
-    found = read_ranks(run, 1)
+    found = read_attempt_ranks(run, 1)
     assert found.known == ()
     with log.open("a") as file:
         file.write(LINE[-2:] + "\n")

@@ -10,7 +10,7 @@ from tui_train.runner import curve
 from tui_train.runner.curve import Point
 from tui_train.runner.progress import Progress
 from tui_train.runs import follow
-from tui_train.runs.follow import Silence
+from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import health_problems
 
 
@@ -52,19 +52,19 @@ def test_a_standstill(quiet, idle, said):
 
 def test_silence_is_that_of_the_log(tmp_path):
     log, now = tmp_path / "log", time.time()
-    assert Silence(log, now - 130).minutes() == 2
+    assert LogSilence(log, now - 130).minutes() == 2
     log.write_bytes(b"")
-    assert Silence(log, now - 130).minutes() == 0
+    assert LogSilence(log, now - 130).minutes() == 0
     os.utime(log, (now - 400, now - 400))
-    assert Silence(log, now - 1000).minutes() == 6
-    assert Silence(log, now - 130).minutes() == 2
+    assert LogSilence(log, now - 1000).minutes() == 6
+    assert LogSilence(log, now - 130).minutes() == 2
 
 
 @pytest.mark.parametrize("by", [7200, -7200])
 def test_a_clock_that_is_set_makes_no_silence(tmp_path, monkeypatch, by):
     log, real, passed = tmp_path / "log", time.time, time.monotonic
     log.write_bytes(b"")
-    silence = Silence(log, real() - 1000)
+    silence = LogSilence(log, real() - 1000)
     monkeypatch.setattr(follow.time, "time", lambda: real() + by)
     assert silence.minutes() == 0
     monkeypatch.setattr(follow.time, "monotonic", lambda: passed() + 200)

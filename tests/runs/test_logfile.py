@@ -11,7 +11,7 @@ from support import examples
 
 from tui_train.runner.lines import RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
 from tui_train.runs.logs import logfile
-from tui_train.runs.logs.logfile import BLOCK, Line, LogFile, fold_bars, fold_bars_up, is_same_bar
+from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine, fold_bars, fold_bars_backward, is_same_bar
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.
@@ -40,7 +40,7 @@ def in_small_blocks(folder, data):
 @given(data=LOGS)
 def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logfile, "BLOCK", SMALL)
+        patch.setattr(logfile, "BLOCK_BYTES", SMALL)
         patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
         log = in_small_blocks(tmp_path_factory, data)
         lines = whole(log)
@@ -63,7 +63,7 @@ def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
 @given(data=LOGS)
 def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logfile, "BLOCK", SMALL)
+        patch.setattr(logfile, "BLOCK_BYTES", SMALL)
         patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
         joined = [b""]
         for line in whole(in_small_blocks(tmp_path_factory, data)):
@@ -78,9 +78,9 @@ def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
 
 def test_a_line_below_the_limit_is_never_cut(log):
     for before in (1, 2, 31, 32, 33, 62, 63, 64, 65, 69):
-        log.path.write_bytes(b"x" * before * 1021 + b"\n" + b"y" * (logfile.BLOCK - 1) + b"\nend")
+        log.path.write_bytes(b"x" * before * 1021 + b"\n" + b"y" * (logfile.BLOCK_BYTES - 1) + b"\nend")
         assert [line.data[:1] for line in whole(log) if not line.cut][-2:] == [b"y", b"e"]
-        assert [len(line.data) for line in whole(log)][-2] == logfile.BLOCK - 1
+        assert [len(line.data) for line in whole(log)][-2] == logfile.BLOCK_BYTES - 1
 
 
 def test_an_endless_bar_shows_few_of_its_states(log):
@@ -93,28 +93,28 @@ def test_an_endless_bar_shows_few_of_its_states(log):
 
 
 def test_what_is_not_there_has_no_lines(log, tmp_path):
-    assert (whole(log), [*log.backward(100)], log.size(), log.window(0, 9)) == ([], [], 0, b"")
+    assert (whole(log), [*log.backward(100)], log.size(), log.read_bytes(0, 9)) == ([], [], 0, b"")
     log.path.write_bytes(b"")
     assert (whole(log), [*log.backward(100)]) == ([], [])
     folder = LogFile(tmp_path)
-    assert (whole(folder), [*folder.backward(5)], folder.window(0, 9)) == ([], [], b"")
+    assert (whole(folder), [*folder.backward(5)], folder.read_bytes(0, 9)) == ([], [], b"")
 
 
 def test_a_log_may_change_under_its_reader(log):
     log.path.write_bytes(b"one\n" * 100_000)
     reading = log.forward(0)
-    assert next(reading) == Line(0, 4, b"one")
+    assert next(reading) == LogLine(0, 4, b"one")
     os.truncate(log.path, 12)
     assert len([*reading]) < 100_000
-    before = log.stamp()
+    before = log.change_stamp()
     beside = log.path.with_name("beside")
     beside.write_bytes(b"new\n" * 3)
     beside.rename(log.path)
-    assert log.stamp() != before
+    assert log.change_stamp() != before
     assert [line.data for line in log.backward(log.size())] == [b"new"] * 3
     assert next(log.backward(1 << 40)).data == b"new"
     log.path.unlink()
-    assert (log.stamp(), whole(log)) == ((0, 0), [])
+    assert (log.change_stamp(), whole(log)) == ((0, 0), [])
 
 
 def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monkeypatch):
@@ -176,7 +176,7 @@ def bar(percent, caption=b""):
 
 
 def line_of(data, start=0):
-    return Line(start, start + len(data) + 1, data)
+    return LogLine(start, start + len(data) + 1, data)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_state_of_a_bar_is_continued_by_a_later_one_of_the_same(one, other, sa
 
 
 def test_one_state_of_a_bar_in_each_block_is_shown():
-    before, after = line_of(bar(40), BLOCK - 60), line_of(bar(41), BLOCK + 1)
+    before, after = line_of(bar(40), BLOCK_BYTES - 60), line_of(bar(41), BLOCK_BYTES + 1)
     assert not is_same_bar(before, after)
 
 
@@ -207,7 +207,7 @@ def test_both_ways_show_the_same_lines(tmp_path):
     path.write_bytes(b"\n".join([b"first", *states[:1000], b"between", *states[1000:]]) + b"\n")
     log = LogFile(path)
     down = [*fold_bars(log.forward(0))]
-    up = [*fold_bars_up(log.backward(log.size()), None)]
+    up = [*fold_bars_backward(log.backward(log.size()), None)]
     assert down == up[::-1]
     assert 25 < len(down) < 40
     assert [line.data for line in down[:2]] == [b"first", bar(100)]

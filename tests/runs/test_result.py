@@ -23,7 +23,7 @@ from tui_train.programs import hub_cache
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import read_weights
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
 with_trl = pytest.mark.skipif(
@@ -491,7 +491,7 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
 def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
     run = ended(tmp_path / "run", LOG, state=state)
     put_adapter(run.path / "output")
-    said = _outcome_text(run, status(run))
+    said = _outcome_text(run, read_status(run))
     assert (f"tui-train try {run.name}" in said) is says
     assert (f"tui-train merge {run.name}" in said) is says
     assert (str(run.path / "output") in said) is says
@@ -499,7 +499,7 @@ def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
 
 def test_a_run_that_made_nothing_loadable_does_not_offer_to_try_it(tmp_path):
     run = ended(tmp_path / "run", LOG)
-    assert "try" not in _outcome_text(run, status(run))
+    assert "try" not in _outcome_text(run, read_status(run))
     put_adapter(run.path / "output", data=tensors(cut=1))
-    assert "cannot be loaded" in _outcome_text(run, status(run))
-    assert "try" not in _outcome_text(run, status(run))
+    assert "cannot be loaded" in _outcome_text(run, read_status(run))
+    assert "try" not in _outcome_text(run, read_status(run))

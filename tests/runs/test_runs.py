@@ -30,10 +30,10 @@ from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.runner import lock_owner
 from tui_train.runner.processes import start_ticks
 from tui_train.runs import rundir
-from tui_train.runs.follow import follow, wait_for_end, watch
+from tui_train.runs.follow import follow_lines, follow_news, wait_for_end
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.targets.here import submit_here
 
@@ -60,25 +60,25 @@ def made(tmp_path):
             for pid in marked(mark):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
-            if status(run).live:
-                os.kill(status(run).pid, signal.SIGKILL)
+            if read_status(run).live:
+                os.kill(read_status(run).pid, signal.SIGKILL)
 
 
 def training(run):
     """Wait until the newest attempt's training prints; return its processes."""
     until(lambda: b"tick" in newest_log(run))
-    return marked(status(run).mark)
+    return marked(read_status(run).mark)
 
 
 def newest_log(run):
-    attempts = status(run).attempts
+    attempts = read_status(run).attempts
     return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
 
 
 def gone(run):
     """Nothing of the run is left: neither a process nor the lock."""
     assert not any(marked(event.mark) for event in run.events() if event.mark)
-    until(lambda: start_ticks(status(run).pid) is None)
+    until(lambda: start_ticks(read_status(run).pid) is None)
     assert not (run.path / ".lock").exists()
     return True
 
@@ -94,10 +94,10 @@ def test_a_run_is_started_followed_and_ends():
     chosen = sleeping("--seconds=0.4")
     prepared = ready(chosen, facts())
     run = submit_here(prepared, prepared.plan)
-    assert status(run).state == "running"
+    assert read_status(run).state == "running"
     assert run.path.parent == runs_folder()
     assert re.fullmatch(r"\d{8}-\d{6}-sleeper", run.name)
-    lines = [*follow(run)]
+    lines = [*follow_lines(run)]
     assert lines[0] == "tick 1"
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts), now.leftover) == ("finished", 0, 1, ())
@@ -106,14 +106,14 @@ def test_a_run_is_started_followed_and_ends():
     assert gone(run)
     assert "finished" in run.launcher_log.read_text()
     assert rundir.all_runs() == (run,)
-    assert run.titles()[0] == "as planned"
+    assert run.attempt_titles()[0] == "as planned"
 
 
 def test_it_climbs_after_out_of_memory_only(made):
     run = made("--out-of-memory=0.1", *CLIMBING, **TWO_ATTEMPTS)
-    start(run)
+    start_run(run)
     titles = []
-    lines = [*follow(run, on_attempt=lambda attempt: titles.append(attempt.number))]
+    lines = [*follow_lines(run, on_attempt=lambda attempt: titles.append(attempt.number))]
     now = wait_for_end(run)
     assert (now.state, now.exit_code) == ("failed", 1)
     assert [(a.number, a.position, a.exit_code, a.out_of_memory) for a in now.attempts] == [
@@ -129,7 +129,7 @@ def test_it_climbs_after_out_of_memory_only(made):
 
 
 def positions(run):
-    return [attempt.position for attempt in status(run).attempts]
+    return [attempt.position for attempt in read_status(run).attempts]
 
 
 def test_a_second_start_begins_where_the_first_was(made):
@@ -154,8 +154,8 @@ def test_a_second_start_begins_where_the_first_was(made):
 
 def test_a_viewer_is_told_of_the_newest_attempt_until_the_run_ends(made):
     run = made("--seconds=0.5")
-    start(run)
-    told = [*watch(run, lambda: False)]
+    start_run(run)
+    told = [*follow_news(run, lambda: False)]
     assert told[-1].status.state == "finished"
     assert told[-1].attempt == 1
     assert len(told) == len(set(map(repr, told))), "nothing is told twice"
@@ -177,9 +177,9 @@ def test_a_lost_terminal_does_not_end_it(made):
     connection = pexpect.spawn("bash", [str(run.script)], env=plain_environment())
     training(run)
     hang_up(connection)
-    assert status(run).state == "running"
+    assert read_status(run).state == "running"
     os.waitpid(connection.pid, 0)
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
     assert gone(run)
 
 
@@ -190,7 +190,7 @@ def test_a_lost_terminal_with_a_shell_does_not_end_it(made):
     shell.expect("attempt-1.log")
     training(run)
     hang_up(shell)
-    assert status(run).state == "running"
+    assert read_status(run).state == "running"
     assert wait_for_end(run).state == "finished"
     assert gone(run)
     os.kill(shell.pid, signal.SIGKILL)
@@ -203,7 +203,7 @@ def test_it_runs_in_the_background_of_a_shell(made):
     shell.sendline(f"bash '{run.script}' &")
     shell.expect("finished")
     shell.close(force=True)
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
 
 
 def test_a_reader_that_leaves_does_not_end_it(made):
@@ -227,14 +227,14 @@ def by_hand(run, **environment):
 def test_ctrl_c_ends_everything_that_may_save_before(made, tmp_path):
     run = made("--children-apart=2", f"--save-on-term={tmp_path / 'saved'}")
     terminal = by_hand(run, TUI_TRAIN_GRACE="08")
-    until(lambda: len(marked(status(run).mark)) == 3)
+    until(lambda: len(marked(read_status(run).mark)) == 3)
     terminal.sendintr()
-    until(lambda: status(run).state == "stopping")
+    until(lambda: read_status(run).state == "stopping")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert (terminal.exitstatus, (tmp_path / "saved").read_text()) == (130, "saved\n")
     assert b"a second Ctrl-C ends it at once" in terminal.before
-    now = status(run)
+    now = read_status(run)
     assert (now.state, now.exit_code) == ("stopped", 130)
     assert gone(run)
     assert "stopping" in events(run)
@@ -244,16 +244,16 @@ def test_a_second_ctrl_c_kills_at_once(made):
     run = made("--ignore-signals")
     terminal = by_hand(run, TUI_TRAIN_GRACE="600")
     terminal.sendintr()
-    until(lambda: status(run).state == "stopping")
+    until(lambda: read_status(run).state == "stopping")
     terminal.sendintr()
     terminal.expect(pexpect.EOF)
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
     assert gone(run)
 
 
 def test_stopping_leaves_nothing_behind(made):
     run = made()
-    start(run)
+    start_run(run)
     training(run)
     waited = []
     now = stop_run(run, while_waiting=lambda: waited.append(1))
@@ -265,7 +265,7 @@ def test_stopping_leaves_nothing_behind(made):
 def test_children_that_went_apart_are_asked_too(made, tmp_path):
     """They may save what they hold, and are not killed at once."""
     run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
-    start(run)
+    start_run(run)
     until(lambda: newest_log(run).count(b"tick 1\n") == 2)
     assert stop_run(run).state == "stopped"
     assert (tmp_path / "saved").read_text() == "saved\n"
@@ -275,10 +275,10 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
 def test_a_started_run_can_be_interrupted(made):
     """It is a session of its own, and does not begin with the keyboard's signals ignored."""
     run = made()
-    start(run)
+    start_run(run)
     training(run)
-    assert os.getsid(status(run).pid) != os.getsid(0)
-    os.kill(status(run).pid, signal.SIGINT)
+    assert os.getsid(read_status(run).pid) != os.getsid(0)
+    os.kill(read_status(run).pid, signal.SIGINT)
     now = wait_for_end(run)
     assert (now.state, now.exit_code) == ("stopped", 130)
     assert gone(run)
@@ -287,9 +287,9 @@ def test_a_started_run_can_be_interrupted(made):
 def test_a_stop_between_two_attempts_is_not_missed(made):
     """While the log of the first is read, there is no training to end: the second must not begin."""
     run = made("--out-of-memory=0.1", "--lines=200000", *CLIMBING, **TWO_ATTEMPTS)
-    start(run)
-    pid = status(run).pid
-    until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not marked(status(run).mark))
+    start_run(run)
+    pid = read_status(run).pid
+    until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not marked(read_status(run).mark))
     os.kill(pid, signal.SIGTERM)
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
@@ -299,7 +299,7 @@ def test_a_stop_between_two_attempts_is_not_missed(made):
 def test_stopping_what_does_not_run_is_no_error(made):
     run = made("--seconds=0.1")
     assert stop_run(run).state == "new"
-    start(run)
+    start_run(run)
     wait_for_end(run)
     assert stop_run(run).state == "finished"
 
@@ -309,7 +309,7 @@ def test_stopping_the_run_of_another_user_is_refused():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         run, _ = exported(Path(folder) / "run", sleeping("--seconds=20"), facts())
-        start(run)
+        start_run(run)
         training(run)
         reader, writer = os.pipe()
         child = os.fork()
@@ -325,7 +325,7 @@ def test_stopping_the_run_of_another_user_is_refused():
         os.close(writer)
         os.waitpid(child, 0)
         assert "another user" in os.read(reader, 1000).decode()
-        assert status(run).state == "running"
+        assert read_status(run).state == "running"
         assert stop_run(run).state == "stopped"
 
 
@@ -334,14 +334,14 @@ def test_stopping_the_run_of_another_user_is_refused():
 
 def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tmp_path):
     run = made("--children-apart=1", f"--save-on-term={tmp_path / 'saved'}")
-    start(run)
+    start_run(run)
     before = training(run)
-    os.kill(status(run).pid, signal.SIGKILL)
-    now = until(lambda: status(run).state == "lost" and status(run))
+    os.kill(read_status(run).pid, signal.SIGKILL)
+    now = until(lambda: read_status(run).state == "lost" and read_status(run))
     assert set(before) <= set(now.leftover)
     assert not now.live
     assert stop_run(run).leftover == ()
-    assert status(run).state == "lost"
+    assert read_status(run).state == "lost"
     assert not marked(now.mark)
     assert (tmp_path / "saved").read_text() == "saved\n"
 
@@ -349,21 +349,21 @@ def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tm
 def test_what_is_left_and_does_not_listen_is_killed(made, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = made("--children-apart=1", "--ignore-signals")
-    start(run)
+    start_run(run)
     training(run)
-    os.kill(status(run).pid, signal.SIGKILL)
-    assert until(lambda: status(run).leftover)
+    os.kill(read_status(run).pid, signal.SIGKILL)
+    assert until(lambda: read_status(run).leftover)
     assert stop_run(run).leftover == ()
 
 
 def test_a_lost_run_can_be_started_again(made):
     run = made("--seconds=0.3")
-    start(run)
+    start_run(run)
     training(run)
-    os.kill(status(run).pid, signal.SIGKILL)
-    until(lambda: status(run).state == "lost" and not status(run).leftover)
+    os.kill(read_status(run).pid, signal.SIGKILL)
+    until(lambda: read_status(run).state == "lost" and not read_status(run).leftover)
     assert (run.path / ".lock").exists()
-    start(run)
+    start_run(run)
     assert wait_for_end(run).state == "finished"
     assert gone(run)
 
@@ -378,9 +378,9 @@ def told(run, **changes):
 
 def test_a_number_alone_is_no_process(made):
     run = made("--seconds=20")
-    start(run)
-    assert status(run).state == "running"
-    pid = status(run).pid
+    start_run(run)
+    assert read_status(run).state == "running"
+    pid = read_status(run).pid
     before = run.events_file.read_text()
     another_boot = {"boot_id": "00000000-0000-0000-0000-000000000000"}
     for changes in (another_boot, {"start_ticks": 1}, {"pid": 2**22 + 1}, {"boot_id": ""}):
@@ -388,12 +388,12 @@ def test_a_number_alone_is_no_process(made):
         os.kill(pid, signal.SIGSTOP)
         aside = (run.path / ".lock").rename(run.path / "aside")
         told(run, **changes)
-        assert status(run).state == "lost", changes
+        assert read_status(run).state == "lost", changes
         aside.rename(run.path / ".lock")
         os.kill(pid, signal.SIGCONT)
-        assert (status(run).state, status(run).pid) == ("running", pid), "the lock names it as well"
+        assert (read_status(run).state, read_status(run).pid) == ("running", pid), "the lock names it as well"
         run.events_file.write_text(before)
-    assert status(run).pid == pid
+    assert read_status(run).pid == pid
     assert stop_run(run).state == "stopped"
 
 
@@ -433,9 +433,9 @@ def test_the_lock_of_a_zombie_is_taken_over(made):
         (run.path / "profile.toml").touch()
         again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
         with again:
-            until(lambda: len(status(run).attempts) == 2)
+            until(lambda: len(read_status(run).attempts) == 2)
             again.terminate()
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
 
 
 def test_a_lock_that_nobody_can_take_is_said(made):
@@ -473,10 +473,10 @@ def test_a_second_start_keeps_the_logs_of_the_first(made):
     assert bash(run).returncode == 0
     assert run.attempt_log(1).read_bytes() == first
     assert b"tick" in run.attempt_log(2).read_bytes()
-    now = status(run)
+    now = read_status(run)
     assert [(attempt.number, attempt.position) for attempt in now.attempts] == [(1, 1), (2, 1)]
     assert now.state == "finished"
-    assert len([*follow(run)]) == first.count(b"\n") + run.attempt_log(2).read_bytes().count(b"\n")
+    assert len([*follow_lines(run)]) == first.count(b"\n") + run.attempt_log(2).read_bytes().count(b"\n")
 
 
 # ---- where it cannot write
@@ -489,7 +489,7 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
         rundir.create_run("x", ready(sleeping(), facts()).files)
     assert caught.value.remedy == "A part of the path is a file: choose another path."
     with pytest.raises(CannotWrite):
-        rundir.export(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
+        rundir.export_files(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
 
 
 @pytest.fixture
@@ -528,10 +528,10 @@ def test_a_disk_that_is_full_when_the_script_starts(mounted):
     assert b"launch.sh: cannot write" in done.stderr
     assert not run.attempt_log(1).exists()
     with pytest.raises(Unavailable, match="cannot write"):
-        start(run)
+        start_run(run)
     (folder / "filler").unlink()
     assert bash(run).returncode == 0
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
 
 
 @ROOT
@@ -540,7 +540,7 @@ def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
     folder = mounted("-t", "tmpfs", "-o", "size=2m", "tmpfs")
     go = tmp_path / "go on"
     run, _ = exported(folder / "run", sleeping(f"--until={go}", "--code=3"), facts())
-    start(run)
+    start_run(run)
     training(run)
     with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
         while True:
@@ -550,8 +550,8 @@ def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
         while True:
             file.write(b"\n")
     go.touch()
-    until(lambda: not status(run).live)
-    now = status(run)
+    until(lambda: not read_status(run).live)
+    now = read_status(run)
     assert (now.state, now.exit_code) == ("failed", 3)
 
 
@@ -566,10 +566,10 @@ def test_a_folder_that_may_not_be_written(mounted, made):
     assert done.returncode == 73
     assert done.stderr.decode().startswith(f"launch.sh: cannot write in {folder}")
     with pytest.raises(CannotWrite) as caught:
-        start(read_only)
+        start_run(read_only)
     assert caught.value.remedy == "That disk is read-only: choose another folder."
     with pytest.raises(CannotWrite):
-        rundir.export(folder / "more", ready(sleeping(), facts()).files)
+        rundir.export_files(folder / "more", ready(sleeping(), facts()).files)
     assert sorted(run.path.iterdir()) == before
     assert bash(read_only, "--dry-run").returncode == 0
 
@@ -577,7 +577,7 @@ def test_a_folder_that_may_not_be_written(mounted, made):
 def test_a_script_that_cannot_start_says_why(made):
     run = made("--seconds=0.1", **{"trainer.secrets": ("NO_SUCH_VARIABLE",)})
     with pytest.raises(Unavailable) as caught:
-        start(run)
+        start_run(run)
     assert "NO_SUCH_VARIABLE is not set" in caught.value.message
     assert caught.value.remedy
 
@@ -623,10 +623,10 @@ def test_export_never_overwrites_unasked(tmp_path):
     files = ready(sleeping(), facts()).files
     (tmp_path / "profile.toml").write_text("mine")
     with pytest.raises(CannotWrite, match="already exists"):
-        rundir.export(tmp_path, files)
+        rundir.export_files(tmp_path, files)
     assert [path.name for path in tmp_path.iterdir()] == ["profile.toml"]
     assert (tmp_path / "profile.toml").read_text() == "mine"
-    written = rundir.export(tmp_path, files, overwrite=True)
+    written = rundir.export_files(tmp_path, files, overwrite=True)
     assert sorted(written) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert os.access(tmp_path / "launch.sh", os.X_OK)
 
@@ -635,14 +635,14 @@ def test_export_never_overwrites_unasked(tmp_path):
 def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkeypatch, killed):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = made("--seconds=60", "--hide", "--ignore-signals")
-    start(run)
+    start_run(run)
     training(run)
-    now = status(run)
+    now = read_status(run)
     assert not marked(now.mark), "the test must hide the mark"
     assert marked(now.mark, now.leader)
     if killed:
         os.kill(now.pid, signal.SIGKILL)
-        until(lambda: status(run).state == "lost")
+        until(lambda: read_status(run).state == "lost")
     stop_run(run)
     assert marked(now.mark, now.leader) == ()
     assert start_ticks(now.leader) is None
@@ -650,13 +650,13 @@ def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkey
 
 def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     run = made("--seconds=60")
-    start(run)
+    start_run(run)
     training(run)
-    now = status(run)
+    now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
-    left = until(lambda: status(run).leftover)
+    left = until(lambda: read_status(run).leftover)
     with pytest.raises(Unavailable, match="still train"):
-        start(run)
+        start_run(run)
     done = bash(run)
     assert done.returncode == 75
     assert str(left[0]) in done.stderr.decode()
@@ -667,4 +667,4 @@ def test_a_torn_line_does_not_swallow_the_next_start(made):
     run = made("--seconds=0.1")
     run.events_file.write_text('{"time":1.0,"event":"run_st')
     assert bash(run).returncode == 0
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"

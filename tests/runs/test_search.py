@@ -15,7 +15,7 @@ from support import until
 from tui_train.runner.lines import RANK_PREFIX, fold
 from tui_train.runs.logs import scan as scanning
 from tui_train.runs.logs.logfile import LogFile
-from tui_train.runs.logs.scan import Scan
+from tui_train.runs.logs.scan import LogScan
 from tui_train.runs.logs.search import FilteredLog, start_search
 
 LINES = ["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]
@@ -49,13 +49,15 @@ def test_what_matches_is_what_matches_as_it_is_shown(tmp_path_factory, lines, ex
     search = re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0).search
     wanted = [line.start for line in log.forward(0) if any(map(search, fold(line.data)))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanning, "WINDOW", window)
-        scan = Scan(log, (expression,))
-        assert [line.start for part in scanning.windows(0, log.size()) for line in scan.lines(*part)] == wanted
+        patch.setattr(scanning, "WINDOW_BYTES", window)
+        scan = LogScan(log, (expression,))
+        assert [
+            line.start for part in scanning.split_into_windows(0, log.size()) for line in scan.matching_lines(*part)
+        ] == wanted
         for offset in range(log.size() + 1):
             for up in (False, True):
                 told = []
-                scanning.find_nearest(scan, offset, up=up, report=lambda told=told, **news: told.append(news))
+                scanning.report_nearest_match(scan, offset, up=up, report=lambda told=told, **news: told.append(news))
                 ahead = [start for start in wanted if (start < offset if up else start >= offset)]
                 order = (ahead or wanted)[:: -1 if up else 1]
                 assert told[-1].get("hit") == (order[0] if order else None)

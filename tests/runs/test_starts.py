@@ -19,8 +19,8 @@ from tui_train.profile import store
 from tui_train.runs.conflicts import start_lock
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import all_runs
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 starting = sys.modules["tui_train.runs.start"]
@@ -133,10 +133,10 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
     waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
     change_runner(run, "launch.py", looks, waits)
     with pytest.raises(Interrupted) as caught:
-        start(run, interrupts=noted(signal.SIGTERM, (run.path / ".lock" / "owner").exists))
+        start_run(run, interrupts=noted(signal.SIGTERM, (run.path / ".lock" / "owner").exists))
     assert caught.value.exit_code == 143
     assert claim(caught.value.message) == "ended"
-    assert status(run).state == "stopped"
+    assert read_status(run).state == "stopped"
     assert not with_word(word)
 
 
@@ -144,7 +144,7 @@ def test_a_signal_while_another_run_starts_ends_the_waiting(tmp_path, word):
     run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
     runs_folder().mkdir(parents=True)
     with start_lock(), pytest.raises(Interrupted) as caught:
-        start(run, interrupts=noted(signal.SIGINT, lambda: True))
+        start_run(run, interrupts=noted(signal.SIGINT, lambda: True))
     assert claim(caught.value.message) == "nothing"
     assert not run.events()
     assert not with_word(word)
@@ -156,7 +156,7 @@ def test_a_command_that_is_killed_leaves_a_run_or_a_folder_that_is_listed_as_new
     process.kill()
     process.communicate(timeout=60)
     assert truth(word) in {"trains", "never", "nothing"}
-    assert [status(run).state for run in all_runs()] in ([], ["new"], ["running"])
+    assert [read_status(run).state for run in all_runs()] in ([], ["new"], ["running"])
 
 
 @pytest.mark.whole
@@ -196,15 +196,15 @@ class Broken(Interrupts):
 
 @pytest.mark.whole
 def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(starting, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(starting, "_CANCEL_SECONDS", 0.2)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
     word = f"--word={uuid.uuid4().hex}"
     run, _ = exported(tmp_path / "run", sleeping("--seconds=600", "--ignore-signals", word), facts())
     log = run.attempt_log(1)
     try:
         with pytest.raises(KeyboardInterrupt):
-            start(run, interrupts=Broken(lambda: log.exists() and b"tick" in log.read_bytes()))
-        assert status(run).state == "stopped"
+            start_run(run, interrupts=Broken(lambda: log.exists() and b"tick" in log.read_bytes()))
+        assert read_status(run).state == "stopped"
         assert not with_word(word)
     finally:
         for pid in with_word(word):

@@ -17,8 +17,8 @@ from support import SCRIPTS, exported, facts, marked, sleeping, until
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.plan.render import RUNNER_NAME
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
@@ -71,12 +71,12 @@ class Stopping:
             subprocess.run(words, capture_output=True, check=False)
         else:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(status(self.run).pid or os.getpid(), signal.SIGTERM if status(self.run).live else 0)
+                os.kill(read_status(self.run).pid or os.getpid(), signal.SIGTERM if read_status(self.run).live else 0)
 
     def play(self):
         """Start it, stop it in every way at once, and look at what is left."""
         try:
-            start(self.run)
+            start_run(self.run)
             until(lambda: b"ready" in self.run.attempt_log(1).read_bytes(), 90)
             self.noted()
             stops = [threading.Thread(target=self.one, args=pair) for pair in zip(self.who, self.delays, strict=True)]
@@ -87,23 +87,23 @@ class Stopping:
                 assert stop_run(self.run, at_once=True).state == "stopped"
             for thread in stops:
                 thread.join()
-            until(lambda: not status(self.run).live, 90)
-            self.check()
+            until(lambda: not read_status(self.run).live, 90)
+            self.raise_if_interrupted()
         finally:
-            for pid in (*living(self.noted()), *marked(status(self.run).mark or "-")):
+            for pid in (*living(self.noted()), *marked(read_status(self.run).mark or "-")):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def noted(self):
         return [int(line) for line in self.pids.read_text().split()] if self.pids.exists() else []
 
-    def check(self):
+    def raise_if_interrupted(self):
         assert living(self.noted()) == [], "processes are left"
-        assert marked(status(self.run).mark) == ()
+        assert marked(read_status(self.run).mark) == ()
         names = [event.event for event in self.run.events()]
         assert names.count("run_started") == names.count("run_ended") == names.count("attempt_ended") == 1, names
         assert names[-1] == "run_ended"
-        assert (status(self.run).state, status(self.run).leftover) == ("stopped", ())
+        assert (read_status(self.run).state, read_status(self.run).leftover) == ("stopped", ())
         assert set(self.ended) <= {"stopped"}
         if self.at_once is None:
             assert self.save.read_text() == "saved\n", "what was being saved is lost"

@@ -9,8 +9,8 @@ import psutil
 import pytest
 from support import exported, facts, marked, sleeping, until, with_word
 
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
@@ -40,10 +40,10 @@ def test_a_stop_leaves_no_process(tmp_path, monkeypatch, number):
     ranks = 1 if launcher == "python" else 2
     apart = ranks * (2 if arguments is APART else 0)
     try:
-        start(run)
+        start_run(run)
         until(lambda: run.attempt_log(1).read_bytes().count(b"tick 1\n") == ranks + apart, 90)
         # Those that went apart do not carry the word, which the sleeper does not hand on.
-        before = {*with_word(word), *marked(status(run).mark, status(run).leader)}
+        before = {*with_word(word), *marked(read_status(run).mark, read_status(run).leader)}
         assert len(before) >= ranks + apart
         now = stop_run(run)
         assert (now.state, now.leftover) == ("stopped", ())
@@ -52,5 +52,5 @@ def test_a_stop_leaves_no_process(tmp_path, monkeypatch, number):
             pid for pid in before if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
         ]
     finally:
-        for pid in (*with_word(word), *marked(status(run).mark or "-", status(run).leader)):
+        for pid in (*with_word(word), *marked(read_status(run).mark or "-", read_status(run).leader)):
             os.kill(pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import examples
 
 from tui_train.runner.lines import MAX_LINE, fold
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
 SHOWN = " 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]"
@@ -27,19 +27,19 @@ def written(log, data):
 
 
 def everything(log, **where):
-    tail = Tail(log, **where)
+    tail = LogTail(log, **where)
     return [*tail.lines()], tail
 
 
 def test_lines_come_when_they_are_whole(log):
-    tail = Tail(log)
-    assert (tail.read(), tail.unfinished, tail.unread_bytes) == ([], "", 0)
+    tail = LogTail(log)
+    assert (tail.read(), tail.unfinished_line, tail.unread_bytes) == ([], "", 0)
     written(log, b"one\ntw")
     assert tail.unread_bytes == 6
-    assert (tail.read(), tail.unfinished) == (["one"], "tw")
-    assert (tail.read(), tail.unfinished) == ([], "tw")
+    assert (tail.read(), tail.unfinished_line) == (["one"], "tw")
+    assert (tail.read(), tail.unfinished_line) == ([], "tw")
     written(log, b"o\n\nthree\n")
-    assert (tail.read(), tail.unfinished, tail.unread_bytes) == (["two", "", "three"], "", 0)
+    assert (tail.read(), tail.unfinished_line, tail.unread_bytes) == (["two", "", "three"], "", 0)
 
 
 @settings(max_examples=examples(200))
@@ -47,7 +47,7 @@ def test_lines_come_when_they_are_whole(log):
 def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     log = tmp_path_factory.mktemp("tail") / "log"
     data = b"\n".join(lines)
-    tail, found, rest = Tail(log), [], data
+    tail, found, rest = LogTail(log), [], data
     for cut in cuts:
         written(log, rest[:cut])
         rest = rest[cut:]
@@ -57,9 +57,9 @@ def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     whole, _, last = data.rpartition(b"\n")
     assert found == ([shown for line in whole.split(b"\n") for shown in fold(line)] if b"\n" in data else [])
     assert tail.offset == len(data)
-    for shown in (*found, tail.unfinished):
+    for shown in (*found, tail.unfinished_line):
         assert not {unicodedata.category(letter) for letter in shown} & {"Cc", "Cs", "Zl", "Zp"}
-    assert bool(tail.unfinished) <= bool(last)
+    assert bool(tail.unfinished_line) <= bool(last)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_a_line_is_shown_as_a_terminal_would_leave_it(line, shown):
 
 
 def test_a_bar_at_work_is_the_unfinished_line(log):
-    tail = Tail(log)
+    tail = LogTail(log)
     written(log, BAR)
-    assert (tail.read(), tail.unfinished, tail.bar) == ([], SHOWN, SHOWN)
+    assert (tail.read(), tail.unfinished_line, tail.bar) == ([], SHOWN, SHOWN)
     written(log, b"\r  0%|   | 0/8 [00:00<?, ?it/s]\x1b[A")
     tail.read()
     # The bar of an evaluation is shown while it works, but tells nothing of the training.
-    assert (tail.unfinished, tail.bar) == ("  0%|   | 0/8 [00:00<?, ?it/s]", SHOWN)
+    assert (tail.unfinished_line, tail.bar) == ("  0%|   | 0/8 [00:00<?, ?it/s]", SHOWN)
     written(log, b"\n")
-    assert (tail.read(), tail.unfinished, tail.bar) == ([SHOWN], "", "")
+    assert (tail.read(), tail.unfinished_line, tail.bar) == ([SHOWN], "", "")
 
 
 def test_reading_takes_bounded_memory_however_long_the_line(log):
@@ -110,13 +110,13 @@ def test_reading_takes_bounded_memory_however_long_the_line(log):
         for _ in range(64):
             file.write(b"x" * (1 << 20))
     tracemalloc.start()
-    tail = Tail(log)
+    tail = LogTail(log)
     pieces = 0
     while tail.unread_bytes:
         before = tail.offset
         assert tail.read() == []
         assert tail.offset - before <= 1 << 20
-        assert len(tail.unfinished) <= MAX_LINE
+        assert len(tail.unfinished_line) <= MAX_LINE
         pieces += 1
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
@@ -142,12 +142,12 @@ def test_one_may_begin_near_the_end(log):
 def test_one_may_begin_within_a_progress_bar(log):
     written(log, BAR * 5000)
     lines, tail = everything(log, last=1000)
-    assert (lines, tail.unfinished) == ([], SHOWN)
+    assert (lines, tail.unfinished_line) == ([], SHOWN)
 
 
 def test_one_may_skip_ahead(log):
     written(log, b"a\n" * 1000)
-    tail = Tail(log)
+    tail = LogTail(log)
     tail.skip(10)
     assert len([*tail.lines()]) <= 5
     assert tail.skipped >= 1990
@@ -157,7 +157,7 @@ def test_one_may_skip_ahead(log):
 
 def test_an_emptied_log_is_read_anew(log):
     written(log, b"before\n" * 100 + b"half")
-    tail = Tail(log)
+    tail = LogTail(log)
     assert len([*tail.lines()]) == 100
     log.write_bytes(b"after\n")
     assert tail.unread_bytes == 6
@@ -166,5 +166,5 @@ def test_an_emptied_log_is_read_anew(log):
 
 def test_a_log_that_cannot_be_read_ends(log):
     log.mkdir()
-    tail = Tail(log)
-    assert ([*tail.lines()], tail.unfinished) == ([], "")
+    tail = LogTail(log)
+    assert ([*tail.lines()], tail.unfinished_line) == ([], "")

@@ -14,8 +14,8 @@ from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.profile import store
 from tui_train.runs import folders, incomplete_runs, rundir
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 COMMAND = [sys.executable, "-m", "tui_train"]
@@ -33,7 +33,7 @@ def ended(name="sleeper", *arguments):
 def live():
     """A run that trains until the test has ended."""
     run = rundir.create_run("live", ready(sleeping("--seconds=100", name="live"), facts()).files)
-    start(run)
+    start_run(run)
     yield run
     stop_run(run, at_once=True)
 
@@ -68,7 +68,7 @@ def test_a_live_run_stays(live):
         with pytest.raises(Unavailable) as refused:
             change(live)
         assert f"tui-train stop {live.name}" in refused.value.remedy
-    assert status(live).live
+    assert read_status(live).live
     assert "Stop it first" in tui("runs", "rm", live.name, "--yes", code=69)
     assert rundir.all_runs() == (live,)
 
@@ -134,10 +134,10 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     assert renamed.name == f"{first.name[:15]}-better-name"
     assert renamed.label == "better-name"
     assert [run.name for run in rundir.all_runs()] == [second.name, renamed.name]
-    assert (status(renamed).state, status(renamed).exit_code) == ("failed", 3)
-    start(renamed, resume=True)
-    until(lambda: not status(renamed).live)
-    assert len(status(renamed).attempts) == 2
+    assert (read_status(renamed).state, read_status(renamed).exit_code) == ("failed", 3)
+    start_run(renamed, resume=True)
+    until(lambda: not read_status(renamed).live)
+    assert len(read_status(renamed).attempts) == 2
 
 
 def test_names_that_are_none_or_taken_change_nothing():
@@ -164,7 +164,7 @@ def test_notes_are_one_line_in_the_run_and_in_lists():
     tui("runs", "note", run.name, "x" * 500, code=65)
     tui("runs", "note", run.name, "")
     assert "has no note" in tui("runs", "note", run.name)
-    assert not (run.path / folders.NOTE).exists()
+    assert not (run.path / folders.NOTE_FILE).exists()
 
 
 def test_a_run_is_found_by_its_profile():
@@ -184,7 +184,7 @@ def test_stop_last_ends_the_newest_live_run(live):
     assert rundir.find_run("last") == newer
     said = tui("stop", "last")
     assert live.name in said
-    assert not status(live).live
+    assert not read_status(live).live
     assert newer.name in tui("stop", "last")
 
 

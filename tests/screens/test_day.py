@@ -12,7 +12,7 @@ from terminal import Terminal
 from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
 
@@ -60,7 +60,7 @@ def test_a_failed_run_is_found_changed_run_again_compared_and_deleted(terminals,
     script.write_text(FITS_TWO)
     copies(made(script, "older", 1, 9), 58)
     failed = made(script, "qwen", 8, 1)
-    assert status(failed).state == "failed"
+    assert read_status(failed).state == "failed"
     terminals.append(terminal := Terminal(NO_COLOR="1"))
     terminal.see("yesterday")
     terminal.press("/", "Filter")

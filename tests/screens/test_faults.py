@@ -321,20 +321,20 @@ async def test_a_plan_can_be_started_again_after_a_fault(machine, tmp_path):
 
 async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_followed(machine, tmp_path, monkeypatch):
     """As from a loss of 400 digits: what was read before stays, and says that nothing follows."""
-    original = run_module.watch
+    original = run_module.follow_news
 
-    def watch(*arguments: Any) -> Iterator[Any]:
+    def follow_news(*arguments: Any) -> Iterator[Any]:
         yield next(iter(original(*arguments)))
         failing()
 
-    monkeypatch.setattr(run_module, "watch", watch)
+    monkeypatch.setattr(run_module, "follow_news", follow_news)
     monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.3)
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
         await shown(pilot)
         assert "can no longer be read" in shows(pilot)
         assert "step 57/60" in shows(pilot), "the newest attempt's log"
-        monkeypatch.setattr(run_module, "watch", original)
+        monkeypatch.setattr(run_module, "follow_news", original)
         await until_shown(pilot, "60 of 60")
         assert "can no longer be read" not in shows(pilot), "it is read again"
 
@@ -342,7 +342,7 @@ async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_fol
 @pytest.mark.parametrize(("step", "steps"), [(10**400, 9), (9, 10**400)], ids=["beyond", "few"])
 def test_a_bar_is_drawn_for_any_numbers(step, steps, tmp_path):
     run = finished_run(tmp_path)
-    told = next(iter(run_module.watch(run, lambda: False)))
+    told = next(iter(run_module.follow_news(run, lambda: False)))
     told = msgspec.structs.replace(told, progress=told.progress._replace(step=step, steps=steps))
     assert ("─" in run_state_lines(run.name, told, (), 2000)[1].plain) == (step < steps)
 

@@ -15,12 +15,12 @@ from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_sto
 from tui_train.screens.widgets.form.form_state import FormState
 
 from tui_train.profile import fields
-from tui_train.views.choices import UNSET, Option
+from tui_train.views.choices import UNSET_LABEL, FieldOption
 
 LAUNCHERS = (
-    Option("auto", "auto", "now python"),
-    Option("torchrun", "torchrun", "several processes"),
-    Option("accelerate", "accelerate", reason="this Python has none"),
+    FieldOption("auto", "auto", "now python"),
+    FieldOption("torchrun", "torchrun", "several processes"),
+    FieldOption("accelerate", "accelerate", reason="this Python has none"),
 )
 
 
@@ -217,8 +217,10 @@ def drawn(row_of: FormRow, *, here: bool) -> str:
 
 
 def test_a_value_that_is_not_set_shows_what_holds():
-    held = row("recipe.precision", options=(Option("", UNSET, "fp32"), Option("bf16", "bf16")), value=None)
-    assert ("fp32" in drawn(held, here=False), UNSET in drawn(held, here=False)) == (True, False)
+    held = row(
+        "recipe.precision", options=(FieldOption("", UNSET_LABEL, "fp32"), FieldOption("bf16", "bf16")), value=None
+    )
+    assert ("fp32" in drawn(held, here=False), UNSET_LABEL in drawn(held, here=False)) == (True, False)
 
 
 def test_an_error_stands_beside_its_value_with_the_key_that_fixes_it():

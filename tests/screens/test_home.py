@@ -23,11 +23,11 @@ from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import folders, rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.targets.here import LocalTarget
-from tui_train.views.digest_text import date_text, matches_filter, remaining_text
+from tui_train.views.digest_text import date_text, matches_filter, remaining_time_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
 
@@ -52,14 +52,14 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
         values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
         run = rundir.create_run(name, ready(sleeping(**values, name=name), facts()).files)
         if pause:
-            start(run)
+            start_run(run)
         else:
             bash(run)
         return run
 
     yield make
     for run in rundir.all_runs():
-        if status(run).live:
+        if read_status(run).live:
             stop_run(run, at_once=True)
 
 
@@ -69,7 +69,7 @@ def _here(machine: Callable[..., None]) -> None:
 
 
 def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
-    state, digest = HomeState(), DigestCache().digest_of(finished_run(tmp_path))
+    state, digest = HomeState(), DigestCache().read_digest(finished_run(tmp_path))
     state.update((digest,), (), None)
     (key,) = state.runs
     actions = ("edit", "resume", "run_now", "stop", "delete", "rename", "note", "duplicate", "mark", "compare")
@@ -231,15 +231,15 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
     values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
     run = rundir.create_run("saves", ready(sleeping(**values, name="saves"), facts()).files)
     bash(run)
-    assert DigestCache().digest_of(run).resumable
+    assert DigestCache().read_digest(run).resumable
     async with opened(size=(120, 40)) as pilot:
         assert "can resume" in shows(pilot)
         await keys("tab")(pilot)
         assert "Resume" in offered(pilot)
         await keys("r")(pilot)
         await until_shown(pilot, "● 5 Run")
-        until(lambda: status(run).state == "finished")
-        assert not DigestCache().digest_of(run).resumable
+        until(lambda: read_status(run).state == "finished")
+        assert not DigestCache().read_digest(run).resumable
 
 
 async def test_a_stopped_run_is_asked_about_first(run_of):
@@ -250,9 +250,9 @@ async def test_a_stopped_run_is_asked_about_first(run_of):
         refused = " ".join(notice.message for notice in pilot.app._notifications)
         assert [words in refused for words in ("cannot be deleted", "cannot be renamed")] == [True, True]
         await keys("s", "enter")(pilot)
-        assert status(run).live
+        assert read_status(run).live
         await keys("s", "down", "enter")(pilot)
-        until(lambda: not status(run).live)
+        until(lambda: not read_status(run).live)
         await until_shown(pilot, "stopped")
 
 
@@ -403,7 +403,12 @@ def test_dates_and_times_are_called_as_near_ones_are():
     ):  # fmt: skip
         assert date_text(now + days * 86400, now) == text
     assert date_text(None, now) == ""
-    assert [remaining_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == ["<1 min", "14 min", "3 h 10", "11 days"]
+    assert [remaining_time_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == [
+        "<1 min",
+        "14 min",
+        "3 h 10",
+        "11 days",
+    ]
 
 
 def test_all_words_of_a_filter_must_be_there():
@@ -426,7 +431,7 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of):
     run = run_of("mine")
     kept = [line for line in run.events_file.read_text().splitlines() if "ended" not in line]
     run.events_file.write_text("\n".join(kept) + "\n")
-    assert status(run).state == "lost"
+    assert read_status(run).state == "lost"
     found = diagnose_run(run)
     assert found is not None
     assert found.failure == "session_killed"

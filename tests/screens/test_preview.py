@@ -25,7 +25,7 @@ from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.setup import Setup
 from tui_train.views import overview
-from tui_train.views.previous_run import change_lines, effective_changes, expected_pace, previous_run
+from tui_train.views.previous_run import change_lines, effective_changes, expected_pace, find_previous_run
 
 TO_PREVIEW = ("enter",) * 4
 
@@ -33,7 +33,7 @@ TO_PREVIEW = ("enter",) * 4
 def said(values=None, found=None, rate=None):
     """The five lines of a profile, by their label."""
     found = found or facts()
-    found_lines = overview.overview(Setup(profile(values), found), rate)
+    found_lines = overview.overview_lines(Setup(profile(values), found), rate)
     return {line.label: line for line in found_lines}
 
 
@@ -116,32 +116,32 @@ def test_changes_since_the_newest_run_of_this_profile():
     run_of(profile({"recipe.steps": 10}))
     run_of(profile({"name": "quickstart-2", "recipe.steps": 30}))
     run = run_of(profile({"recipe.steps": 20}))
-    found = previous_run(Profile())
+    found = find_previous_run(Profile())
     assert found.run == run.name
     now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})
     # On the CPU it was trained before as well.
     assert [change.key for change in effective_changes(found, now)] == ["recipe.layers", "recipe.learning_rate"]
     assert change_lines(effective_changes(found, now))[1].endswith("0.003 (default) → 0.0001")
-    assert previous_run(Profile(name="other")) is None
+    assert find_previous_run(Profile(name="other")) is None
 
 
 def test_a_damaged_profile_is_passed_over():
     run = run_of(Profile())
     run_of(Profile()).profile.write_text("=")
-    assert previous_run(Profile()).run == run.name
+    assert find_previous_run(Profile()).run == run.name
 
 
 def test_secrets_of_the_environment_are_not_shown_as_changes():
     run_of(Profile())
     now = profile({"trainer.environment": {"HF_TOKEN": "hf_abc", "PLAIN": "1"}})
-    (change,) = effective_changes(previous_run(Profile()), now)
+    (change,) = effective_changes(find_previous_run(Profile()), now)
     assert "hf_abc" not in change.after
     assert "PLAIN=1" in change.after
 
 
 def test_pace_holds_only_where_nothing_changes_the_speed():
     run_of(profile({"recipe.steps": 50}), seconds=100)
-    found = previous_run(Profile())
+    found = find_previous_run(Profile())
     pace = expected_pace(found, profile({"recipe.steps": 500, "recipe.learning_rate": 1e-3}))
     assert (pace.seconds, said(rate=pace)["Time"].value) == (2.0, "about 2 min 00 s")
     assert expected_pace(found, profile({"recipe.micro_batch": 2})) is None
@@ -224,7 +224,7 @@ def test_search_finds_each_line_of_each_file():
 def test_a_command_is_drawn_on_the_narrowest_screen(width):
     python = "/a/long path/狐/bin/python"
     plan = ready(profile({"trainer.python": python}), facts(python=python)).plan
-    lines = overview.overview(Setup(profile(), facts()), None)
+    lines = overview.overview_lines(Setup(profile(), facts()), None)
     assert command_lines(Story(lines=lines, command=make_plain_command(plan), title=plan.title), width, whole=True)
 
 

@@ -21,8 +21,8 @@ from tui_train.diagnose import reader
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import Sample
-from tui_train.runs.follow import read_progress, watch
-from tui_train.runs.listing import read_runs
+from tui_train.runs.follow import follow_news, read_progress
+from tui_train.runs.listing import read_listed_runs
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.run_digest import DigestCache
@@ -95,7 +95,7 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
     second = {"time": 3.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 40}
     run = running(tmp_path, *ended[:1], logs=(lines(1, 30),))
     enough = []
-    news = watch(run, lambda: bool(enough))
+    news = follow_news(run, lambda: bool(enough))
     looked = 0
     while looked < looks:
         with run.attempt_log(1).open("a") as log:
@@ -110,7 +110,7 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
     last = next(each for each in news if each.progress.step == 60)
     assert last.progress.curve == read_progress(run, last.status.attempts).curve
     of_home = DigestCache()
-    assert last.progress.curve == of_home.read_losses(of_home.digest_of(run)).curve
+    assert last.progress.curve == of_home.read_losses(of_home.read_digest(run)).curve
     assert [point.step for point in last.progress.curve.points()] == [*range(1, 61)]
     assert last.last_steps == ((1, 50),)
 
@@ -139,7 +139,7 @@ def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     actions = ("stop", "again", "edit", "result", "fix")
     assert [action for action in actions if view.can_do(action)] == ["stop"]
     assert not view.why_key_refused("e"), "nothing is known of it"
-    view.news = next(watch(view.run, lambda: False))
+    view.news = next(follow_news(view.run, lambda: False))
     assert view.end == STILL_RUNS
     assert [action for action in actions if view.can_do(action)] == ["edit"]
     view.end = RunEnd(why_not_resumable="has no checkpoint")
@@ -329,7 +329,7 @@ async def test_a_resumed_run_is_summed_up_whole_and_its_stop_is_no_failure(machi
         await until_shown(pilot, "3.000 first", "○ attempt 1, stopped")
         assert row(shows(pilot), "finished").endswith("1 min 30 s, 2 attempts")
         assert not [part for part in ("143", "✗") if part in row(shows(pilot), "attempt 1")]
-    assert show.run_row(read_runs()[0])[3] == "1 min 30 s"
+    assert show.run_row(read_listed_runs()[0])[3] == "1 min 30 s"
 
 
 async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machine, tmp_path):

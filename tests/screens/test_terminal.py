@@ -15,7 +15,7 @@ from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.runs.rundir import all_runs
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
 
@@ -52,7 +52,7 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals):
     terminal.see("finished", 120)
     assert "loss" in terminal.see("60/60")
     run = all_runs()[0]
-    assert status(run).exit_code == 0
+    assert read_status(run).exit_code == 0
     assert (run.path / "output" / "model.safetensors").is_file()
     terminal.press("\x1b", "New training")
     terminal.see("finished")
@@ -70,7 +70,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     first.child.close(force=True)
     terminals.append(second := Terminal())
     second.see("Running")
-    before = status(run)
+    before = read_status(run)
     assert before.live
     second.press("\t", "Stop run")
     second.press("\r", "● 5 Run")
@@ -79,7 +79,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     second.child.send("\x1b[B\r")
     second.see("stopped", 60)
     # The trainer says so first.
-    until(lambda: status(run).state == "stopped", 60)
+    until(lambda: read_status(run).state == "stopped", 60)
     assert marked(before.mark) == ()
 
 

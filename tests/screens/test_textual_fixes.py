@@ -26,7 +26,7 @@ from tui_train.screens.themes import THEME_NAMES
 from tui_train.screens.widgets.cursor_list import CursorList
 from tui_train.screens.widgets.dialogs import ChoiceDialog
 
-from tui_train.views.chosen_theme import save_theme
+from tui_train.views.chosen_theme import save_chosen_theme
 from tui_train.wizard import wizard
 
 
@@ -231,7 +231,7 @@ async def test_the_palette_opens_while_the_one_before_closes(machine):
 async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machine, name):
     drawn = []
     for first in (name, next(other for other in THEME_NAMES if other != name)):
-        save_theme(first)
+        save_chosen_theme(first)
         async with opened() as pilot:
             pilot.app.action_theme(name)
             await settle(pilot)

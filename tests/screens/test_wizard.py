@@ -55,7 +55,7 @@ from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs import conflicts as taken
 from tui_train.runs import rundir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets import here
 from tui_train.wizard import wizard
 
@@ -296,7 +296,7 @@ async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path)
         await pilot.press("q", "enter")
         await pilot.pause()
     assert app.return_code == 0
-    assert status(run).live
+    assert read_status(run).live
 
 
 def with_trainer(**values: Any) -> Profile:
@@ -831,8 +831,8 @@ async def test_whoever_leaves_ends_the_trial_under_way(machine, monkeypatch, key
         await until_shown(pilot, "A trial is under way", during=True)
         await until_true(pilot, lambda: [*trials_folder().glob("*/trial-1/events.jsonl")])
         run = rundir.RunDir(next(trials_folder().glob("*/trial-1")))
-        await until_true(pilot, lambda: status(run).leader)
+        await until_true(pilot, lambda: read_status(run).leader)
         await pilot.press(key)
         await settle(pilot)
         assert key == "q" or "● 3 Recipe" in shows(pilot)
-    assert not marked(status(run).mark)
+    assert not marked(read_status(run).mark)

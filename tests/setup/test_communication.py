@@ -12,7 +12,7 @@ from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply_change
 from tui_train.profile.types import Communication, Profile
-from tui_train.runs.ranks import PlannedRanks, differences, parse_ranks
+from tui_train.runs.ranks import PlannedRanks, differences_from_plan, parse_ranks
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, choose_backend, why_without_effect
 
 TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})
@@ -101,7 +101,7 @@ def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, warm_python, sour
     assert (made.backend, code, log.count("it is gloo of 2, 4")) == ("gloo", 0, 2), log
     told = parse_ranks(log.splitlines())
     assert {rank.backend for rank in told} == {"gloo"}, log
-    assert differences(told, PlannedRanks(world_size=2, backend="gloo")) == ()
+    assert differences_from_plan(told, PlannedRanks(world_size=2, backend="gloo")) == ()
 
 
 @pytest.mark.training

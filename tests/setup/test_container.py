@@ -31,7 +31,7 @@ from support import (
 )  # fmt: skip
 
 from tui_train.base.command import VARIABLES
-from tui_train.cli.plans.plans import _attempt_words
+from tui_train.cli.plans.plans import _attempt_command
 from tui_train.facts.machine import container_images
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
@@ -315,7 +315,7 @@ def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
 def test_a_container_has_its_machine_s_own_number_of_processes():
     several = SEVERAL | {"nodes.processes": (2, 1), "recipe.global_batch": None}
     made = plan(profile(inside() | several | {"trainer.launcher": "torchrun"}), boxed(gpus=CARDS))
-    assert "--nproc-per-node=2" in _attempt_words(made, made.attempts[0])
+    assert "--nproc-per-node=2" in _attempt_command(made, made.attempts[0])
 
 
 def test_apptainer_shows_other_cards_where_they_are_chosen(tmp_path):

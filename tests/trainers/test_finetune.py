@@ -53,12 +53,12 @@ from tui_train.profile.types import Finetune as Chosen
 from tui_train.runs import rundir
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.targets.here import probe_facts
 from tui_train.trainers.finetune import LEARNING_RATES, Finetune, default_learning_rate, finetune_abilities
 from tui_train.trainers.finetune_options import adapter_options
-from tui_train.views.overview import overview
+from tui_train.views.overview import overview_lines
 
 SMALL = {
     "trainer.kind": "finetune",
@@ -337,7 +337,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     setup = set_up(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
     assert (setup.values["sequence_length"].display_text, setup.effective.recipe.micro_batch) == (shown, micro)
-    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(setup)]
+    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview_lines(setup)]
     assert question_of(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
@@ -591,7 +591,7 @@ def test_each_format_is_learned_by_its_method(tmp_path, model, trl, name):
     assert plan.global_batch == 4
     made = json.loads((run.path / "output/adapter_config.json").read_text())
     assert made["base_model_name_or_path"] == str(model)
-    assert status(run).state == "finished"
+    assert read_status(run).state == "finished"
 
 
 @with_trl
@@ -688,7 +688,7 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
         chosen = chosen_for("acme/tiny", data, recipe__steps=2, trainer__revision="v1")
         prepared = prepare(chosen, probe_facts(chosen))
         assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
-        rundir.export(tmp_path / "run", prepared.files)
+        rundir.export_files(tmp_path / "run", prepared.files)
         run = RunDir(tmp_path / "run")
         environment = plain_environment(
             HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=hub.url, HF_DATASETS_CACHE=str(tmp_path / "cache")

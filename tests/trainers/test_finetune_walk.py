@@ -14,8 +14,8 @@ from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import all_runs
-from tui_train.runs.status import status
-from tui_train.views.previous_run import expected_pace, previous_run
+from tui_train.runs.status import read_status
+from tui_train.views.previous_run import expected_pace, find_previous_run
 
 pytestmark = pytest.mark.training
 DOWN, RIGHT, LEFT, F5 = "\x1b[B", "\x1b[C", "\x1b[D", "\x1b[15~"
@@ -62,13 +62,13 @@ def test_from_home_to_an_adapter_by_keys_alone(terminals: list[Terminal], folder
     terminal.press("\r", "● 5 Run")
     terminal.see("finished", 240)
     (run,) = all_runs()
-    assert status(run).exit_code == 0
+    assert read_status(run).exit_code == 0
     assert "tiny-chat-sft-lora" in run.name
     lines = (run.path / "data/train.jsonl").read_text().splitlines()
     assert len(lines) == 30
     assert all(json.loads(line)["messages"] for line in lines)
     assert [*(run.path / "output").rglob("adapter_model.safetensors")]
     profile = store.load(str(run.profile))
-    found = expected_pace(previous_run(profile), profile)
+    found = expected_pace(find_previous_run(profile), profile)
     assert found, "the next one like it says how long it takes, though epochs end it"
     assert 0 < found.seconds < 60

@@ -27,9 +27,9 @@ from support import (
 from trainings import together
 
 from tui_train.base.command import argv
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
 
@@ -66,7 +66,7 @@ def here(**more):
 
 
 def log_of(run):
-    return "\n".join(Tail(run.attempt_log(1)).lines())
+    return "\n".join(LogTail(run.attempt_log(1)).lines())
 
 
 def assert_as_planned(plan, logs):
@@ -136,7 +136,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     assert codes == [0, 0], (said, logs)
     assert_as_planned(plan, logs)
     assert all(len(re.findall(r"rank \d+/\d+ \| host", log)) == processes for log in logs)
-    assert [status(run).state for run in (first, there)] == ["finished", "finished"]
+    assert [read_status(run).state for run in (first, there)] == ["finished", "finished"]
     if trainer == "builtin":
         # Without the shared disk, one machine would start over while the other goes on.
         alone, _ = exported(tmp_path / "alone", profiled, here())
@@ -145,7 +145,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
         # Where each has a disk and a checkpoint of its own, the trainer itself compares them: test_trainer.py.
         codes, said = together([first, second], "--resume")
         assert codes == [0, 0], said
-        resumed = "\n".join(Tail(first.attempt_log(2)).lines())
+        resumed = "\n".join(LogTail(first.attempt_log(2)).lines())
         assert "{'loss'" not in resumed
         assert "done | model saved in" in resumed
 

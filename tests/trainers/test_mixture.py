@@ -19,7 +19,7 @@ from tui_train.facts.data.data_use import epoch_size
 from tui_train.profile import data_weights, fields, store
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.setup.setup import Setup
-from tui_train.views.data_text import share_lines
+from tui_train.views.data_text import file_share_lines
 
 
 @pytest.fixture
@@ -179,4 +179,4 @@ def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
         ]
         assert [line.removeprefix("of it").strip() for line in lines if "each row" in line] == shown
     many = replace(found, shares=found.shares * 3)
-    assert share_lines(many)[-1] == "and 2 more files"
+    assert file_share_lines(many)[-1] == "and 2 more files"

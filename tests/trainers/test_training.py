@@ -12,11 +12,11 @@ from trainings import TINY, log_of, losses, run_of
 
 from tui_train.plan.render import RUNNER_NAME
 from tui_train.runner.progress import Progress, advance
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import start
-from tui_train.runs.status import status
+from tui_train.runs.start import start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
@@ -44,9 +44,9 @@ def test_plain_python(undisturbed):
     left = read_result(run)
     assert (left.source, left.weights.kind, left.weights.problem) == ("final", "model", "")
     assert (run.path / "output" / "tokenizer.json").is_file()
-    now = status(run)
+    now = read_status(run)
     assert (now.state, len(now.attempts)) == ("finished", 1)
-    progress = advance(Progress(), Tail(run.attempt_log(1)).lines())
+    progress = advance(Progress(), LogTail(run.attempt_log(1)).lines())
     assert (progress.step, progress.steps, len(progress.curve.points())) == (8, 8, 8)
     assert progress.tokens_per_second > 0
     assert re.search(r"rank 0/1 \| .* device cpu", log_of(run, 1))
@@ -78,7 +78,7 @@ def test_a_stop_saves_where_the_hf_trainer_was(tmp_path):
         "recipe.checkpoint_every": 100000,
     }  # fmt: skip
     run, _ = exported(tmp_path / "run", profile(taken({**TINY, **values})), facts(python=TINY["trainer.python"]))
-    start(run)
+    start_run(run)
     until(lambda: "{'loss'" in log_of(run, 1), 120)
     assert stop_run(run).state == "stopped"
     (saved,) = (run.path / "output").glob("checkpoint-*")

@@ -9,7 +9,7 @@ from tui_train.actions.dialogue import Dialogue, interpreter_of
 from tui_train.actions.merge import require_weights
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import counted, visible
-from tui_train.runs.results.result import Result, read_result
+from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.rundir import RunDir
 
 Side = Literal["result", "base"]
@@ -73,7 +73,7 @@ class Chat:
         adapter = weights.kind == "adapter"
         if adapter and not run_result.base:
             raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
-        self.result: Result = run_result
+        self.result: RunResult = run_result
         self.compares = compare and bool(run_result.base)
         trained = interpreter_of(run, python)
         request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}

@@ -13,7 +13,7 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import visible
-from tui_train.runs.results.result import Result, read_result
+from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
 from tui_train.runs.rundir import RunDir
 
@@ -47,7 +47,7 @@ class MergeOptions(Struct, frozen=True):
     trusted: bool = False
 
 
-def require_weights(run_result: Result) -> Weights:
+def require_weights(run_result: RunResult) -> Weights:
     """Return the weights of a run that can be loaded; NotFound where there are none, BadInput for broken ones."""
     if run_result.weights is None:
         where = f" in {visible(run_result.output)}" if run_result.output else ""

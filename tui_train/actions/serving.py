@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.plan.render.quoting import quoted
-from tui_train.runs.results.result import Result
+from tui_train.runs.results.result import RunResult
 
 # The ranks that vLLM takes for --max-lora-rank, and its default.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -20,7 +20,7 @@ class ServeCommand(Struct, frozen=True):
     why: str = ""
 
 
-def serve_commands(run_result: Result) -> tuple[ServeCommand, ...]:
+def serve_commands(run_result: RunResult) -> tuple[ServeCommand, ...]:
     """Return how a result is served by vLLM and by transformers; none where there is nothing to serve."""
     weights = run_result.weights
     if weights is None or weights.problem or weights.scores:
@@ -38,7 +38,7 @@ def shell_command(*words: str) -> str:
     return " ".join(map(quoted, words))
 
 
-def _vllm_command(found: Result, first: str) -> ServeCommand:
+def _vllm_command(found: RunResult, first: str) -> ServeCommand:
     weights = found.weights
     if weights is None or weights.method != "LORA" or not weights.plain or not found.base or weights.rank > _RANKS[-1]:
         return ServeCommand("vllm", why=first)
@@ -60,6 +60,6 @@ def _vllm_command(found: Result, first: str) -> ServeCommand:
     return ServeCommand("vllm", shell_command(*words))
 
 
-def _adapter_name(found: Result) -> str:
+def _adapter_name(found: RunResult) -> str:
     """Return the name under which clients ask for an adapter: the run's, without what separates name and path."""
     return Path(found.run).name.replace("=", "-")

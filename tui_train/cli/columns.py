@@ -9,7 +9,7 @@ import click
 from tui_train.base.text import text_table as whole
 from tui_train.base.text import visible
 
-_MAX_WIDTH = 120
+_MAX_LIST_WIDTH = 120
 
 
 def terminal_width() -> int | None:
@@ -17,20 +17,20 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def waiting(what: str) -> None:
+def report_waiting(reason: str) -> None:
     """Say at a terminal what the command waits for."""
     if sys.stderr.isatty():
-        click.echo(visible(what), err=True)
+        click.echo(visible(reason), err=True)
 
 
 def description_list(rows: Sequence[tuple[str, str]]) -> str:
     """Return names with their descriptions, folded to the terminal's width."""
-    formatter = click.HelpFormatter(width=min(_MAX_WIDTH, shutil.get_terminal_size().columns))
+    formatter = click.HelpFormatter(width=min(_MAX_LIST_WIDTH, shutil.get_terminal_size().columns))
     with formatter.indentation():
         formatter.write_dl(rows, col_max=32)
     return formatter.getvalue().rstrip("\n")
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> str:
+def aligned_table(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as columns, the first row being the heads; at a terminal the widest are cut."""
     return whole(rows, terminal_width())

@@ -8,10 +8,10 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from tui_train.base.errors import TuiTrainError
 
-_PROGRAM = "tui-train"
-_VARIABLE = "_TUI_TRAIN_COMPLETE"
+_PROGRAM_NAME = "tui-train"
+_COMPLETION_VARIABLE = "_TUI_TRAIN_COMPLETE"
 # Unlike click's, it joins KEY=VALUE again, which bash takes apart at the =.
-_BASH = r"""_tui_train_completion() {
+_BASH_SCRIPT = r"""_tui_train_completion() {
     local word kind value prefix='' at=0 place=0
     local -a words=()
     for word in "${COMP_WORDS[@]}"; do
@@ -37,16 +37,16 @@ complete -o nosort -F _tui_train_completion tui-train
 """
 
 
-def script(shell: str, program: click.Command) -> str:
+def completion_script(shell: str, program: click.Command) -> str:
     """Return the text that a shell reads to complete a program's words."""
     if shell == "bash":
-        return _BASH
+        return _BASH_SCRIPT
     kind: type[ShellComplete] | None = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click knows the shells of the command
-    return str(kind(program, {}, _PROGRAM, _VARIABLE).source())
+    return str(kind(program, {}, _PROGRAM_NAME, _COMPLETION_VARIABLE).source())
 
 
-def hosts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
+def complete_hosts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
     """Return the hosts saved by name."""
     from tui_train.profile import hosts
 
@@ -55,7 +55,7 @@ def hosts(_context: click.Context, _parameter: click.Parameter, text: str) -> li
     return []
 
 
-def profiles(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
+def complete_profiles(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
     """Return saved profiles, and for what looks like a path its files."""
     if "/" in text or text.startswith((".", "~")):
         return [CompletionItem(text, type="file")]
@@ -65,7 +65,7 @@ def profiles(_context: click.Context, _parameter: click.Parameter, text: str) ->
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
 
-def runs(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
+def complete_runs(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
     """Return runs, newest first, and for what looks like a path its folders."""
     if "/" in text or text.startswith((".", "~")):
         return [CompletionItem(text, type="dir")]
@@ -75,13 +75,13 @@ def runs(_context: click.Context, _parameter: click.Parameter, text: str) -> lis
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
 
-def logs(context: click.Context, parameter: click.Parameter, text: str) -> list[CompletionItem]:
+def complete_logs(context: click.Context, parameter: click.Parameter, text: str) -> list[CompletionItem]:
     """Return runs, and files that begin so."""
-    found = runs(context, parameter, text)
+    found = complete_runs(context, parameter, text)
     return found or [CompletionItem(text, type="file")]
 
 
-def edits(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
+def complete_edits(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
     """Return the keys of a profile, and behind the = the values of one."""
     from tui_train.profile import fields
     from tui_train.views import choices
@@ -91,16 +91,16 @@ def edits(_context: click.Context, _parameter: click.Parameter, text: str) -> li
         rows = (row for row in fields.FIELDS.values() if row.key.startswith(text))
         return [CompletionItem(f"{row.key}=", help=row.label) for row in rows]
     with suppress(TuiTrainError):
-        values = choices.all_values(key)
+        values = choices.listed_values(key)
         if not values and fields.field(key).kind in {"path", "paths"}:
-            return [CompletionItem(f"{key}={path}") for path in _paths(value)]
+            return [CompletionItem(f"{key}={path}") for path in _complete_paths(value)]
         return [CompletionItem(f"{key}={name}") for name in values if name.startswith(value)]
     return []
 
 
-def _paths(text: str) -> list[str]:
+def _complete_paths(prefix: str) -> list[str]:
     """Return the files and folders whose path begins so."""
-    folder, slash, start = text.rpartition("/")
+    folder, slash, start = prefix.rpartition("/")
     with suppress(OSError, RuntimeError):
         there = Path(folder or slash or ".").expanduser()
         names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in there.iterdir())

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
 
 # Click's own code is 2, which a training may end with.
-_WRONG_USAGE = 64
+_WRONG_USAGE_CODE = 64
 EXIT_CODES = (
     (0, "done"),
-    (_WRONG_USAGE, "wrong usage"),
+    (_WRONG_USAGE_CODE, "wrong usage"),
     (BadInput.exit_code, "a profile or value that cannot be used"),
     (NotFound.exit_code, "no such run or profile"),
     (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
@@ -33,7 +33,7 @@ EXIT_CODES = (
     (143, "the run was stopped, or the command ended by SIGTERM"),
 )
 
-_EPILOG = (
+_EXIT_CODES_EPILOG = (
     "Exit codes: "
     + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
     + (". run, quickstart, resume, logs --follow and, without a terminal, attach end with the training's own code.")
@@ -41,17 +41,17 @@ _EPILOG = (
 
 
 def shell_completion(name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """Return what completes an argument in a shell: a function of `completion`, which is imported only then."""
+    """Return what completes an argument in a shell: `complete_NAME` of `completion`, which is imported only then."""
 
     def complete(context: click.Context, parameter: click.Parameter, text: str) -> Any:
         from tui_train.cli import completion
 
-        return getattr(completion, name)(context, parameter, text)
+        return getattr(completion, f"complete_{name}")(context, parameter, text)
 
     return complete
 
 
-SET = click.option(
+SET_OPTION = click.option(
     "--set",
     "edits",
     multiple=True,
@@ -59,15 +59,17 @@ SET = click.option(
     shell_complete=shell_completion("edits"),
     help="Change a value; see `tui-train keys`.",
 )
-PROFILE = click.argument("profile", shell_complete=shell_completion("profiles"))
-RUN = click.argument("run", shell_complete=shell_completion("runs"))
-FILE = click.Path(path_type=Path)
-YES = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
-SLURM = click.option("--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of --on's.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+PROFILE_ARGUMENT = click.argument("profile", shell_complete=shell_completion("profiles"))
+RUN_ARGUMENT = click.argument("run", shell_complete=shell_completion("runs"))
+FILE_TYPE = click.Path(path_type=Path)
+YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
+SLURM_OPTION = click.option(
+    "--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of --on's."
+)
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class _Commands(click.Group):
+class _CommandGroup(click.Group):
     """Commands with the exit codes of EXIT_CODES instead of click's."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -97,25 +99,27 @@ class _Commands(click.Group):
             ctx.exit(130)
 
 
-def host_option(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def host_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option that names a host."""
-    return click.option("--on", "--host", "host", metavar="NAME", shell_complete=shell_completion("hosts"), help=words)
+    return click.option(
+        "--on", "--host", "host", metavar="NAME", shell_complete=shell_completion("hosts"), help=help_text
+    )
 
 
 def machine_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name another machine, which become the one argument `source`."""
 
-    @click.option("--machine", metavar="FILE", type=FILE, help="For the machine in that file (`facts --save`).")
+    @click.option("--machine", metavar="FILE", type=FILE_TYPE, help="For the machine in that file (`facts --save`).")
     @host_option("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
-    @SLURM
+    @SLURM_OPTION
     @functools.wraps(command)
     def with_source(*arguments: Any, machine: Path | None, host: str | None, slurm: bool, **options: Any) -> None:
-        command(*arguments, source=source_of(machine, host, slurm=slurm), **options)
+        command(*arguments, source=machine_source(machine, host, slurm=slurm), **options)
 
     return with_source
 
 
-def source_of(
+def machine_source(
     machine: Path | None, host: str | None, toolchain: Path | None = None, *, slurm: bool = False
 ) -> "MachineSource":
     """Return the machine that options name; UsageError where they name two, or an invalid host.
@@ -132,7 +136,10 @@ def source_of(
 
 
 @click.group(
-    cls=_Commands, invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_CommandGroup,
+    invoke_without_command=True,
+    epilog=_EXIT_CODES_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tui-train %(version)s")
 @machine_options
@@ -155,4 +162,4 @@ def run_command_line(arguments: list[str]) -> int:
         return int(cli.main(arguments, prog_name="tui-train", standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
-        return _WRONG_USAGE if isinstance(error, click.UsageError) else error.exit_code
+        return _WRONG_USAGE_CODE if isinstance(error, click.UsageError) else error.exit_code

@@ -28,7 +28,7 @@ from tui_train.runner.first_step import first_step
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective import effective_values, with_effective_values
@@ -59,7 +59,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
     passes them.
     """
-    now = status(run)
+    now = read_status(run)
     if not now.attempts or now.live or now.trains_on:
         return None
     if now.state in {"finished", "stopped"} and now.exit_code != 0:

@@ -25,16 +25,16 @@ from tui_train.profile import store
 from tui_train.runner.fill import filled_path
 from tui_train.runner.safe_open import open_folder, open_regular
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 # Bytes of the start and the end of a log; the middle is left out.
-HEAD_BYTES = 1 << 16
-TAIL_BYTES = 1 << 20
+LOG_HEAD_BYTES = 1 << 16
+LOG_TAIL_BYTES = 1 << 20
 # Bytes dropped at a cut without a line end, so that no part of a secret is left.
-_MARGIN = 1 << 12
+_CUT_MARGIN_BYTES = 1 << 12
 
 
-class Entry(Struct, frozen=True):
+class ArchiveEntry(Struct, frozen=True):
     """A file of the archive: its name, its text, and the number of masked secrets by kind."""
 
     name: str
@@ -42,33 +42,33 @@ class Entry(Struct, frozen=True):
     masked: dict[str, int] = {}
 
 
-class _PathOnly(Struct, frozen=True):
+class _PlannedFile(Struct, frozen=True):
     path: str
 
 
-class _Files(Struct, frozen=True):
+class _PlannedFiles(Struct, frozen=True):
     """The files named in a plan."""
 
-    configs: tuple[_PathOnly, ...] = ()
-    programs: tuple[_PathOnly, ...] = ()
-    nemo: _PathOnly | None = None
+    configs: tuple[_PlannedFile, ...] = ()
+    programs: tuple[_PlannedFile, ...] = ()
+    nemo: _PlannedFile | None = None
 
 
-def entries(run: RunDir, machine: str) -> tuple[Entry, ...]:
-    """Return the files of a run's archive, masked; `machine` is the text of a machine file, empty for none."""
-    clean = _masker(run)
-    first = [Entry("machine.json", machine)] if machine else []
-    return (*first, clean("about.json", _about(run)), *(clean(name, text) for name, text in _run_files(run)))
+def archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry, ...]:
+    """Return the files of a run's archive, masked; `machine_text` is the text of a machine file, empty for none."""
+    clean = _entry_masker(run)
+    first = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
+    return (*first, clean("about.json", _about_text(run)), *(clean(name, text) for name, text in _run_file_texts(run)))
 
 
-def write(path: Path, name: str, files: tuple[Entry, ...], *, replace: bool = False) -> None:
-    """Write an archive (tar.gz) with its files in the folder `name`, atomically."""
+def write_archive(path: Path, folder_name: str, entries: tuple[ArchiveEntry, ...], *, replace: bool = False) -> None:
+    """Write an archive (tar.gz) with its files in a folder, atomically."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for entry in files:
+        for entry in entries:
             data = entry.text.encode("utf-8", "replace")
             # Not the owner of the file, whose name is private.
-            info = tarfile.TarInfo(f"{name}/{entry.name}")
+            info = tarfile.TarInfo(f"{folder_name}/{entry.name}")
             info.size, info.mode = len(data), 0o644
             archive.addfile(info, io.BytesIO(data))
     if replace:
@@ -87,47 +87,47 @@ def archive_name(run: RunDir) -> str:
     return make_name_masker(platform.node())(f"tui-train-{run.name}")
 
 
-def _about(run: RunDir) -> str:
-    now = status(run)
+def _about_text(run: RunDir) -> str:
+    status = read_status(run)
     about = {
         "tui-train": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "run": run.name,
-        "status": now.data(),
+        "status": status.data(),
     }
     return msgspec.json.format(msgspec.json.encode(about), indent=2).decode() + "\n"
 
 
-def _run_files(run: RunDir) -> Iterator[tuple[str, str]]:
+def _run_file_texts(run: RunDir) -> Iterator[tuple[str, str]]:
     """Yield the files of the run folder, including those of other machines, by name.
 
     They are opened relative to the folder's descriptor without following links, so that none leads outside.
     """
     rendered = _rendered_names(run)
     with suppress(OSError), open_folder(run.path, readable=True) as folder:
-        yield from _files_in(folder, "", rendered)
-        for name in _names(folder, "node-*"):
+        yield from _folder_file_texts(folder, "", rendered)
+        for name in _matching_names(folder, "node-*"):
             with suppress(OSError), open_folder(name, folder, readable=True) as inner:
-                yield from _files_in(inner, f"{name}/", rendered)
+                yield from _folder_file_texts(inner, f"{name}/", rendered)
 
 
-def _files_in(folder: int, before: str, rendered: set[str]) -> Iterator[tuple[str, str]]:
-    logs = sorted(_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
+def _folder_file_texts(folder: int, name_prefix: str, rendered: set[str]) -> Iterator[tuple[str, str]]:
+    logs = sorted(_matching_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
     plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
-    for name in (*plain, *sorted({*_names(folder, "*.yaml"), *rendered}), *logs):
+    for name in (*plain, *sorted({*_matching_names(folder, "*.yaml"), *rendered}), *logs):
         if (text := _head_and_tail(name, folder)) is not None:
-            yield f"{before}{name}", text
+            yield f"{name_prefix}{name}", text
 
 
-def _names(folder: int, pattern: str) -> list[str]:
+def _matching_names(folder: int, pattern: str) -> list[str]:
     return sorted(fnmatch.filter(os.listdir(folder), pattern))
 
 
 def _rendered_names(run: RunDir) -> set[str]:
     """Return the names of the files beside launch.sh, without runner.pyz, which is the same for all runs."""
     try:
-        files = msgspec.convert(run.plan(), prepared_type(_Files))
+        files = msgspec.convert(run.plan(), prepared_type(_PlannedFiles))
     except msgspec.ValidationError:
         return set()
     configs = [config.path for config in files.configs]
@@ -146,10 +146,10 @@ def _head_and_tail(name: str, folder: int) -> str | None:
     try:
         with open_regular(name, folder) as file:
             length = os.fstat(file.fileno()).st_size
-            if length <= HEAD_BYTES + TAIL_BYTES:
-                return _read_at(file, HEAD_BYTES + TAIL_BYTES, 0).decode("utf-8", "replace")
-            head = _complete_lines(_read_at(file, HEAD_BYTES, 0), first=True)
-            tail = _complete_lines(_read_at(file, TAIL_BYTES, length - TAIL_BYTES), first=False)
+            if length <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
+                return _read_at(file, LOG_HEAD_BYTES + LOG_TAIL_BYTES, 0).decode("utf-8", "replace")
+            head = _without_cut_line(_read_at(file, LOG_HEAD_BYTES, 0), is_head=True)
+            tail = _without_cut_line(_read_at(file, LOG_TAIL_BYTES, length - LOG_TAIL_BYTES), is_head=False)
     except OSError:
         return None
     left_out = length - len(head) - len(tail)
@@ -161,12 +161,12 @@ def _read_at(file: BinaryIO, length: int, begin: int) -> bytes:
     return os.pread(file.fileno(), length, begin)
 
 
-def _complete_lines(piece: bytes, *, first: bool) -> bytes:
+def _without_cut_line(piece: bytes, *, is_head: bool) -> bytes:
     """Return a piece without its truncated line, at the end of the head or at the start of the tail."""
-    end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if first else _first_line_end(piece)
+    end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if is_head else _first_line_end(piece)
     if end < 0:
-        return piece[:-_MARGIN] if first else piece[_MARGIN:]
-    return piece[: end + 1] if first else piece[end + 1 :]
+        return piece[:-_CUT_MARGIN_BYTES] if is_head else piece[_CUT_MARGIN_BYTES:]
+    return piece[: end + 1] if is_head else piece[end + 1 :]
 
 
 def _first_line_end(piece: bytes) -> int:
@@ -174,13 +174,13 @@ def _first_line_end(piece: bytes) -> int:
     return min(ends, default=-1)
 
 
-def _masker(run: RunDir) -> Callable[[str, str], Entry]:
+def _entry_masker(run: RunDir) -> Callable[[str, str], ArchiveEntry]:
     """Return a function that creates an entry without secrets and names of users and hosts."""
     known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
 
-    def clean(name: str, text: str) -> Entry:
+    def clean(name: str, text: str) -> ArchiveEntry:
         text, masked = secrets.mask(text, known_secrets)
-        return Entry(name, without_names(text), dict(masked))
+        return ArchiveEntry(name, without_names(text), dict(masked))
 
     return clean
 
@@ -198,9 +198,9 @@ def _known_secrets(run: RunDir) -> frozenset[str]:
     return frozenset(values)
 
 
-def masked_by_kind(files: tuple[Entry, ...]) -> Counter[str]:
+def count_masked_by_kind(entries: tuple[ArchiveEntry, ...]) -> Counter[str]:
     """Return the number of masked secrets in all files, by kind."""
     total: Counter[str] = Counter()
-    for entry in files:
+    for entry in entries:
         total.update(entry.masked)
     return total

@@ -11,18 +11,18 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import path_spellings, port_in_use, resource_conflict
 from tui_train.facts.types import ResourcesInUse
-from tui_train.runs.listing import read_run
-from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.listing import read_listed_run
+from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.runs.status import may_write
+from tui_train.runs.status import may_still_write
 
-_MAX_TRIALS = 32
-_POLL_SECONDS = 0.05
+_MAX_TRIALS_CHECKED = 32
+_LOCK_POLL_SECONDS = 0.05
 
 
 def resources_in_use(port: int = 0) -> tuple[ResourcesInUse, ...]:
     """Return the resources of training runs, also without a supervisor; and `port` if another program uses it."""
-    resources = [resources_of(run) for run in (*all_runs(), *_trials()) if _is_training(run)]
+    resources = [planned_resources(run) for run in (*all_runs(), *_newest_trials()) if _is_training(run)]
     if port and all(resource.port != port for resource in resources) and port_in_use(port):
         resources.append(ResourcesInUse(port=port))
     return tuple(resources)
@@ -30,17 +30,17 @@ def resources_in_use(port: int = 0) -> tuple[ResourcesInUse, ...]:
 
 def _is_training(run: RunDir) -> bool:
     """Return whether a run trains here; a process left by a finished one, such as TensorBoard, does not count."""
-    listed = read_run(run)
-    return listed.status is not None and may_write(listed.status) and place_of(run.path) is None
+    listed = read_listed_run(run)
+    return listed.status is not None and may_still_write(listed.status) and read_place(run.path) is None
 
 
-def _trials() -> Iterator[RunDir]:
+def _newest_trials() -> Iterator[RunDir]:
     """Yield the newest trials; only these may still be running."""
     folders = sorted(trials_folder().glob("*/trial-*"), key=lambda path: path.parent.name)
-    yield from map(RunDir, folders[-_MAX_TRIALS:])
+    yield from map(RunDir, folders[-_MAX_TRIALS_CHECKED:])
 
 
-def resources_of(run: RunDir) -> ResourcesInUse:
+def planned_resources(run: RunDir) -> ResourcesInUse:
     """Return the resources of a run, as far as its plan names them."""
     plan = run.plan()
     gpus, output, port = plan.get("gpus"), plan.get("output"), plan.get("port")
@@ -52,15 +52,15 @@ def resources_of(run: RunDir) -> ResourcesInUse:
     )
 
 
-def refuse_clashes(run: RunDir) -> None:
+def refuse_if_conflicting(run: RunDir) -> None:
     """Raise Unavailable if a run conflicts with a live one."""
-    wanted = resources_of(run)
+    wanted = planned_resources(run)
     for other in resources_in_use(wanted.port):
         if other.run != wanted.run and (words := resource_conflict(wanted, other)):
-            raise Unavailable(words, remedy_for(other))
+            raise Unavailable(words, conflict_remedy(other))
 
 
-def remedy_for(other: ResourcesInUse) -> str:
+def conflict_remedy(other: ResourcesInUse) -> str:
     """Return the remedy for a resource that is in use."""
     if not other.run:
         return "Choose another port (nodes.port)."
@@ -83,16 +83,16 @@ def start_lock(while_waiting: Callable[[], None] = lambda: None) -> Iterator[Non
     with file:
         # Some network file systems have no locks.
         with suppress(OSError):
-            while not _try_lock(file.fileno()):
+            while not _try_file_lock(file.fileno()):
                 while_waiting()
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_LOCK_POLL_SECONDS)
         yield
 
 
-def _try_lock(file: int) -> bool:
+def _try_file_lock(descriptor: int) -> bool:
     """Return whether a file could be locked; OSError if there are no locks."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

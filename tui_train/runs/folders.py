@@ -14,23 +14,23 @@ from tui_train.base.files import read_regular, reporting_write_errors, write_ato
 from tui_train.base.text import visible
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import start_lock
-from tui_train.runs.rundir import STAMP, RunDir, slug
-from tui_train.runs.status import status
+from tui_train.runs.rundir import STAMP_PATTERN, RunDir, folder_slug
+from tui_train.runs.status import read_status
 
-NOTE = "note.txt"
-MAX_NOTE = 200
+NOTE_FILE = "note.txt"
+MAX_NOTE_LENGTH = 200
 _MAX_NOTE_BYTES = 4 << 10
-_STAMPED_NAME = re.compile(rf"({STAMP})-")
+_STAMPED_NAME_PATTERN = re.compile(rf"({STAMP_PATTERN})-")
 
 
-class Extent(Struct, frozen=True):
+class FolderExtent(Struct, frozen=True):
     """Size of a folder on disk in bytes, and the first folder in it whose content this user may not remove."""
 
     size: int
     protected: str = ""
 
 
-def folder_extent(run: RunDir) -> Extent:
+def folder_extent(run: RunDir) -> FolderExtent:
     """Return what a run's folder takes; links in it are not followed, and a file with two names counts once."""
     total, closed, seen = 0, "", set[tuple[int, int]]()
     for folder, _, names in os.walk(run.path):
@@ -44,7 +44,7 @@ def folder_extent(run: RunDir) -> Extent:
             if (entry.st_dev, entry.st_ino) not in seen:
                 seen.add((entry.st_dev, entry.st_ino))
                 total += entry.st_blocks * 512
-    return Extent(total, closed)
+    return FolderExtent(total, closed)
 
 
 def refuse_if_active(run: RunDir) -> None:
@@ -60,9 +60,11 @@ def refuse_if_active(run: RunDir) -> None:
     if not inside:
         why = f"{visible(str(run.path))} is not in the runs folder, {visible(str(parent))}"
         raise BadInput(why, "A folder that you made yourself is removed or renamed with rm and mv.")
-    now = status(run)
-    if now.live or now.leftover or now.container:
-        state = f"runs on {visible(now.host)}" if now.host else "is running" if now.live else "has left processes"
+    status = read_status(run)
+    if status.live or status.leftover or status.container:
+        state = (
+            f"runs on {visible(status.host)}" if status.host else "is running" if status.live else "has left processes"
+        )
         raise Unavailable(f"{name} {state}", f"Stop it first: tui-train stop {name}")
 
 
@@ -76,7 +78,7 @@ def remove_run(run: RunDir) -> int:
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
         # Out of the list first, so that nobody resumes half a run; what is left of it is removed with half-made ones.
         hidden = run.path.with_name(f"{incomplete_runs.INCOMPLETE_PREFIX}{secrets.token_hex(8)}")
-        _move(run, hidden)
+        _rename_folder(run, hidden)
     failed: list[str] = []
     shutil.rmtree(hidden, onerror=lambda _call, path, _error: failed.append(path))
     if failed:
@@ -86,8 +88,8 @@ def remove_run(run: RunDir) -> int:
 
 def rename_run(run: RunDir, name: str) -> RunDir:
     """Give a run another name and return it; the time with which its id begins stays."""
-    stamp = _STAMPED_NAME.match(run.name)
-    wanted = slug(_STAMPED_NAME.sub("", name, count=1))
+    stamp = _STAMPED_NAME_PATTERN.match(run.name)
+    wanted = folder_slug(_STAMPED_NAME_PATTERN.sub("", name, count=1))
     if not wanted:
         raise BadInput(f"{visible(name)!r} cannot be a run's name", "Use letters and digits.")
     target = run.path.with_name(f"{stamp[1]}-{wanted}" if stamp else wanted)
@@ -98,15 +100,15 @@ def rename_run(run: RunDir, name: str) -> RunDir:
         # Renaming replaces an empty folder without a word.
         if os.path.lexists(target):
             raise AlreadyExists(f"there is a run {visible(target.name)}", "Choose another name.")
-        _move(run, target)
+        _rename_folder(run, target)
     return RunDir(target)
 
 
-def _move(run: RunDir, target: Path) -> None:
+def _rename_folder(run: RunDir, target: Path) -> None:
     """Rename a run's folder, and take that back where launch.sh was started meanwhile."""
     with reporting_write_errors(run.path):
         run.path.rename(target)
-    if status(RunDir(target)).live:
+    if read_status(RunDir(target)).live:
         with reporting_write_errors(run.path):
             target.rename(run.path)
         raise Unavailable(f"{visible(run.name)} was started just now", "Stop it first.")
@@ -115,19 +117,19 @@ def _move(run: RunDir, target: Path) -> None:
 def read_note(run: RunDir) -> str:
     """Return what the user noted of a run, in one line; empty where nothing is, or nothing that can be read."""
     try:
-        text = read_regular(run.path / NOTE, _MAX_NOTE_BYTES).decode(errors="replace")
+        text = read_regular(run.path / NOTE_FILE, _MAX_NOTE_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    return " ".join(text.split())[:MAX_NOTE]
+    return " ".join(text.split())[:MAX_NOTE_LENGTH]
 
 
 def write_note(run: RunDir, text: str) -> None:
     """Keep a line about a run in its folder; an empty one removes it."""
     line = " ".join(text.split())
-    if len(line) > MAX_NOTE:
-        raise BadInput(f"the note has {len(line)} characters", f"Write at most {MAX_NOTE}.")
+    if len(line) > MAX_NOTE_LENGTH:
+        raise BadInput(f"the note has {len(line)} characters", f"Write at most {MAX_NOTE_LENGTH}.")
     if line:
-        write_atomically(run.path / NOTE, f"{line}\n")
+        write_atomically(run.path / NOTE_FILE, f"{line}\n")
     else:
-        with reporting_write_errors(run.path / NOTE):
-            (run.path / NOTE).unlink(missing_ok=True)
+        with reporting_write_errors(run.path / NOTE_FILE):
+            (run.path / NOTE_FILE).unlink(missing_ok=True)

@@ -12,27 +12,27 @@ from tui_train.runner.lines import rank_of
 from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
 from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import AttemptStatus, Status
-from tui_train.runs.health import MANY_LINES, unread_text
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
     Rank,
-    differences,
-    grouped_ranks,
+    differences_from_plan,
     parse_planned_ranks,
     parse_ranks,
+    process_group_ranks,
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.status import may_write, status
+from tui_train.runs.status import may_still_write, read_status
 
-_PAUSE_SECONDS = 0.15
-_SLOW_PAUSE_SECONDS = 1.0
-_SHOWN_BYTES = 32 << 10
-_TAIL_BYTES = 4 << 20
-_HEAD_BYTES = 64 << 10
+_POLL_SECONDS = 0.15
+_SLOW_POLL_SECONDS = 1.0
+_MAX_BACKLOG_BYTES = 32 << 10
+_LOG_TAIL_BYTES = 4 << 20
+_RANK_HEAD_BYTES = 64 << 10
 _MAX_EARLIER_ATTEMPTS = 8  # attempts
 
 
@@ -84,90 +84,90 @@ class RankReader:
         if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.known):
             return
         piece = b""
-        if len(self._head) < _HEAD_BYTES:
+        if len(self._head) < _RANK_HEAD_BYTES:
             try:
                 with open_regular(self._path) as file:
                     file.seek(len(self._head))
-                    piece = file.read(_HEAD_BYTES - len(self._head))
+                    piece = file.read(_RANK_HEAD_BYTES - len(self._head))
             except OSError:
                 pass
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
         complete_lines = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        ranks = grouped_ranks(dict.fromkeys((*self.known, *parse_ranks([*complete_lines, *lines], MAX_RANKS))))
+        ranks = process_group_ranks(dict.fromkeys((*self.known, *parse_ranks([*complete_lines, *lines], MAX_RANKS))))
         if ranks != self.known:
             self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._max_ranks]
-            self.mismatch = differences(self.known, self._plan)
+            self.mismatch = differences_from_plan(self.known, self._plan)
 
 
-def read_ranks(run: RunDir, number: int) -> RankReader:
+def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
     """Return the ranks in the first lines of one attempt."""
-    reader = RankReader(run.attempt_log(number), _planned_ranks(run))
+    reader = RankReader(run.attempt_log(attempt_number), _read_planned_ranks(run))
     reader.read()
     return reader
 
 
-def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
+def follow_lines(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
     """Yield every line of the run's attempts, in order, until it has ended and everything is read."""
     printed = 0
-    tail: Tail | None = None
+    tail: LogTail | None = None
     while True:
-        now = status(run)
+        status = read_status(run)
         if tail:
             yield from tail.lines()
-        newer = [attempt for attempt in now.attempts if attempt.number > printed]
+        newer = [attempt for attempt in status.attempts if attempt.number > printed]
         if newer:
-            if tail and tail.unfinished:
-                yield tail.unfinished
+            if tail and tail.unfinished_line:
+                yield tail.unfinished_line
             on_attempt(newer[0])
             printed = newer[0].number
-            tail = Tail(run.attempt_log(printed))
+            tail = LogTail(run.attempt_log(printed))
             continue
-        if not may_write(now):
-            if tail and tail.unfinished:
-                yield tail.unfinished
+        if not may_still_write(status):
+            if tail and tail.unfinished_line:
+                yield tail.unfinished_line
             return
-        time.sleep(_pause_seconds(now))
+        time.sleep(_pause_seconds(status))
 
 
 def wait_for_end(run: RunDir) -> Status:
     """Wait until the run has ended, and return its status."""
-    while may_write(now := status(run)):
-        time.sleep(_pause_seconds(now))
-    return now
+    while may_still_write(status := read_status(run)):
+        time.sleep(_pause_seconds(status))
+    return status
 
 
-def _pause_seconds(now: Status) -> float:
+def _pause_seconds(status: Status) -> float:
     # Searching for processes of a dead supervisor takes longer than checking whether it lives.
-    return _SLOW_PAUSE_SECONDS if now.trains_on else _PAUSE_SECONDS
+    return _SLOW_POLL_SECONDS if status.trains_on else _POLL_SECONDS
 
 
-def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
+def follow_news(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunNews]:
     """Yield news of a run's newest attempt, at most about seven times a second, until the run has ended.
 
     If the log grows faster than it is read, only its end is read.
     """
-    watcher = _Watcher(run)
+    follower = _RunFollower(run)
     last_news: RunNews | None = None
-    while not cancelled():
-        now = status(run)
-        watcher.read(now)
-        news, ended = watcher.news(now), not may_write(now) and watcher.has_read_all
+    while not is_cancelled():
+        status = read_status(run)
+        follower.read(status)
+        news, ended = follower.news(status), not may_still_write(status) and follower.has_read_all
         if ended or news != last_news:
             yield news
         last_news = news
         if ended:
             return
-        time.sleep(_pause_seconds(now))
+        time.sleep(_pause_seconds(status))
 
 
-class _Watcher:
+class _RunFollower:
     """What is known of a run from its logs: the newest attempt's, and where the earlier ones ended."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._titles, self._reading, self._plan = run.titles(), run.log_reading(), _planned_ranks(run)
-        self._reader: _Reader | None = None
+        self._titles, self._reading, self._plan = run.attempt_titles(), run.log_reading(), _read_planned_ranks(run)
+        self._reader: _AttemptReader | None = None
         self._last_steps: dict[int, int] = {}
         # Whether the ends of the earlier attempts are still to be read.
         self._unread_before = False
@@ -177,26 +177,26 @@ class _Watcher:
         """Whether nothing that was written is left to read."""
         return not self._unread_before and not (self._reader and self._reader.tail.unread_bytes)
 
-    def read(self, now: Status) -> None:
+    def read(self, status: Status) -> None:
         """Read on in the newest attempt's log; of a new attempt nothing yet: the end of a large log takes time."""
-        newest = now.attempts[-1] if now.attempts else None
+        newest = status.attempts[-1] if status.attempts else None
         if newest and (self._reader is None or newest.number != self._reader.number):
-            progress = self._end_attempt_before(now)
-            self._reader = _Reader(self._run.attempt_log(newest.number), newest, self._plan, progress)
+            progress = self._finish_previous_attempt(status)
+            self._reader = _AttemptReader(self._run.attempt_log(newest.number), newest, self._plan, progress)
         elif self._reader:
             if self._unread_before:
-                earlier, self._last_steps = _earlier_progress(self._run, now.attempts[:-1], self._reading)
+                earlier, self._last_steps = _read_earlier_progress(self._run, status.attempts[:-1], self._reading)
                 self._reader.progress, self._unread_before = for_next_attempt(earlier), False
             self._reader.read(self._reading)
 
-    def _end_attempt_before(self, now: Status) -> Progress:
+    def _finish_previous_attempt(self, status: Status) -> Progress:
         """Read the attempt before the newest to its end, and return the progress with which the newest begins.
 
         If it was not read from its start, all attempts before the newest are read again with the next reading.
         """
         reader = self._reader
-        self._unread_before = len(now.attempts) > 1 and not (
-            reader and reader.begun and reader.number == now.attempts[-2].number
+        self._unread_before = len(status.attempts) > 1 and not (
+            reader and reader.begun and reader.number == status.attempts[-2].number
         )
         if reader is None or self._unread_before:
             return Progress()
@@ -204,15 +204,15 @@ class _Watcher:
         self._last_steps[reader.number] = reader.progress.step
         return for_next_attempt(reader.progress)
 
-    def news(self, now: Status) -> RunNews:
+    def news(self, status: Status) -> RunNews:
         """Return what a viewer is shown."""
         news = RunNews(
-            status=now,
-            title=self._title(now),
+            status=status,
+            title=self._attempt_title(status),
             gpus=self._plan.gpus,
             gpu_names=self._plan.gpu_names,
             last_steps=tuple(self._last_steps.items()),
-            queue_text=_queue_text(self._run, now),
+            queue_text=_queue_text(self._run, status),
         )
         reader = self._reader
         if reader is None:
@@ -221,46 +221,46 @@ class _Watcher:
             news,
             progress=reader.progress,
             attempt=reader.number,
-            quiet_minutes=reader.silence.minutes() if may_write(now) else 0,
+            quiet_minutes=reader.silence.minutes() if may_still_write(status) else 0,
             seconds_left=reader.seconds_left(),
             ranks=reader.ranks.known,
             mismatch=reader.ranks.mismatch,
             prefixes=tuple(sorted(reader.prefixes)),
             not_resumed=reader.not_resumed,
-            unread=reader.unread(self._reading) if now.state != "failed" else "",
+            unread=reader.no_step_read_text(self._reading) if status.state != "failed" else "",
         )
 
-    def _title(self, now: Status) -> str:
-        position = now.attempts[-1].position if now.attempts else 0
+    def _attempt_title(self, status: Status) -> str:
+        position = status.attempts[-1].position if status.attempts else 0
         return self._titles[position - 1] if 0 < position <= len(self._titles) else ""
 
 
-def _queue_text(run: RunDir, now: Status) -> str:
+def _queue_text(run: RunDir, status: Status) -> str:
     """Return why it waits in a queue, or why Slurm ended it."""
-    if now.state == "queued":
+    if status.state == "queued":
         return queue.queue_summary(run.path)
-    return "" if now.live else slurm_end_reason(run.path)
+    return "" if status.live else slurm_end_reason(run.path)
 
 
 def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
     """Return how far some attempts of a run got, from the ends of their logs."""
-    return _earlier_progress(run, attempts, run.log_reading())[0]
+    return _read_earlier_progress(run, attempts, run.log_reading())[0]
 
 
-def _earlier_progress(
+def _read_earlier_progress(
     run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
     progress, last_steps = Progress(), {}
     for attempt in attempts[-_MAX_EARLIER_ATTEMPTS:]:
-        tail = Tail(run.attempt_log(attempt.number), last=_TAIL_BYTES)
+        tail = LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES)
         progress = advance(for_next_attempt(progress), tail.lines(), reading)
         progress = advance(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step
     return progress, last_steps
 
 
-class Silence:
+class LogSilence:
     """The time since a log was written, at most since its attempt `started`.
 
     At first the date of the log is used, then a monotonic clock.
@@ -289,7 +289,7 @@ class Silence:
         return stat.st_size, stat.st_mtime_ns
 
 
-class _Reader:
+class _AttemptReader:
     """Reads the log of one attempt: lines, progress, ranks."""
 
     def __init__(self, log: Path, attempt: AttemptStatus, plan: PlannedRanks, progress: Progress) -> None:
@@ -299,9 +299,9 @@ class _Reader:
         # Compared once with the first step; 0 afterwards.
         self._resumed = attempt.resumed
         self.progress = progress
-        self.tail = Tail(log, last=_TAIL_BYTES)
+        self.tail = LogTail(log, last_bytes=_LOG_TAIL_BYTES)
         self.ranks = RankReader(log, plan)
-        self.silence = Silence(log, attempt.started)
+        self.silence = LogSilence(log, attempt.started)
         self.prefixes: set[int] = set()
         self._lines = self._losses = 0
         self.begun = False
@@ -309,8 +309,8 @@ class _Reader:
 
     def read(self, reading: Reading) -> None:
         """Read the new part of the log, or its end."""
-        if self.begun and self.tail.unread_bytes > _SHOWN_BYTES:
-            self.tail.skip(_SHOWN_BYTES)
+        if self.begun and self.tail.unread_bytes > _MAX_BACKLOG_BYTES:
+            self.tail.skip(_MAX_BACKLOG_BYTES)
         self.begun = True
         lines = [*self.tail.lines()] if self.tail.unread_bytes or self.tail.problem else []
         self.ranks.read(lines)
@@ -336,10 +336,10 @@ class _Reader:
         if first or self.tail.size() > HEAD_BYTES:
             self._resumed = 0
 
-    def unread(self, reading: Reading) -> str:
+    def no_step_read_text(self, reading: Reading) -> str:
         """Return in words that no step is read, though there were lines that would have had one."""
         # Of a number that grows, only the first: else each line would be news.
-        return unread_text(self.progress, min(self._lines, MANY_LINES), self._losses, reading)
+        return no_step_read_text(self.progress, min(self._lines, MIN_LINES_WITHOUT_STEP), self._losses, reading)
 
     def seconds_left(self) -> float | None:
         """Return the seconds for the remaining steps, at the average speed since the first step seen."""
@@ -350,7 +350,7 @@ class _Reader:
         return (time.monotonic() - clock) / done * (self.progress.steps - self.progress.step)
 
 
-def _planned_ranks(run: RunDir) -> PlannedRanks:
+def _read_planned_ranks(run: RunDir) -> PlannedRanks:
     try:
         return parse_planned_ranks(read_regular(run.plan_file, MAX_PLAN_BYTES))
     except OSError:

@@ -6,13 +6,13 @@ from itertools import takewhile
 from tui_train.runner.progress import Progress, Reading
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
-PATIENCE_MINUTES = 3
+STANDSTILL_MINUTES = 3
 # Utilization below which a GPU is idle.
-BUSY_PERCENT = 5
-_MANY_ZEROS = 3
+MIN_BUSY_PERCENT = 5
+_MIN_ZERO_LOSSES = 3
 # Lines of a log after which the first step would have been read; fewer where they name a loss.
-MANY_LINES = 200
-_MANY_LOSSES = 5
+MIN_LINES_WITHOUT_STEP = 200
+_MIN_LOSS_LINES_WITHOUT_STEP = 5
 
 
 def health_problems(
@@ -30,17 +30,17 @@ def health_problems(
     )
 
 
-def unread_text(progress: Progress, lines: int, losses: int, reading: Reading) -> str:
+def no_step_read_text(progress: Progress, line_count: int, loss_line_count: int, reading: Reading) -> str:
     """Return in words that a script's log has had many lines, or some that name a loss, and no step was read of them.
 
     Empty where one was, and where the profile cannot name an expression.
     """
-    few = lines < MANY_LINES and losses < _MANY_LOSSES
+    few = line_count < MIN_LINES_WITHOUT_STEP and loss_line_count < _MIN_LOSS_LINES_WITHOUT_STEP
     if few or not reading.nameable or progress.step or progress.curve.size or progress.evaluations.size:
         return ""
     if reading.expressions:
-        return f"no step or loss in {lines} lines of its log: none fits Progress lines (trainer.progress)"
-    return f"no step or loss found in {lines} lines of its log: set Progress lines (trainer.progress)"
+        return f"no step or loss in {line_count} lines of its log: none fits Progress lines (trainer.progress)"
+    return f"no step or loss found in {line_count} lines of its log: set Progress lines (trainer.progress)"
 
 
 def _loss_problems(progress: Progress) -> tuple[str, ...]:
@@ -48,12 +48,15 @@ def _loss_problems(progress: Progress) -> tuple[str, ...]:
     zero = [*takewhile(lambda point: point.loss == 0, progress.curve.backwards())]
     if broken:
         return (f"the loss is {broken[0].loss} since step {broken[-1].step}: the model no longer learns",)
-    if len(zero) >= _MANY_ZEROS:
+    if len(zero) >= _MIN_ZERO_LOSSES:
         return (f"the loss is 0 since step {zero[-1].step}: check labels and masks of the data",)
     return ()
 
 
-def _standstill_problems(quiet: int, idle: float | None) -> tuple[str, ...]:
-    if quiet < PATIENCE_MINUTES or (idle is not None and idle < PATIENCE_MINUTES):
+def _standstill_problems(quiet_minutes: int, idle_minutes: float | None) -> tuple[str, ...]:
+    if quiet_minutes < STANDSTILL_MINUTES or (idle_minutes is not None and idle_minutes < STANDSTILL_MINUTES):
         return ()
-    return (f"no output for {quiet} min" + ("" if idle is None else f", its GPUs idle for {int(idle)} min"),)
+    return (
+        f"no output for {quiet_minutes} min"
+        + ("" if idle_minutes is None else f", its GPUs idle for {int(idle_minutes)} min"),
+    )

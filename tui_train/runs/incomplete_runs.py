@@ -10,22 +10,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tui_train.runner.safe_open import open_folder
-from tui_train.runs.order import NUMBER
+from tui_train.runs.order import NUMBER_FILE
 
 INCOMPLETE_PREFIX = ".new-"
-_HOUR = 3600
+_HOUR_SECONDS = 3600
 # Without locks, as on some network disks, only the age counts; a run is started within seconds.
-_DAY = 24 * _HOUR
-_RUN_NAME = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
-_LAUNCHER_LOG = "launch.log"
+_DAY_SECONDS = 24 * _HOUR_SECONDS
+_RUN_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
+_LAUNCHER_LOG_FILE = "launch.log"
 # A start that was sent to a host, or to Slurm, has left one of the last two.
-_FILES_OF_START = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "slurm.json")
+_STARTED_RUN_FILES = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "slurm.json")
 # Seconds in which the creator of a folder writes its last files.
-_MOMENT_SECONDS = 5
+_CREATION_SECONDS = 5
 
 
 @contextmanager
-def mark_in_creation(folder: Path) -> Iterator[None]:
+def lock_while_creating(folder: Path) -> Iterator[None]:
     """Mark a folder as being created, by a lock."""
     with open_folder(folder, readable=True) as opened:
         with suppress(OSError):
@@ -33,42 +33,42 @@ def mark_in_creation(folder: Path) -> Iterator[None]:
         yield
 
 
-def remove_incomplete(parent: Path) -> None:
+def remove_incomplete_runs(runs_folder: Path) -> None:
     """Remove old incomplete folders and never-started runs of this user; failures are ignored."""
-    with suppress(OSError), open_folder(parent, readable=True) as opened:
+    with suppress(OSError), open_folder(runs_folder, readable=True) as opened:
         for name in os.listdir(opened):  # noqa: PTH208 - by its descriptor
             with suppress(OSError):
                 if _is_abandoned(opened, name):
-                    shutil.rmtree(parent / name, ignore_errors=True)
+                    shutil.rmtree(runs_folder / name, ignore_errors=True)
 
 
 def _is_abandoned(parent: int, name: str) -> bool:
     """Return whether nobody creates, has started or may still start the run in a folder."""
     half_made = name.startswith(INCOMPLETE_PREFIX)
-    if not half_made and not _RUN_NAME.fullmatch(name):
+    if not half_made and not _RUN_NAME_PATTERN.fullmatch(name):
         return False
     with open_folder(name, parent, readable=True) as folder:
         status = os.fstat(folder)
         age = time.time() - max(status.st_mtime, status.st_ctime)
-        if status.st_uid != os.geteuid() or age < _HOUR:
+        if status.st_uid != os.geteuid() or age < _HOUR_SECONDS:
             return False
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:
-            return half_made and age > _DAY
-        return half_made or (age > _DAY and _never_started(folder, status.st_mtime))
+            return half_made and age > _DAY_SECONDS
+        return half_made or (age > _DAY_SECONDS and _never_started(folder, status.st_mtime))
 
 
-def _never_started(folder: int, changed: float) -> bool:
+def _never_started(folder: int, changed_at: float) -> bool:
     """Return whether nothing was written into a run folder since its creation, except an empty start log."""
     names = set(os.listdir(folder))
-    if NUMBER not in names or names.intersection(_FILES_OF_START):
+    if NUMBER_FILE not in names or names.intersection(_STARTED_RUN_FILES):
         return False
-    last = NUMBER
-    if _LAUNCHER_LOG in names:
-        last = _LAUNCHER_LOG
+    last = NUMBER_FILE
+    if _LAUNCHER_LOG_FILE in names:
+        last = _LAUNCHER_LOG_FILE
         if os.stat(last, dir_fd=folder, follow_symlinks=False).st_size:
             return False
-    return abs(changed - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _MOMENT_SECONDS
+    return abs(changed_at - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _CREATION_SECONDS

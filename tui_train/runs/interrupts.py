@@ -10,7 +10,7 @@ from tui_train.base.errors import Interrupted
 from tui_train.base.signal_handlers import Handler, install_handlers, restore_handlers
 from tui_train.base.text import visible
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DEFERRED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -37,10 +37,14 @@ class Interrupts:
         with suppress(OSError):
             self._say(text)
 
-    def check(self, run: str) -> None:
+    def raise_if_interrupted(self, run_name: str) -> None:
         """Raise Interrupted if a signal came before the run was started."""
         if self.number:
-            remedy = f"Nothing is running. Resume it: tui-train resume {visible(run)}" if run else "Nothing is running."
+            remedy = (
+                f"Nothing is running. Resume it: tui-train resume {visible(run_name)}"
+                if run_name
+                else "Nothing is running."
+            )
             raise Interrupted(f"the run was not started ({self.name})", remedy, self.exit_code)
 
     def record(self, number: int, _frame: FrameType | None) -> None:
@@ -50,13 +54,13 @@ class Interrupts:
 
     def install(self) -> None:
         """Record signals from now on; ignored ones, as under nohup, stay ignored."""
-        self._before = install_handlers(_SIGNALS, self.record)
+        self._before = install_handlers(_DEFERRED_SIGNALS, self.record)
 
-    def release(self, *, again: bool = True) -> None:
-        """Restore the handlers; a recorded signal is sent `again`."""
+    def release(self, *, resend: bool = True) -> None:
+        """Restore the handlers; with `resend` a recorded signal is sent again."""
         restore_handlers(self._before)
         self._before = {}
-        if self.number and again:
+        if self.number and resend:
             signal.raise_signal(self.number)
 
 
@@ -72,4 +76,4 @@ def defer_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Inter
     try:
         yield interrupts
     finally:
-        interrupts.release(again=False)
+        interrupts.release(resend=False)

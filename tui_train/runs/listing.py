@@ -5,7 +5,7 @@ from msgspec import Struct
 from tui_train.base.text import visible
 from tui_train.runner.state import Status
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 
 class ListedRun(Struct, frozen=True, kw_only=True):
@@ -21,18 +21,18 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         return self.status is not None and (self.status.live or bool(self.status.leftover))
 
 
-def read_run(run: RunDir) -> ListedRun:
+def read_listed_run(run: RunDir) -> ListedRun:
     """Return a run with its state, or with the reason why that cannot be read."""
     try:
         events, damage = run.read_events()
-        now = status(run)
+        status = read_status(run)
         # Without a readable event it is unknown even whether it was started.
-        known = now if events or not damage else None
+        known = status if events or not damage else None
         return ListedRun(run=run, status=known, damage=damage or run.read_plan()[1])
     except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
         return ListedRun(run=run, status=None, damage=visible(f"{type(error).__name__}: {error}")[:200])
 
 
-def read_runs(limit: int | None = None) -> tuple[ListedRun, ...]:
+def read_listed_runs(limit: int | None = None) -> tuple[ListedRun, ...]:
     """Return the newest runs in the runs folder, at most `limit`."""
-    return tuple(map(read_run, all_runs()[:limit]))
+    return tuple(map(read_listed_run, all_runs()[:limit]))

@@ -5,21 +5,21 @@ from pathlib import Path
 
 from tui_train.base.files import read_regular
 
-NUMBER = ".number"
-_MAX_NUMBER = 10**9
-_MAX_BYTES = 16
+NUMBER_FILE = ".number"
+_NUMBER_LIMIT = 10**9
+_MAX_NUMBER_FILE_BYTES = 16
 
 
-def number_of(folder: Path) -> int:
+def run_number(folder: Path) -> int:
     """Return a run's number, 0 (the oldest) if it has none."""
     try:
-        text = read_regular(folder / NUMBER, _MAX_BYTES).strip()
+        text = read_regular(folder / NUMBER_FILE, _MAX_NUMBER_FILE_BYTES).strip()
     except OSError:
         return 0
     number = int(text) if text.isdigit() else 0
-    return number if number < _MAX_NUMBER else 0
+    return number if number < _NUMBER_LIMIT else 0
 
 
-def next_number(folders: Iterable[Path]) -> int:
+def next_run_number(folders: Iterable[Path]) -> int:
     """Return a number that makes a new run the newest of all."""
-    return max(map(number_of, folders), default=0) + 1
+    return max(map(run_number, folders), default=0) + 1

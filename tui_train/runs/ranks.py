@@ -10,15 +10,17 @@ from tui_train.base.text import counted, visible
 
 MAX_RANKS = 1024
 _RANK_MARK = "rank "
-_LINE = re.compile(
+_RANK_LINE_PATTERN = re.compile(
     r"rank (?P<rank>\d{1,6})/(?P<world>\d{1,6}) \| host (?P<host>[^|\n]{0,255}?)"
     r" \| device (?P<device>[^\s|]{1,40})(?: (?P<card>[^|\n]{0,200}?))??"
     # The line of another rank may follow directly, or any text after a space.
     r" \| backend (?P<backend>[\w:,.-]{1,80}?)(?=rank \d+/\d+ \||[^\w:,.-]|$)"
 )
-_UUID = re.compile(r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE)
-_UUID_TAIL = 6
-_MAX_SENTENCES = 8
+_UUID_PATTERN = re.compile(
+    r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE
+)
+_SHOWN_UUID_LENGTH = 6
+_MAX_DIFFERENCES_SHOWN = 8
 
 
 class Rank(Struct, frozen=True, kw_only=True):
@@ -63,21 +65,21 @@ def parse_ranks(lines: Iterable[str], limit: int = MAX_RANKS) -> tuple[Rank, ...
     for line in lines:
         if _RANK_MARK not in line:
             continue
-        for match in _LINE.finditer(line):
+        for match in _RANK_LINE_PATTERN.finditer(line):
             if len(ranks) >= limit:
                 break
             ranks[_parse_rank(match)] = None
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 
-def grouped_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+def process_group_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
     """Return the ranks of the process group if there is one; before that, each process reports rank 0 of 1."""
     every_rank = tuple(ranks)
     grouped = any(rank.world_size > 1 for rank in every_rank)
     return tuple(rank for rank in every_rank if rank.world_size > 1 or not grouped)
 
 
-def differences(ranks: Sequence[Rank], plan: PlannedRanks) -> tuple[str, ...]:
+def differences_from_plan(ranks: Sequence[Rank], plan: PlannedRanks) -> tuple[str, ...]:
     """Return the differences between ranks and plan, as sentences."""
     comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)
     return (
@@ -123,7 +125,7 @@ def _parse_rank(match: re.Match[str]) -> Rank:
 
 def _normal_uuid(uuid: str) -> str:
     """Return a UUID as nvidia-smi writes it, empty if it is not one; some releases of torch omit `GPU-`."""
-    match = _UUID.fullmatch(uuid)
+    match = _UUID_PATTERN.fullmatch(uuid)
     return f"{(match['kind'] or 'GPU').upper()}-{match['digits'].lower()}" if match else ""
 
 
@@ -154,7 +156,7 @@ def _card_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str
     elsewhere = {_normal_uuid(uuid) or uuid for cards in plan.others for uuid in cards}
     names = [*plan.gpu_names, *[""] * len(plan.gpus)]
     planned = ", ".join(_card_text(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
-    planned_names = {_plain_name(visible(name)) for name in plan.gpu_names}
+    planned_names = {_plain_card_name(visible(name)) for name in plan.gpu_names}
     sharing: dict[tuple[str, str], list[Rank]] = {}
     differing: list[Rank] = []
     first = next((rank.host for rank in ranks if rank.rank == 0), None)
@@ -163,30 +165,32 @@ def _card_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str
         differs = rank.uuid not in elsewhere and (
             rank.uuid not in chosen
             if rank.uuid and (plan.nodes < 2 or rank.host == first)
-            else bool(rank.name and planned_names) and _plain_name(rank.name) not in planned_names
+            else bool(rank.name and planned_names) and _plain_card_name(rank.name) not in planned_names
         )
         if differs:
             differing.append(rank)
         if rank.uuid:
             sharing.setdefault((rank.host, rank.uuid), []).append(rank)
-    for rank in differing[:_MAX_SENTENCES]:
+    for rank in differing[:_MAX_DIFFERENCES_SHOWN]:
         yield f"{_ranks_text([rank])} uses {_card_text(rank.name or rank.device, rank.uuid)}, planned: {planned}"
-    if len(differing) > _MAX_SENTENCES:
-        yield f"{counted(len(differing) - _MAX_SENTENCES, 'more rank')} use GPUs that were not planned"
+    if len(differing) > _MAX_DIFFERENCES_SHOWN:
+        yield f"{counted(len(differing) - _MAX_DIFFERENCES_SHOWN, 'more rank')} use GPUs that were not planned"
     # With more processes than cards, sharing is planned.
     shared = [of_card for of_card in sharing.values() if len(_rank_numbers(of_card)) > 1]
-    for of_card in shared[:_MAX_SENTENCES] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ():
+    for of_card in (
+        shared[:_MAX_DIFFERENCES_SHOWN] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ()
+    ):
         yield f"{_ranks_text(of_card)} share one GPU, {_card_text(of_card[0].name, of_card[0].uuid)}"
 
 
-def _backend_differences(ranks: Sequence[Rank], backend: str) -> Iterable[str]:
-    differing = [rank for rank in ranks if rank.backend != "none" and _backend_of(rank) != backend]
-    if backend and differing:
+def _backend_differences(ranks: Sequence[Rank], planned_backend: str) -> Iterable[str]:
+    differing = [rank for rank in ranks if rank.backend != "none" and _rank_backend(rank) != planned_backend]
+    if planned_backend and differing:
         talks = "talk" if len(_rank_numbers(differing)) > 1 else "talks"
-        yield f"{_ranks_text(differing)} {talks} through {differing[0].backend}, {backend} was planned"
+        yield f"{_ranks_text(differing)} {talks} through {differing[0].backend}, {planned_backend} was planned"
 
 
-def _backend_of(rank: Rank) -> str:
+def _rank_backend(rank: Rank) -> str:
     """Return the backend of a rank for its device; `cuda:nccl,cpu:gloo` has one per device type."""
     entries = dict(re.findall(r"(\w+):(\w+)", rank.backend))
     return str(entries.get(rank.device.partition(":")[0], rank.backend))
@@ -205,8 +209,8 @@ def _ranks_text(ranks: Sequence[Rank]) -> str:
 
 
 def _card_text(name: str, uuid: str) -> str:
-    return " ".join(filter(None, (name, f"…{uuid[-_UUID_TAIL:]}" if uuid else "")))
+    return " ".join(filter(None, (name, f"…{uuid[-_SHOWN_UUID_LENGTH:]}" if uuid else "")))
 
 
-def _plain_name(name: str) -> str:
+def _plain_card_name(name: str) -> str:
     return name.removeprefix("NVIDIA ").strip().lower()

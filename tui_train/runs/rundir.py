@@ -23,7 +23,7 @@ from tui_train.runner import events, state
 from tui_train.runner.events import Event
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
-from tui_train.runs.order import NUMBER, next_number, number_of
+from tui_train.runs.order import NUMBER_FILE, next_run_number, run_number
 
 if TYPE_CHECKING:
     from tui_train.runner.progress import Reading
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
 # The local time at the start of run ids.
-STAMP = r"\d{8}-\d{6}"
-_AFTER_STAMP = re.compile(rf"{STAMP}-(.+)")
-_MAX_SLUG = 40
+STAMP_PATTERN = r"\d{8}-\d{6}"
+_STAMPED_NAME_PATTERN = re.compile(rf"{STAMP_PATTERN}-(.+)")
+_MAX_SLUG_LENGTH = 40
 
 
 class RunDir(Struct, frozen=True):
@@ -49,7 +49,7 @@ class RunDir(Struct, frozen=True):
     @property
     def label(self) -> str:
         """The name without the time with which ids begin."""
-        match = _AFTER_STAMP.fullmatch(self.name)
+        match = _STAMPED_NAME_PATTERN.fullmatch(self.name)
         return match[1] if match else self.name
 
     @property
@@ -113,7 +113,7 @@ class RunDir(Struct, frozen=True):
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return Reading()
 
-    def titles(self) -> list[str]:
+    def attempt_titles(self) -> list[str]:
         """Return the titles of the attempts in the plan, none without a valid plan.json."""
         attempts = self.plan().get("attempts")
         if not isinstance(attempts, list):
@@ -126,13 +126,13 @@ def create_run(name: str, files: Sequence[File]) -> RunDir:
     parent = runs_folder()
     with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        incomplete_runs.remove_incomplete(parent)
-        number = next_number(run.path for run in all_runs())
+        incomplete_runs.remove_incomplete_runs(parent)
+        number = next_run_number(run.path for run in all_runs())
         beside = Path(tempfile.mkdtemp(dir=parent, prefix=incomplete_runs.INCOMPLETE_PREFIX))
     try:
-        with reporting_write_errors(beside), incomplete_runs.mark_in_creation(beside):
-            write_files(beside, (*files, File(NUMBER, f"{number}\n")))
-            return RunDir(_first_free(name, parent, beside.rename))
+        with reporting_write_errors(beside), incomplete_runs.lock_while_creating(beside):
+            write_files(beside, (*files, File(NUMBER_FILE, f"{number}\n")))
+            return RunDir(_make_first_free(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -143,16 +143,16 @@ def write_files(folder: Path, files: Sequence[File]) -> None:
     with reporting_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with open_folder(folder) as opened:
-            _write_into(opened, folder, files)
+            _write_into_open_folder(opened, folder, files)
 
 
-def _write_into(opened: int, folder: Path, files: Sequence[File], *, replace: bool = True) -> None:
+def _write_into_open_folder(descriptor: int, folder: Path, files: Sequence[File], *, replace: bool = True) -> None:
     """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
         mode = 0o755 if file.path == SCRIPT_NAME else 0o644
         with reporting_write_errors(folder / file.path):
             try:
-                write_inside(opened, file.path, file.content, mode, replace=replace)
+                write_inside(descriptor, file.path, file.content, mode, replace=replace)
             except FileExistsError:
                 raise _already_exists_error(folder / file.path) from None
 
@@ -162,7 +162,7 @@ def _already_exists_error(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", remedy)
 
 
-def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
+def export_files(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
     """Write the plan's files to a folder and return their paths; AlreadyExists if one of them exists.
 
     CannotWrite if the folder belongs to another user, or a link in it leads elsewhere; Unavailable if a training runs
@@ -183,7 +183,7 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
             if existing and state.read(str(folder)).live:
                 remedy = "Stop it first (`tui-train stop` with this folder), or name another folder."
                 raise Unavailable(f"a training runs in {visible(str(folder))}: its files are not replaced", remedy)
-            _write_into(opened, folder, files, replace=overwrite)
+            _write_into_open_folder(opened, folder, files, replace=overwrite)
     return targets
 
 
@@ -194,7 +194,7 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
     """
     if "/" in reference or reference in {".", ".."}:
         folder = expand_home(reference).absolute()
-        if is_run(folder):
+        if is_run_folder(folder):
             return RunDir(folder)
         raise NotFound(f"{visible(str(folder))} is not a run folder: it has no {SCRIPT_NAME}", "See `tui-train runs`.")
     every_run = all_runs()
@@ -208,28 +208,32 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
         raise NotFound(
             f"{visible(reference)} matches {len(matching)} runs", f"Be more specific: {visible(matching[0].name)}, …."
         )
-    if reference and is_run(Path(reference)):
+    if reference and is_run_folder(Path(reference)):
         return RunDir(Path(reference).absolute())
-    if by_profile and reference and (newest := next((run for run in every_run if _is_run_of(run, reference)), None)):
+    if (
+        by_profile
+        and reference
+        and (newest := next((run for run in every_run if _is_run_of_profile(run, reference)), None))
+    ):
         return newest
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
-def _is_run_of(run: RunDir, profile: str) -> bool:
+def _is_run_of_profile(run: RunDir, profile: str) -> bool:
     """Tell whether a run has a profile's name, or was planned from it."""
-    return run.label == slug(profile) or run.plan().get("name") == profile
+    return run.label == folder_slug(profile) or run.plan().get("name") == profile
 
 
 def all_runs() -> tuple[RunDir, ...]:
     """Return all runs in the runs folder, newest first."""
     try:
-        folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and is_run(path)]
+        folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and is_run_folder(path)]
     except OSError:
         return ()
-    return tuple(RunDir(path) for path in sorted(folders, key=_sort_key, reverse=True))
+    return tuple(RunDir(path) for path in sorted(folders, key=_run_order_key, reverse=True))
 
 
-def runs_by_name() -> tuple[RunDir, ...]:
+def runs_in_name_order() -> tuple[RunDir, ...]:
     """Return what looks like runs by the time in their names, newest first: a guess, which takes no look into them."""
     folder = runs_folder()
     try:
@@ -240,7 +244,7 @@ def runs_by_name() -> tuple[RunDir, ...]:
     return tuple(RunDir(folder / name) for name in sorted(names, reverse=True))
 
 
-def runs_stamp() -> int:
+def runs_folder_mtime_ns() -> int:
     """Return what changes with the list of runs; 0 where there is no runs folder."""
     try:
         return runs_folder().stat().st_mtime_ns
@@ -248,7 +252,7 @@ def runs_stamp() -> int:
         return 0
 
 
-def is_run(folder: Path) -> bool:
+def is_run_folder(folder: Path) -> bool:
     """Return whether a folder is a run folder; False for invalid names and folders without access."""
     try:
         return (folder / SCRIPT_NAME).is_file()
@@ -257,30 +261,30 @@ def is_run(folder: Path) -> bool:
         return False
 
 
-def _sort_key(folder: Path) -> tuple[int, str]:
+def _run_order_key(folder: Path) -> tuple[int, str]:
     """Return the sort key of a run; not its name, whose local time can go back."""
-    return number_of(folder), folder.name
+    return run_number(folder), folder.name
 
 
-def new_folder(name: str, parent: Path) -> Path:
+def create_stamped_folder(name: str, parent: Path) -> Path:
     """Create an empty folder named by time and name; CannotWrite if that fails."""
     with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _first_free(name, parent, lambda folder: folder.mkdir())
+        return _make_first_free(name, parent, lambda folder: folder.mkdir())
 
 
-def slug(name: str) -> str:
+def folder_slug(text: str) -> str:
     """Return a name as folders have it: small letters and digits with hyphens; empty where nothing of it remains."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_MAX_SLUG]
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_SLUG_LENGTH]
 
 
-def _first_free(name: str, parent: Path, make: Callable[[Path], object]) -> Path:
-    label = slug(name) or "run"
+def _make_first_free(name: str, parent: Path, make_folder: Callable[[Path], object]) -> Path:
+    label = folder_slug(name) or "run"
     for number in range(1, 1000):
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = parent / (f"{stamp}-{label}" if number == 1 else f"{stamp}-{label}-{number}")
         try:
-            make(folder)
+            make_folder(folder)
         except OSError:
             if folder.exists():
                 continue

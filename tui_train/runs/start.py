@@ -14,24 +14,24 @@ from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.runner.processes import Process, send_signal, start_ticks
 from tui_train.runner.safe_open import open_regular
-from tui_train.runs.conflicts import refuse_clashes, start_lock
+from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.results.resuming import resumption
+from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
-_FROM_STEP_0 = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
+_START_OVER_REMEDY = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _MIN_FREE_BYTES = 1 << 16
 # Seconds for a start that is broken off to end by itself.
-_END_SECONDS = 10.0
+_CANCEL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
 DETACH_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
-def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_INTERRUPTS) -> None:
+def start_run(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_INTERRUPTS) -> None:
     """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
 
     It is waited for as long as it lives, for drivers and container engines may take their time; where the waiting is
@@ -40,52 +40,52 @@ def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_INTE
     is meant: `resume`. A single one always does.
     """
     if is_all_trained(run):
-        raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _FROM_STEP_0)
+        raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _START_OVER_REMEDY)
     name = run.name if run.events() else ""
-    with start_lock(lambda: interrupts.check(name)):
-        refuse_clashes(run)
-        interrupts.check(name)
-        _start(run, interrupts, resume=resume and resumption(run) == "told")
+    with start_lock(lambda: interrupts.raise_if_interrupted(name)):
+        refuse_if_conflicting(run)
+        interrupts.raise_if_interrupted(name)
+        _start_launch_script(run, interrupts, resume=resume and resume_mode(run) == "told")
 
 
 def is_all_trained(run: RunDir) -> bool:
     """Tell whether a run has finished that another start would only resume at its end."""
-    return resumption(run) in {"told", "by itself"} and status(run).state == "finished"
+    return resume_mode(run) in {"told", "by itself"} and read_status(run).state == "finished"
 
 
 def restart_note(run: RunDir) -> str:
     """Return in words what another start does that is more, or less, than going on; empty where it just goes on."""
-    resume = resumption(run)
+    resume = resume_mode(run)
     words = {
         "by itself": "its trainer finds its newest checkpoint by itself.",
         "never": "its trainer cannot resume: it begins with the first step.",
     }
     notes = [words[resume]] if resume in words else []
-    if _by_hand(run):
+    if _is_started_by_hand(run):
         option = " --resume" if resume == "told" else ""
         notes.append(f"Start it on the other machines as well: bash launch.sh --node-rank=N{option}")
     return " ".join(notes)
 
 
-def _by_hand(run: RunDir) -> bool:
+def _is_started_by_hand(run: RunDir) -> bool:
     """Return whether each of several machines is started by hand."""
     plan = run.plan()
     return plan.get("nodes") not in {None, 1} and not plan.get("hosts")
 
 
-def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
+def _start_launch_script(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     bash = shutil.which("bash")
     if bash is None:
         raise Unavailable("bash was not found", "Install bash.")
-    if (now := status(run)).trains_on:
-        pids = ", ".join(map(str, now.leftover))
+    if (status := read_status(run)).trains_on:
+        pids = ", ".join(map(str, status.leftover))
         remedy = f"End them first: tui-train stop {visible(run.name)}"
         raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
-    before = len(run.events())
+    earlier_event_count = len(run.events())
     with reporting_write_errors(run.launcher_log):
         run.launcher_log.touch()
-        offset = _log_size(run.launcher_log)
-    options = ["--resume"] if resume and _by_hand(run) else []
+        offset = _launcher_log_size(run.launcher_log)
+    options = ["--resume"] if resume and _is_started_by_hand(run) else []
     detach = subprocess.run(
         [bash, "-c", DETACH_SCRIPT, bash, str(run.launcher_log), str(run.script), *options],
         cwd="/",
@@ -97,9 +97,9 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
         text=True,
         start_new_session=True,
     )
-    if _wait_for_report(run, int(detach.stdout), before, interrupts):
+    if _wait_for_report(run, int(detach.stdout), earlier_event_count, interrupts):
         return
-    interrupts.check(run.name if before else "")
+    interrupts.raise_if_interrupted(run.name if earlier_event_count else "")
     output = launcher_output(run.launcher_log, offset)
     if not output:
         # On a full disk it cannot even write that it cannot write.
@@ -108,7 +108,7 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     raise Unavailable(f"the run did not start: {output}", "Fix that, then start again.")
 
 
-def _log_size(log: Path) -> int:
+def _launcher_log_size(log: Path) -> int:
     """Return the size of launch.sh's log; Unavailable for a pipe or the like, at which launch.sh would wait."""
     try:
         with open_regular(log) as file:
@@ -129,15 +129,15 @@ def launcher_output(log: Path, offset: int = 0) -> str:
         return f"{visible(str(log))} cannot be read: {error_reason(error)}"
 
 
-def _wait_for_report(run: RunDir, pid: int, before: int, interrupts: Interrupts) -> bool:
+def _wait_for_report(run: RunDir, process_id: int, earlier_event_count: int, interrupts: Interrupts) -> bool:
     """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off.
 
     Raises Interrupted where a signal was noted and it had reported itself when it ended.
     """
-    launcher = Process(pid, start_ticks(pid) or 0)
+    launcher = Process(process_id, start_ticks(process_id) or 0)
 
     def reported() -> bool:
-        return any(event.event == "run_started" for event in run.events()[before:])
+        return any(event.event == "run_started" for event in run.events()[earlier_event_count:])
 
     try:
         while True:
@@ -155,12 +155,12 @@ def _wait_for_report(run: RunDir, pid: int, before: int, interrupts: Interrupts)
         with suppress(OSError, ValueError):
             _end_launch_script(launcher, NO_INTERRUPTS, reported)
             if reported():
-                _stop_started(run, NO_INTERRUPTS)
+                _stop_started_run(run, NO_INTERRUPTS)
         raise
     _end_launch_script(launcher, interrupts, reported)
     if not reported():
         return False
-    state = _stop_started(run, interrupts)
+    state = _stop_started_run(run, interrupts)
     remedy = f"Resume it: tui-train resume {visible(run.name)}"
     raise Interrupted(
         f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
@@ -176,7 +176,7 @@ def _end_launch_script(launcher: Process, interrupts: Interrupts, reported: Call
         # What has reported itself has a training, which would go on without it.
         if number == signal.SIGKILL and reported():
             return
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = time.monotonic() + _CANCEL_SECONDS
         with suppress(PermissionError):
             send_signal(launcher, number)
         while launcher.alive and time.monotonic() < deadline and not (interrupts.again and number == signal.SIGTERM):
@@ -185,7 +185,7 @@ def _end_launch_script(launcher: Process, interrupts: Interrupts, reported: Call
             time.sleep(_POLL_SECONDS)
 
 
-def _stop_started(run: RunDir, interrupts: Interrupts) -> str:
+def _stop_started_run(run: RunDir, interrupts: Interrupts) -> str:
     """End a run that had started when a signal came, and return its state; another signal takes its grace away."""
     interrupts.say(f"stopping {visible(run.name)}: it gets its time to save; Ctrl-C ends it at once")
 

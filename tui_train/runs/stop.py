@@ -11,12 +11,12 @@ from tui_train.runner.refused import Refused
 from tui_train.runner.state import Status
 from tui_train.runner.stop import stop as end
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 # The driver frees memory shortly after the process has ended.
-_RELEASE_SECONDS = 5.0
+_MEMORY_RELEASE_SECONDS = 5.0
 # How often a driver may not answer before its memory counts as unknown; each look takes about 8 seconds then.
-_UNANSWERED = 2
+_MAX_UNANSWERED_PROBES = 2
 
 
 def stop_run(run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
@@ -28,38 +28,38 @@ def stop_run(run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, a
     Raises Unavailable when processes are left that cannot be ended, when the driver still counts their memory though
     they are gone, or when it runs elsewhere or is another user's.
     """
-    now = status(run)
-    before = frozenset(state.run_family(str(run.path), now).living()) if now.mark else frozenset()
+    status = read_status(run)
+    before = frozenset(state.run_family(str(run.path), status).living()) if status.mark else frozenset()
     try:
         ended = end(str(run.path), while_waiting=while_waiting, at_once=at_once)
     except Refused as refused:
         raise Unavailable(refused.why, refused.remedy[:1].upper() + refused.remedy[1:] + ".") from None
     if before and run.plan().get("gpus"):
-        return ended._replace(driver_silent=not _memory_is_freed(before, while_waiting))
+        return ended._replace(driver_silent=not _wait_until_memory_freed(before, while_waiting))
     return ended
 
 
-def _memory_is_freed(pids: frozenset[int], waiting: Callable[[], None]) -> bool:
+def _wait_until_memory_freed(process_ids: frozenset[int], while_waiting: Callable[[], None]) -> bool:
     """Wait until the driver has freed the memory of ended processes; False where it does not answer.
 
     Raises Unavailable if it still counts their memory.
     """
-    deadline = time.monotonic() + _RELEASE_SECONDS
+    deadline = time.monotonic() + _MEMORY_RELEASE_SECONDS
     unanswered = 0
-    while (holders := _memory_holders(pids)) != []:
+    while (holders := _memory_holder_texts(process_ids)) != []:
         if holders is None:
             unanswered += 1
-            if unanswered >= _UNANSWERED:
+            if unanswered >= _MAX_UNANSWERED_PROBES:
                 return False
         elif time.monotonic() > deadline:
             remedy = "Wait a minute; if nvidia-smi still shows it, it hangs in the driver, and only a reboot helps."
             raise Unavailable(f"all processes of the run have ended, but {holders[0]}", remedy)
-        waiting()
+        while_waiting()
         time.sleep(0.5)
     return True
 
 
-def _memory_holders(pids: frozenset[int]) -> list[str] | None:
+def _memory_holder_texts(process_ids: frozenset[int]) -> list[str] | None:
     """Return in words which memory the processes hold; None where the driver does not say."""
     machine = probe.probe_machine()
     if not machine.gpus and any(gap.hides for gap in machine.gaps):
@@ -68,5 +68,5 @@ def _memory_holders(pids: frozenset[int]) -> list[str] | None:
         f"GPU {gpu.index} still holds {size(process.memory)} for process {process.pid}"
         for gpu in machine.gpus
         for process in gpu.processes
-        if process.pid in pids
+        if process.pid in process_ids
     ]

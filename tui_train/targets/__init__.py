@@ -11,7 +11,7 @@ from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.rundir import RunDir
 from tui_train.targets.here import LocalTarget
 
@@ -80,10 +80,10 @@ def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = Fals
 
 def target_of_run(run: RunDir) -> Target:
     """Return the target on which a run is."""
-    from tui_train.runs.other_machines.queue import job_of
+    from tui_train.runs.other_machines.queue import read_job
 
-    place = place_of(run.path)
-    if job_of(run.path):
+    place = read_place(run.path)
+    if read_job(run.path):
         from tui_train.targets.slurm import Slurm
 
         return Slurm(host=place.host if place else "")

@@ -46,8 +46,8 @@ from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import restart_note, start
-from tui_train.runs.status import status
+from tui_train.runs.start import restart_note, start_run
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.setup.recipe.effective import user_output_folder
@@ -231,13 +231,13 @@ def named_python(profile: Profile) -> tuple[str, ...]:
 
 def submit_here(prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
     """Write the run folder of these files and start it."""
-    interrupts.check("")
+    interrupts.raise_if_interrupted("")
     run = rundir.create_run(plan.name, prepared.files)
     try:
-        start(run, interrupts=interrupts)
+        start_run(run, interrupts=interrupts)
     except TuiTrainError:
         # A run that never started would only clutter the list.
-        if status(run).state == "new":
+        if read_status(run).state == "new":
             shutil.rmtree(run.path, ignore_errors=True)
         raise
     return run
@@ -263,16 +263,16 @@ class LocalTarget:
 
     def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Start a run again; return in words what that does which is not just going on."""
-        start(run, resume=True, interrupts=interrupts)
+        start_run(run, resume=True, interrupts=interrupts)
         return restart_note(run)
 
     def state(self, run: RunDir) -> Status:
         """Return a run's state."""
-        return status(run)
+        return read_status(run)
 
     def probe_state(self, run: RunDir) -> Status:
         """Return a run's state."""
-        return status(run)
+        return read_status(run)
 
     def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it, and return its state."""

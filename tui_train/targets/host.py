@@ -23,15 +23,15 @@ from tui_train.runner.state import UNCONFIRMED, Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines import far
-from tui_train.runs.other_machines.feed import feed
+from tui_train.runs.other_machines.feed import receive_from_host
 from tui_train.runs.other_machines.heard import write_report
 from tui_train.runs.other_machines.host_lines import RunGone
-from tui_train.runs.other_machines.mirror import Mirror
-from tui_train.runs.other_machines.place import PLACE, HostReport, Place, place_of, report_of
-from tui_train.runs.results.resuming import resumption
+from tui_train.runs.other_machines.mirror import RunMirror
+from tui_train.runs.other_machines.place import PLACE_FILE, HostReport, RunPlace, read_host_report, read_place
+from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import DETACH_SCRIPT
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets.elsewhere import with_local_files
 from tui_train.targets.here import config_files, named_python
 from tui_train.trainers import profile_paths, takes_field
@@ -58,11 +58,11 @@ class Host(Struct, frozen=True):
 
     def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder here and there, and start it there."""
-        interrupts.check("")
+        interrupts.raise_if_interrupted("")
         run = rundir.create_run(plan.name, prepared.files)
         try:
             place = copy_to_host(self.name, run, prepared)
-            interrupts.check("")
+            interrupts.raise_if_interrupted("")
         except TuiTrainError:
             # No start was sent: a run that never started would only clutter the list.
             shutil.rmtree(run.path, ignore_errors=True)
@@ -75,24 +75,24 @@ class Host(Struct, frozen=True):
         self.state(run)
         plan = run.plan()
         by_hand = plan.get("nodes") not in {None, 1} and not plan.get("hosts")
-        _start(run, _place(run), ("--resume",) if by_hand and resumption(run) == "told" else ())
+        _start(run, _place(run), ("--resume",) if by_hand and resume_mode(run) == "told" else ())
         return ""
 
     def state(self, run: RunDir) -> Status:
         """Ask the host for a run's state, and bring what it wrote."""
-        if status(run).state == UNCONFIRMED:
+        if read_status(run).state == UNCONFIRMED:
             self.probe_state(run)
-        if why := Mirror(run, follow=False).update_once():
+        if why := RunMirror(run, follow=False).update_once():
             raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_remedy(_place(run)))
-        return status(run)
+        return read_status(run)
 
     def probe_state(self, run: RunDir) -> Status:
         """Ask the host for a run's state and keep it, without what the run wrote."""
         place = _place(run)
         try:
-            report = far.status(place)
+            report = far.ask_host_report(place)
         except RunGone:
-            if status(run).state == UNCONFIRMED:
+            if read_status(run).state == UNCONFIRMED:
                 # Only a start that was refused removes the folder.
                 write_report(run, HostReport(at=time.time(), status=Status("new")))
             raise
@@ -108,7 +108,7 @@ class Host(Struct, frozen=True):
         while_waiting()
         place = _place(run)
         try:
-            far.stop(place, at_once=at_once, grace=status(run).grace)
+            far.stop_on_host(place, at_once=at_once, grace_seconds=read_status(run).grace)
         except NoAnswer as error:
             raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_remedy(place)) from None
         return receive_last_log(run, self.probe_state(run))
@@ -118,26 +118,26 @@ def receive_last_log(run: RunDir, now: Status) -> Status:
     """Bring the log of a run that was stopped on a host as far as that comes in some seconds; return how it stands."""
     # What does not come is brought by whoever reads the log.
     with suppress(TuiTrainError):
-        feed(run, _place(run), within=_LOG_SECONDS)
+        receive_from_host(run, _place(run), within_seconds=_LOG_SECONDS)
     return now
 
 
-def copy_to_host(host: str, run: RunDir, prepared: PreparedPlan) -> Place:
+def copy_to_host(host: str, run: RunDir, prepared: PreparedPlan) -> RunPlace:
     """Write a run's files on a host as well, and keep in its folder here where they are."""
     place = far.create_on_host(host, run.name, prepared.files)
-    with reporting_write_errors(run.path / PLACE):
-        write_atomically(run.path / PLACE, msgspec.json.encode(place))
+    with reporting_write_errors(run.path / PLACE_FILE):
+        write_atomically(run.path / PLACE_FILE, msgspec.json.encode(place))
     return place
 
 
-def _start(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
+def _start(run: RunDir, place: RunPlace, options: tuple[str, ...]) -> None:
     """Have the host start a run; NoAnswer where it does not say whether it has, and the run stays as unconfirmed."""
-    before = report_of(run.path)
+    before = read_host_report(run.path)
     report = before or HostReport(at=time.time(), status=Status("new"))
     # From here on it may train, whatever becomes of the answer.
     write_report(run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state=UNCONFIRMED)))
     try:
-        failure = far.start(place, DETACH_SCRIPT, options, report.starts)
+        failure = far.start_on_host(place, DETACH_SCRIPT, options, report.starts)
     except NoAnswer as error:
         if not _has_started(place, report.starts):
             message = f"{place.host} did not confirm that {visible(run.name)} has started: {error.message}"
@@ -154,13 +154,13 @@ def _start(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
         write_report(
             run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state="running"))
         )
-        Mirror(run, follow=False).update_once()
+        RunMirror(run, follow=False).update_once()
 
 
-def _has_started(place: Place, starts: int) -> bool:
+def _has_started(place: RunPlace, starts: int) -> bool:
     """Ask whether a start whose answer was lost has been made."""
     try:
-        return far.status(place).starts > starts
+        return far.ask_host_report(place).starts > starts
     except Unavailable:
         return False
 
@@ -175,20 +175,20 @@ def _restore_report(run: RunDir, before: HostReport | None) -> None:
 
 def _unknown_state_text(run: RunDir) -> str:
     """Return the beginning of an error about a run on a host that does not answer, with what was known of it last."""
-    report, name = report_of(run.path), visible(run.name)
+    report, name = read_host_report(run.path), visible(run.name)
     if report is None or report.status.state == UNCONFIRMED:
         return f"it is not known whether {name} trains"
     ago = duration_text(max(0.0, time.time() - report.at))
     return f"it is not known how {name} stands ({report.status.state} {ago} ago)"
 
 
-def _manual_remedy(place: Place) -> str:
+def _manual_remedy(place: RunPlace) -> str:
     """Return how a run is stopped on a host that answers no question."""
     there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_NAME}')} stop"
     return f"Try again once `ssh {place.host} true` works, or stop it there: {visible(there)}"
 
 
-def _place(run: RunDir) -> Place:
-    place = place_of(run.path)
+def _place(run: RunDir) -> RunPlace:
+    place = read_place(run.path)
     assert place is not None, "only a run with a place is a host's"  # noqa: S101 - for the type
     return place

@@ -23,11 +23,11 @@ from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines import far, queue, submission
-from tui_train.runs.other_machines.place import place_of
-from tui_train.runs.results.resuming import resumption
+from tui_train.runs.other_machines.place import read_place
+from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets.here import probe_facts, profile_files
 from tui_train.targets.host import Host, copy_to_host, receive_last_log
 
@@ -88,23 +88,23 @@ class Slurm(Struct, frozen=True):
 
     def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder and submit its job, after `sbatch --test-only`."""
-        interrupts.check("")
+        interrupts.raise_if_interrupted("")
         submission.dry_run_job(next(file.text for file in prepared.files if file.path == SCRIPT), self.host)
         run = rundir.create_run(plan.name, prepared.files)
         try:
             if self.host:
                 copy_to_host(self.host, run, prepared)
-            submission.submit(run)
+            submission.submit_job(run)
         except TuiTrainError:
             # A run that never started would only clutter the list; one whose job Slurm may have is kept for it.
-            if not queue.in_queue(run.path):
+            if not queue.is_in_queue(run.path):
                 _discard(run)
             raise
         return run
 
     def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Submit a run's job again; it resumes from its newest checkpoint."""
-        interrupts.check(run.name)
+        interrupts.raise_if_interrupted(run.name)
         job, name = queue.wait_while_completing(run), visible(run.name)
         if self._current_status(run).live:
             raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
@@ -113,8 +113,8 @@ class Slurm(Struct, frozen=True):
             raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
         if is_all_trained(run):
             raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
-        submission.submit(run)
-        return "its trainer cannot resume: it begins with the first step." if resumption(run) == "never" else ""
+        submission.submit_job(run)
+        return "its trainer cannot resume: it begins with the first step." if resume_mode(run) == "never" else ""
 
     def state(self, run: RunDir) -> Status:
         """Ask Slurm for a run's state, and its host for how it ended where Slurm has nothing of it."""
@@ -123,22 +123,22 @@ class Slurm(Struct, frozen=True):
 
     def probe_state(self, run: RunDir) -> Status:
         """Ask Slurm for a run's state, or its host, without what it wrote."""
-        queue.refresh_jobs([run], logs=False)
-        waits = not self.host or queue.in_queue(run.path)
-        return status(run) if waits else Host(self.host).probe_state(run)._replace(host=self.name)
+        queue.refresh_jobs([run], with_logs=False)
+        waits = not self.host or queue.is_in_queue(run.path)
+        return read_status(run) if waits else Host(self.host).probe_state(run)._replace(host=self.name)
 
     def _current_status(self, run: RunDir) -> Status:
-        return Host(self.host).state(run) if self.host and not queue.in_queue(run.path) else status(run)
+        return Host(self.host).state(run) if self.host and not queue.is_in_queue(run.path) else read_status(run)
 
     def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """Take a run out of the queue, or have it save and end, and return its state."""
-        queue.stop_job(run, at_once=at_once, grace=status(run).grace, while_waiting=while_waiting)
-        return receive_last_log(run, self.probe_state(run)) if self.host else status(run)
+        queue.stop_job(run, at_once=at_once, grace_seconds=read_status(run).grace, while_waiting=while_waiting)
+        return receive_last_log(run, self.probe_state(run)) if self.host else read_status(run)
 
 
 def _discard(run: RunDir) -> None:
     """Remove the folder of a run that was refused, on its host as well."""
-    if place := place_of(run.path):
+    if place := read_place(run.path):
         with suppress(Unavailable):
             far.remove_on_host(place)
     shutil.rmtree(run.path, ignore_errors=True)

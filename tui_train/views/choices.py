@@ -27,19 +27,19 @@ from tui_train.trainers.finetune import METHOD_LABELS
 from tui_train.views import clusters
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
-UNSET = "not set"
-_BEST_PYTHON = "the best one"
-_USUAL_TIMES = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
+UNSET_LABEL = "not set"
+_BEST_PYTHON_LABEL = "the best one"
+_USUAL_TIME_LIMITS = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
 
-_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
+_KEYS_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
-_ONLY_WHERE_TAKEN = frozenset(
+_KEYS_SHOWN_ONLY_WHERE_TAKEN = frozenset(
     f"recipe.{name}" for name in ("ffn_hidden_size", "epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
 )
 
 
-class Option(Struct, frozen=True):
+class FieldOption(Struct, frozen=True):
     """One value of a field: label, note, and the reason why it is not selectable here (empty: it is)."""
 
     value: str
@@ -48,22 +48,24 @@ class Option(Struct, frozen=True):
     reason: str = ""
 
 
-def field_options(key: str, setup: Setup) -> tuple[Option, ...]:
+def field_options(key: str, setup: Setup) -> tuple[FieldOption, ...]:
     """Return the values that a field offers."""
-    if key in _OPTIONS:
-        return _OPTIONS[key](setup)
+    if key in _OPTIONS_BY_KEY:
+        return _OPTIONS_BY_KEY[key](setup)
     row = fields.field(key)
-    values = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
+    values = tuple(FieldOption(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
     return (_unset_option(key, setup), *values) if row.optional else values
 
 
-def _unset_option(key: str, setup: Setup) -> Option:
+def _unset_option(key: str, setup: Setup) -> FieldOption:
     """Return the option to leave a field unset, with the value that then applies."""
     held = setup.values.get(key.removeprefix("recipe."))
-    return Option("", UNSET, (held.other_form or fields.format_value(held.value)) if held and held.source else "")
+    return FieldOption(
+        "", UNSET_LABEL, (held.other_form or fields.format_value(held.value)) if held and held.source else ""
+    )
 
 
-def all_values(key: str) -> tuple[str, ...]:
+def listed_values(key: str) -> tuple[str, ...]:
     """Return all values that a field can have, where these are few."""
     row = fields.field(key)
     if key == "trainer.preset":
@@ -73,7 +75,7 @@ def all_values(key: str) -> tuple[str, ...]:
     return ("yes", "no") if row.kind == "switch" else row.options
 
 
-def value_of(key: str, text: str) -> str:
+def value_from_label(key: str, text: str) -> str:
     """Return the value that a text names by itself, in any case, or by its label on the screen; else the text."""
     folded = text.strip().casefold()
     labels = {label.casefold(): value for value, label in _labelled_values(key)}
@@ -90,33 +92,35 @@ def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
             (AUTO, AUTO),
             *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
         ),
-        "trainer.python": (("", _BEST_PYTHON),),
+        "trainer.python": (("", _BEST_PYTHON_LABEL),),
         "finetune.method": tuple((name, label) for name, label in METHOD_LABELS.items()),
     }
     row = fields.field(key)
-    unset = (("", UNSET),) if row.optional else ()
+    unset = (("", UNSET_LABEL),) if row.optional else ()
     return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
 
 
-def is_shown(key: str, of: Setup | Profile) -> bool:
+def is_field_shown(key: str, setup_or_profile: Setup | Profile) -> bool:
     """Return whether a field is shown: where it has an effect or is set; most of the recipe with its reason as well.
 
     Of a fine-tuning the model decides much of the recipe: that is not shown.
     """
     section = key.partition(".")[0]
-    profile = of.profile if isinstance(of, Setup) else of
-    by_slurm = of.scheduled if isinstance(of, Setup) else profile.hardware.scheduler == "slurm"
+    profile = setup_or_profile.profile if isinstance(setup_or_profile, Setup) else setup_or_profile
+    by_slurm = (
+        setup_or_profile.scheduled if isinstance(setup_or_profile, Setup) else profile.hardware.scheduler == "slurm"
+    )
     if section == "slurm":
         return by_slurm or fields.is_chosen(profile, key)
-    if key in _SET_BY_SLURM and by_slurm:
+    if key in _KEYS_SET_BY_SLURM and by_slurm:
         return False
-    explained = section == "recipe" and key not in _ONLY_WHERE_TAKEN and not trainer_of(profile).wants_data
+    explained = section == "recipe" and key not in _KEYS_SHOWN_ONLY_WHERE_TAKEN and not trainer_of(profile).wants_data
     if explained or section == "communication" or fields.is_chosen(profile, key):
         return True
-    return not no_effect.why_no_effect(key, of)
+    return not no_effect.why_no_effect(key, setup_or_profile)
 
 
-def _device_options(setup: Setup) -> tuple[Option, ...]:
+def _device_options(setup: Setup) -> tuple[FieldOption, ...]:
     usable = any(verdict.kind != "blocked" for verdict in setup.verdicts)
     reasons = {reason for verdict in setup.verdicts for reason in verdict.reasons}
     why = "" if usable else ("no GPU here can train" if setup.facts.machine.gpus else "no GPU was found")
@@ -126,46 +130,48 @@ def _device_options(setup: Setup) -> tuple[Option, ...]:
     if all_cards_idle(setup):
         automatic = f"the GPUs, but {why}"
     return (
-        Option("auto", "auto", automatic),
-        Option("cuda", "GPU", "", why),
-        Option("cpu", "CPU", "slow, always works"),
+        FieldOption("auto", "auto", automatic),
+        FieldOption("cuda", "GPU", "", why),
+        FieldOption("cpu", "CPU", "slow, always works"),
     )
 
 
-def _kind_options(_setup: Setup) -> tuple[Option, ...]:
-    return tuple(Option(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
+def _trainer_kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
+    return tuple(FieldOption(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
 
 
-def _recipe_options(setup: Setup) -> tuple[Option, ...]:
+def _recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = setup.toolchain.python if setup.toolchain else ""
     tasks_of, listed = recipe_lists.recipes_of_python(setup.facts, python, setup.nemo_flavour)
     note = "this Python has it" if listed else ""
     task = nemo.required_task(setup.profile.nemo, setup.nemo_flavour)
     names = [name for name, tasks in tasks_of.items() if task in tasks]
-    return tuple(Option(name, name, note) for name in names)
+    return tuple(FieldOption(name, name, note) for name in names)
 
 
-def _preset_options(setup: Setup) -> tuple[Option, ...]:
+def _preset_options(setup: Setup) -> tuple[FieldOption, ...]:
     facts = setup.facts
     shipped = [
-        Option(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
+        FieldOption(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
     ]
     own_options = [
-        Option(AUTO, AUTO, arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script")
+        FieldOption(
+            AUTO, AUTO, arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script"
+        )
     ]
     for name, own_preset in facts.presets.items():
         if own_preset.preset:
-            own_options.append(Option(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
+            own_options.append(FieldOption(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
         elif name not in shipped_presets():
-            own_options.append(Option(name, visible(name), "", visible(own_preset.problem)))
+            own_options.append(FieldOption(name, visible(name), "", visible(own_preset.problem)))
     return (own_options[0], *shipped, *own_options[1:])
 
 
-def _launcher_options(setup: Setup) -> tuple[Option, ...]:
+def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
     profile = setup.profile
     because = f": {setup.rank_use}" if setup.rank_use and setup.world_size == 1 else ""
-    options = [Option("auto", "auto", f"now {setup.launcher}{because}")]
+    options = [FieldOption("auto", "auto", f"now {setup.launcher}{because}")]
     tool = setup.toolchain
     installed = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
     devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))
@@ -181,21 +187,21 @@ def _launcher_options(setup: Setup) -> tuple[Option, ...]:
             reason = f"the chosen Python has no {missing[0]}"
         elif profile.trainer.strategy not in {"ddp", *launcher.shards}:
             reason = f"does not start {profile.trainer.strategy}"
-        options.append(Option(name, launcher.label, launcher.about, reason))
+        options.append(FieldOption(name, launcher.label, launcher.about, reason))
     return tuple(options)
 
 
-def _strategy_options(setup: Setup) -> tuple[Option, ...]:
+def _strategy_options(setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(
-        Option(name, name, about, visible(strategies.why_strategy_unusable(name, setup)))
+        FieldOption(name, name, about, visible(strategies.why_strategy_unusable(name, setup)))
         for name, about in strategies.STRATEGIES.items()
     )
 
 
-def _python_options(setup: Setup) -> tuple[Option, ...]:
+def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
     profile = setup.profile
     best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
-    options = [Option("", _BEST_PYTHON, best)]
+    options = [FieldOption("", _BEST_PYTHON_LABEL, best)]
     for tool, problem in setup.unusable:
         trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
         versions = (
@@ -205,11 +211,11 @@ def _python_options(setup: Setup) -> tuple[Option, ...]:
         )
         note = "  ".join(visible(part) for part in (*versions, display_path(tool.python)) if part)
         why = f"in this folder, not started; o uses {display_path(tool.python)}" if tool.unchosen else problem
-        options.append(Option(tool.python, visible(tool.label) or "named", note, visible(why)))
+        options.append(FieldOption(tool.python, visible(tool.label) or "named", note, visible(why)))
     return tuple(options)
 
 
-_METHODS: dict[Method, str] = {
+_METHOD_NOTES: dict[Method, str] = {
     "sft": "learns from examples",
     "dpo": "from pairs: which answer is better",
     "kto": "from answers marked good or bad",
@@ -217,15 +223,15 @@ _METHODS: dict[Method, str] = {
 }
 
 
-def _method_options(_setup: Setup) -> tuple[Option, ...]:
-    return tuple(Option(name, METHOD_LABELS[name], about) for name, about in _METHODS.items())
+def _method_options(_setup: Setup) -> tuple[FieldOption, ...]:
+    return tuple(FieldOption(name, METHOD_LABELS[name], about) for name, about in _METHOD_NOTES.items())
 
 
-def _tuning_options(setup: Setup) -> tuple[Option, ...]:
+def _tuning_options(setup: Setup) -> tuple[FieldOption, ...]:
     return (
-        Option("lora", "LoRA", "a small adapter beside the weights"),
-        Option("qlora", "QLoRA", "LoRA on weights in 4 bits", _why_no_qlora(setup)),
-        Option("full", "full", "all weights learn, at much more memory"),
+        FieldOption("lora", "LoRA", "a small adapter beside the weights"),
+        FieldOption("qlora", "QLoRA", "LoRA on weights in 4 bits", _why_no_qlora(setup)),
+        FieldOption("full", "full", "all weights learn, at much more memory"),
     )
 
 
@@ -239,23 +245,23 @@ def _why_no_qlora(setup: Setup) -> str:
     return "" if able or not any(inside) else "no bitsandbytes: tui-train env create hf"
 
 
-def _backend_options(setup: Setup) -> tuple[Option, ...]:
+def _backend_options(setup: Setup) -> tuple[FieldOption, ...]:
     cuda = setup.device == "cuda"
     nccl = "" if cuda else "only for GPUs"
     gloo = why_gloo_refused(setup) if cuda else ""
     return (
-        Option("auto", "auto", f"now {setup.backend}" if setup.backend else ""),
-        Option("nccl", "NCCL", "", nccl),
-        Option("gloo", "Gloo", "a last resort on GPUs" if cuda else "", gloo),
+        FieldOption("auto", "auto", f"now {setup.backend}" if setup.backend else ""),
+        FieldOption("nccl", "NCCL", "", nccl),
+        FieldOption("gloo", "Gloo", "a last resort on GPUs" if cuda else "", gloo),
     )
 
 
-def _engine_options(setup: Setup) -> tuple[Option, ...]:
-    options = [Option("none", "none")]
+def _engine_options(setup: Setup) -> tuple[FieldOption, ...]:
+    options = [FieldOption("none", "none")]
     for name in ENGINE_NAMES:
         installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
         options.append(
-            Option(
+            FieldOption(
                 name,
                 name,
                 visible(installed.version) if installed else "",
@@ -265,49 +271,51 @@ def _engine_options(setup: Setup) -> tuple[Option, ...]:
     return tuple(options)
 
 
-def _precision_options(setup: Setup) -> tuple[Option, ...]:
+def _precision_options(setup: Setup) -> tuple[FieldOption, ...]:
     cuda = setup.device == "cuda"
     bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not supports_bf16(setup.gpus) else ""
     fp16 = "" if cuda else "not on the CPU"
     return (
         _unset_option("recipe.precision", setup),
-        Option("fp32", "fp32"),
-        Option("bf16", "bf16", "", bf16),
-        Option("fp16", "fp16", "", fp16),
+        FieldOption("fp32", "fp32"),
+        FieldOption("bf16", "bf16", "", bf16),
+        FieldOption("fp16", "fp16", "", fp16),
     )
 
 
-def _model_options(setup: Setup) -> tuple[Option, ...]:
+def _model_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the models in the cache: first those that can be trained at once; the folder where no id is taken."""
     facts = setup.facts
     cached = facts.hub.models if facts.hub else ()
     by_id = trainer_of(setup.profile).takes_hub_ids
 
-    def option(model: CachedModel) -> Option:
+    def option(model: CachedModel) -> FieldOption:
         lacks = f"lacks {visible(model.missing[0])}" if model.missing else ""
         parts = (size(model.size), visible(model.dtype), visible(model.kind), lacks)
         value = model.id if by_id else model.folder
-        return Option(value, visible(model.id), "  ".join(filter(None, parts)), "" if by_id else lacks)
+        return FieldOption(value, visible(model.id), "  ".join(filter(None, parts)), "" if by_id else lacks)
 
     order = sorted(cached, key=lambda model: (not model.is_complete, not model.causal, model.id.lower()))
     return tuple(option(model) for model in order if model.folder)
 
 
-def _partition_options(setup: Setup) -> tuple[Option, ...]:
+def _partition_options(setup: Setup) -> tuple[FieldOption, ...]:
     facts = setup.facts
     parts = facts.cluster.partitions if facts.cluster else ()
     return tuple(
-        Option(part.name, visible(part.name), clusters.partition_summary(part), "" if part.up else "takes no jobs now")
+        FieldOption(
+            part.name, visible(part.name), clusters.partition_summary(part), "" if part.up else "takes no jobs now"
+        )
         for part in parts
     )
 
 
-def _account_options(setup: Setup) -> tuple[Option, ...]:
+def _account_options(setup: Setup) -> tuple[FieldOption, ...]:
     facts = setup.facts
-    return tuple(Option(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
+    return tuple(FieldOption(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
 
 
-def _time_options(setup: Setup) -> tuple[Option, ...]:
+def _time_limit_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return usual lengths that the chosen partitions allow, and the most that they do."""
     facts = setup.facts
     chosen = find_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
@@ -315,23 +323,23 @@ def _time_options(setup: Setup) -> tuple[Option, ...]:
         return ()
     limits = [part.limit for part in chosen if part.limit is not None]
     most = max(limits) if len(limits) == len(chosen) else None
-    usual = [limit for limit in _USUAL_TIMES if most is None or limit < most]
+    usual = [limit for limit in _USUAL_TIME_LIMITS if most is None or limit < most]
     longest = [
-        Option(
+        FieldOption(
             sbatch_time_limit(most),
             sbatch_time_limit(most),
             f"the most in {visible(', '.join(part.name for part in chosen))}",
         )
     ]
     return (
-        *(Option(sbatch_time_limit(limit), sbatch_time_limit(limit)) for limit in usual),
+        *(FieldOption(sbatch_time_limit(limit), sbatch_time_limit(limit)) for limit in usual),
         *(longest if most else ()),
     )
 
 
-_OPTIONS: dict[str, Callable[[Setup], tuple[Option, ...]]] = {
+_OPTIONS_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {
     "hardware.device": _device_options,
-    "trainer.kind": _kind_options,
+    "trainer.kind": _trainer_kind_options,
     "trainer.preset": _preset_options,
     "trainer.launcher": _launcher_options,
     "trainer.strategy": _strategy_options,
@@ -345,5 +353,5 @@ _OPTIONS: dict[str, Callable[[Setup], tuple[Option, ...]]] = {
     "recipe.precision": _precision_options,
     "slurm.partition": _partition_options,
     "slurm.account": _account_options,
-    "slurm.time": _time_options,
+    "slurm.time": _time_limit_options,
 }

@@ -3,24 +3,33 @@
 from tui_train.base.text import counted, size, text_table, visible
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, sbatch_time_limit
 
-HEADER = ("partition", "time limit", "nodes idle", "GPUs of each", "cores", "memory")
+CLUSTER_TABLE_HEADER = ("partition", "time limit", "nodes idle", "GPUs of each", "cores", "memory")
 
 
 def cluster_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     """Return a row for each kind of node in each partition, under HEAD; safe to show."""
-    return [_row(part, nodes) for part in cluster.partitions for nodes in part.nodes or (NodeGroup(count=0),)]
+    return [
+        _node_group_row(part, nodes) for part in cluster.partitions for nodes in part.nodes or (NodeGroup(count=0),)
+    ]
 
 
-def _row(part: Partition, nodes: NodeGroup) -> tuple[str, ...]:
+def _node_group_row(part: Partition, nodes: NodeGroup) -> tuple[str, ...]:
     out = f", {nodes.out} down" if nodes.out else ""
     mark = "*" if part.default else ""
     idle = f"{nodes.idle} of {nodes.count}{out}" if part.up else "takes no jobs"
     cores = str(nodes.cores) if nodes.count else "-"
     memory = size(nodes.memory) if nodes.memory else "-"
-    return f"{visible(part.name)}{mark}", sbatch_time_limit(part.limit) or "none", idle, gpus_text(nodes), cores, memory
+    return (
+        f"{visible(part.name)}{mark}",
+        sbatch_time_limit(part.limit) or "none",
+        idle,
+        node_gpus_text(nodes),
+        cores,
+        memory,
+    )
 
 
-def gpus_text(nodes: NodeGroup) -> str:
+def node_gpus_text(nodes: NodeGroup) -> str:
     """Return the GPUs of a node, as `4 a100`; a dash for none."""
     return ", ".join(f"{count} {visible(kind) or 'GPU'}" for kind, count in nodes.cards) or "-"
 
@@ -28,7 +37,7 @@ def gpus_text(nodes: NodeGroup) -> str:
 def partition_summary(part: Partition) -> str:
     """Return a partition in a few words, without its name."""
     count, idle = sum(nodes.count for nodes in part.nodes), sum(nodes.idle for nodes in part.nodes)
-    kinds = dict.fromkeys(gpus_text(nodes) for nodes in part.nodes if nodes.gpus)
+    kinds = dict.fromkeys(node_gpus_text(nodes) for nodes in part.nodes if nodes.gpus)
     cards = f", with {' or '.join(kinds)}" if kinds else ", no GPUs"
     most = f", at most {sbatch_time_limit(part.limit)}" if part.limit is not None else ""
     return f"{idle} of {counted(count, 'node')} idle{cards}{most}{', the default' if part.default else ''}"
@@ -45,5 +54,8 @@ def cluster_table(cluster: Cluster, max_width: int | None = None) -> str:
         return f"! The cluster is not known: {visible(cluster.problem)}"
     marked = ["* = the default partition"] if any(part.default for part in cluster.partitions) else []
     return "\n".join(
-        filter(None, [text_table([HEADER, *cluster_rows(cluster)], max_width), *marked, accounts_text(cluster)])
+        filter(
+            None,
+            [text_table([CLUSTER_TABLE_HEADER, *cluster_rows(cluster)], max_width), *marked, accounts_text(cluster)],
+        )
     )

@@ -13,24 +13,24 @@ from tui_train.profile import fields, store
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.follow import read_progress
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status, training_seconds
+from tui_train.runs.status import read_status, training_seconds
 from tui_train.views import show
 from tui_train.views.run_settings import EffectiveSetting, effective_settings
 
-LETTERS = "ABCDEF"
-Axis = Literal["step", "tokens", "time"]
-AXES: tuple[Axis, ...] = ("step", "tokens", "time")
+RUN_LETTERS = "ABCDEF"
+XQuantity = Literal["step", "tokens", "time"]
+X_QUANTITIES: tuple[XQuantity, ...] = ("step", "tokens", "time")
 
-_TAIL_BYTES = 4 << 20
-_NEARLY_EQUAL = 0.03  # two numbers that differ by less are called the same
+_LOG_TAIL_BYTES = 4 << 20
+_NEARLY_EQUAL_SHARE = 0.03  # two numbers that differ by less are called the same
 _SMOOTHED_POINTS = 10  # points of which the mean is compared
 # What trainers print of the memory of their GPU, in GiB and in MB.
-_GIB = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
-_MEGATRON = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
-_NOT_SETTINGS = frozenset({"name"})
-_UNKNOWN = EffectiveSetting("?")
+_GIB_MEMORY_PATTERN = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
+_MEGATRON_MEMORY_PATTERN = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
+_KEYS_NOT_COMPARED = frozenset({"name"})
+_UNKNOWN_SETTING = EffectiveSetting("?")
 
 
 class AttemptSpan(Struct, frozen=True):
@@ -57,17 +57,17 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     peak: int = 0
     spans: tuple[AttemptSpan, ...] = ()
 
-    def points(self, axis: Axis) -> list[tuple[float, float]]:
+    def points(self, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the losses over steps, tokens or seconds; none where these are not known."""
-        if axis == "step":
+        if x_quantity == "step":
             return [(point.step, point.loss) for point in self.progress.curve.points()]
-        if axis == "tokens":
+        if x_quantity == "tokens":
             told = ((point.tokens or point.step * self.tokens, point.loss) for point in self.progress.curve.points())
             return [(tokens, value) for tokens, value in told if tokens]
-        placed = ((self._second(point.step), point.loss) for point in self.progress.curve.points())
+        placed = ((self._second_of_step(point.step), point.loss) for point in self.progress.curve.points())
         return [(second, value) for second, value in placed if second is not None]
 
-    def _second(self, step: int) -> float | None:
+    def _second_of_step(self, step: int) -> float | None:
         """Return when a step was made, by an even pace within its attempt."""
         for part in reversed(self.spans):
             if part.first <= step <= part.last:
@@ -94,16 +94,16 @@ class ComparisonRow(Struct, frozen=True, kw_only=True):
         return len(set(self.cells)) > 1
 
 
-def read_compared(runs: Sequence[RunDir]) -> tuple[ComparedRun, ...]:
+def read_compared_runs(runs: Sequence[RunDir]) -> tuple[ComparedRun, ...]:
     """Return runs as they are compared; BadInput where there are fewer than two, or too many."""
-    if not 2 <= len(runs) <= len(LETTERS):
-        raise BadInput(f"{counted(len(runs), 'run')} cannot be compared", f"Name 2 to {len(LETTERS)} runs.")
-    return tuple(_read_run(run) for run in runs)
+    if not 2 <= len(runs) <= len(RUN_LETTERS):
+        raise BadInput(f"{counted(len(runs), 'run')} cannot be compared", f"Name 2 to {len(RUN_LETTERS)} runs.")
+    return tuple(_read_compared_run(run) for run in runs)
 
 
-def common_axes(compared: Sequence[ComparedRun]) -> tuple[Axis, ...]:
+def common_x_quantities(compared: Sequence[ComparedRun]) -> tuple[XQuantity, ...]:
     """Return over what the losses of all runs can be drawn; steps are always known."""
-    return tuple(axis for axis in AXES if axis == "step" or all(each.points(axis) for each in compared))
+    return tuple(axis for axis in X_QUANTITIES if axis == "step" or all(each.points(axis) for each in compared))
 
 
 def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
@@ -112,37 +112,39 @@ def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     best = [found.loss if (found := each.best) else None for each in progress]
     newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
     rows = [
-        _number_row("Eval loss, best", best, "loss", low=True),
-        _number_row("Eval loss, last", newest, "loss", low=True),
-        _number_row("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", low=True),
-        _number_row("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", low=None),
-        _number_row("Memory, peak", [each.peak or None for each in compared], "size", low=True),
-        _number_row("Time", [training_seconds(each.now) for each in compared], "time", low=None),
+        _number_row("Eval loss, best", best, "loss", lower_is_better=True),
+        _number_row("Eval loss, last", newest, "loss", lower_is_better=True),
+        _number_row(
+            "Loss, last", [each.last.loss if each.last else None for each in progress], "loss", lower_is_better=True
+        ),
+        _number_row("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", lower_is_better=None),
+        _number_row("Memory, peak", [each.peak or None for each in compared], "size", lower_is_better=True),
+        _number_row("Time", [training_seconds(each.now) for each in compared], "time", lower_is_better=None),
         ComparisonRow(label="Steps", cells=tuple(_steps_text(each.progress) for each in compared)),
-        ComparisonRow(label="State", cells=tuple(show.state_text(each.now) for each in compared)),
+        ComparisonRow(label="State", cells=tuple(show.run_state_text(each.now) for each in compared)),
         ComparisonRow(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),
     ]
     return tuple(row for row in rows if any(cell not in {"", "-"} for cell in row.cells))
 
 
-def setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
+def differing_setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     """Return the settings in which the runs differ in effect, by their labels, in the order of the form."""
     rows = []
     for field in fields.FIELDS.values():
-        if field.key in _NOT_SETTINGS:
+        if field.key in _KEYS_NOT_COMPARED:
             continue
-        values = [each.settings.get(field.key, _UNKNOWN) for each in compared]
+        values = [each.settings.get(field.key, _UNKNOWN_SETTING) for each in compared]
         if any(value.value != values[0].value for value in values):
             cells = tuple(value.text for value in values)
             rows.append(ComparisonRow(label=field.label, key=field.key, cells=cells))
     return tuple(rows)
 
 
-def verdict_sentence(compared: Sequence[ComparedRun]) -> str:
+def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
     """Return in words how the second of two runs does beside the first; empty where that is not known."""
     if len(compared) != 2:
         return ""
-    first, second = (_smoothed(each.progress) for each in compared)
+    first, second = (_smoothed_losses(each.progress) for each in compared)
     if not first or not second:
         return ""
     for slow, fast, names in ((first, second, "BA"), (second, first, "AB")):
@@ -152,8 +154,8 @@ def verdict_sentence(compared: Sequence[ComparedRun]) -> str:
     return ""
 
 
-def _read_run(run: RunDir) -> ComparedRun:
-    now = status(run)
+def _read_compared_run(run: RunDir) -> ComparedRun:
+    status = read_status(run)
     try:
         profile = store.load(str(run.profile))
     except TuiTrainError:
@@ -163,21 +165,21 @@ def _read_run(run: RunDir) -> ComparedRun:
     batch = global_batch if isinstance(global_batch, int) else 0
     return ComparedRun(
         run=run,
-        now=now,
-        progress=read_progress(run, now.attempts),
+        now=status,
+        progress=read_progress(run, status.attempts),
         settings=effective_settings(profile, plan, yaml_documents.read_document(profile.trainer.config))
         if profile
         else {},
         tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
-        peak=max((_peak(run, attempt) for attempt in now.attempts), default=0),
-        spans=_spans(run, now),
+        peak=max((_attempt_memory_peak(run, attempt) for attempt in status.attempts), default=0),
+        spans=_attempt_spans(run, status),
     )
 
 
-def _spans(run: RunDir, now: Status) -> tuple[AttemptSpan, ...]:
+def _attempt_spans(run: RunDir, status: Status) -> tuple[AttemptSpan, ...]:
     spans, begin = [], 0.0
-    for attempt in now.attempts:
-        seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (now.seconds or 0.0) - begin)
+    for attempt in status.attempts:
+        seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (status.seconds or 0.0) - begin)
         points = read_progress(run, (attempt,)).curve
         if points.first and points.last:
             spans.append(AttemptSpan(points.first.step, points.last.step, begin, begin + seconds))
@@ -185,16 +187,16 @@ def _spans(run: RunDir, now: Status) -> tuple[AttemptSpan, ...]:
     return tuple(spans)
 
 
-def _peak(run: RunDir, attempt: AttemptStatus) -> int:
+def _attempt_memory_peak(run: RunDir, attempt: AttemptStatus) -> int:
     peak = 0.0
-    for line in Tail(run.attempt_log(attempt.number), last=_TAIL_BYTES).lines():
+    for line in LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES).lines():
         if "mem" in line or "max allocated" in line:
-            peak = max([peak, *(float(text) * 2**30 for text in _GIB.findall(line))])
-            peak = max([peak, *(float(text) * 1e6 for text in _MEGATRON.findall(line))])
+            peak = max([peak, *(float(text) * 2**30 for text in _GIB_MEMORY_PATTERN.findall(line))])
+            peak = max([peak, *(float(text) * 1e6 for text in _MEGATRON_MEMORY_PATTERN.findall(line))])
     return int(peak)
 
 
-def _smoothed(progress: Progress) -> list[tuple[int, float]]:
+def _smoothed_losses(progress: Progress) -> list[tuple[int, float]]:
     """Return the means of some losses in a row, by the step of the last one."""
     points = progress.curve.points()
     window = min(_SMOOTHED_POINTS, max(1, len(points) // 4))
@@ -214,41 +216,43 @@ def _steps_text(progress: Progress) -> str:
     )
 
 
-def _number_row(label: str, values: Sequence[float | None], form: str, *, low: bool | None) -> ComparisonRow:
-    """Return a row of numbers; `low` tells that less is better, None that neither is."""
+def _number_row(
+    label: str, values: Sequence[float | None], unit: str, *, lower_is_better: bool | None
+) -> ComparisonRow:
+    """Return a row of numbers; `lower_is_better` tells that less is better, None that neither is."""
     known = [value for value in values if value is not None]
     best = None
-    if low is not None and len(known) == len(values) and not _nearly_equal(min(known), max(known), label):
-        best = values.index(min(known) if low else max(known))
+    if lower_is_better is not None and len(known) == len(values) and not _nearly_equal(min(known), max(known), label):
+        best = values.index(min(known) if lower_is_better else max(known))
     note = ""
     if len(known) == len(values) == 2 and known[0] != known[1]:
-        note = _difference_text(known[0], known[1], form, alike=low is None or best is None)
-    return ComparisonRow(label=label, cells=tuple(_number_text(value, form) for value in values), note=note, best=best)
+        note = _difference_text(known[0], known[1], unit, alike=lower_is_better is None or best is None)
+    return ComparisonRow(label=label, cells=tuple(_number_text(value, unit) for value in values), note=note, best=best)
 
 
 def _nearly_equal(low: float, high: float, label: str) -> bool:
     # A loss is compared closer than a speed.
-    return abs(high - low) <= abs(high) * (0.001 if "oss" in label else _NEARLY_EQUAL)
+    return abs(high - low) <= abs(high) * (0.001 if "oss" in label else _NEARLY_EQUAL_SHARE)
 
 
-def _difference_text(first: float, second: float, form: str, *, alike: bool) -> str:
+def _difference_text(first: float, second: float, unit: str, *, alike: bool) -> str:
     sign = "+" if second >= first else "-"
-    if form == "time":
+    if unit == "time":
         # Of what is shown: 18 s and 20 s are 2 s apart.
         apart = abs(round(second) - round(first))
-        return f"{sign}{_number_text(apart, form)}" if apart else ""
-    if form == "size":
-        return f"{sign}{_number_text(abs(second - first), form)}"
-    if form == "rate" or alike:
+        return f"{sign}{_number_text(apart, unit)}" if apart else ""
+    if unit == "size":
+        return f"{sign}{_number_text(abs(second - first), unit)}"
+    if unit == "rate" or alike:
         return f"{sign}{percent(abs(second - first) / first)}" if first else ""
     return f"{sign}{abs(second - first):.3g}"
 
 
-def _number_text(value: float | None, form: str) -> str:
+def _number_text(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    if form == "size":
+    if unit == "size":
         return size(int(value))
-    if form == "loss":
+    if unit == "loss":
         return loss_text(value)
-    return duration_text(value) if form == "time" else grouped_digits(value)
+    return duration_text(value) if unit == "time" else grouped_digits(value)

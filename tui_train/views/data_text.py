@@ -10,52 +10,52 @@ from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
 _MIB = 2**20
-_MAX_SHARES = 4
-MARKS: dict[SampleTextState, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
+_MAX_SHARE_LINES = 4
+MARK_BY_STATE: dict[SampleTextState, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
 
 
-def data_title(look: DataReport) -> str:
+def data_title(report: DataReport) -> str:
     """Return the first file and how many more there are."""
-    names = [display_path(file.path) for file in look.files]
-    more = look.file_count - 1
+    names = [display_path(file.path) for file in report.files]
+    more = report.file_count - 1
     return names[0] + (f" and {counted(more, 'more file')}" if more else "") if names else "no file"
 
 
-def size_text(look: DataReport) -> str:
+def data_size_text(report: DataReport) -> str:
     """Return the size of all files."""
-    return size(look.size) if look.size >= _MIB else f"{grouped_digits(look.size)} bytes"
+    return size(report.size) if report.size >= _MIB else f"{grouped_digits(report.size)} bytes"
 
 
-def unusable_rows(look: DataReport) -> int:
+def count_unusable_rows(report: DataReport) -> int:
     """Return how many rows cannot be trained on."""
-    return max(0, look.rows - look.usable)
+    return max(0, report.rows - report.usable)
 
 
-def data_summary(look: DataReport) -> str:
+def data_summary(report: DataReport) -> str:
     """Return what data holds, in a line."""
-    if look.problem:
-        return f"could not be read: {look.problem}"
-    if not look.rows:
+    if report.problem:
+        return f"could not be read: {report.problem}"
+    if not report.rows:
         return "no rows"
     parts = [
-        f"{grouped_digits(look.rows)} rows" if look.rows != 1 else "1 row",
-        FORMAT_LABELS.get(look.format, "unknown format"),
+        f"{grouped_digits(report.rows)} rows" if report.rows != 1 else "1 row",
+        FORMAT_LABELS.get(report.format, "unknown format"),
     ]
-    if look.tokens:
-        parts.append(f"{grouped_digits(look.tokens.median)} tokens median")
-    if out := unusable_rows(look):
+    if report.tokens:
+        parts.append(f"{grouped_digits(report.tokens.median)} tokens median")
+    if out := count_unusable_rows(report):
         parts.append(f"{grouped_digits(out)} left out")
     return " · ".join(parts)
 
 
-def reading_text(profile: Profile) -> str:
+def reading_data_text(profile: Profile) -> str:
     """Return what is being read."""
     names = [PurePath(path).name or path for path in profile.trainer.data]
     more = f" and {counted(len(names) - 1, 'more file')}" if len(names) > 1 else ""
     return visible(f"reading {names[0]}{more} …") if names else "reading …"
 
 
-def why_unread(setup: Setup) -> str:
+def why_data_unread(setup: Setup) -> str:
     """Return why data is not read before the training."""
     profile, facts = setup.profile, setup.facts
     if facts.other_machine:
@@ -68,51 +68,53 @@ def why_unread(setup: Setup) -> str:
     return visible(f"{missing[0]} does not exist") if missing else "not read yet"
 
 
-def epoch_text(one: EpochSize, question: DataQuestion) -> str:
+def epoch_text(epoch: EpochSize, question: DataQuestion) -> str:
     """Return what a pass through the data is: rows, tokens and steps as far as they are known."""
     parts = [
-        f"{'about ' * one.estimated}{grouped_digits(one.rows)} {'answers' if question.method == 'kto' else 'rows'}"
+        f"{'about ' * epoch.estimated}{grouped_digits(epoch.rows)} {'answers' if question.method == 'kto' else 'rows'}"
     ]
-    parts += [f"{grouped_digits(one.tokens)} tokens"] if one.tokens else []
-    parts += [counted(one.steps, "step").replace(str(one.steps), grouped_digits(one.steps), 1)] if one.steps else []
+    parts += [f"{grouped_digits(epoch.tokens)} tokens"] if epoch.tokens else []
+    parts += (
+        [counted(epoch.steps, "step").replace(str(epoch.steps), grouped_digits(epoch.steps), 1)] if epoch.steps else []
+    )
     return ", ".join(parts)
 
 
-def share_lines(look: DataReport) -> list[str]:
+def file_share_lines(report: DataReport) -> list[str]:
     """Return what each file has of an epoch: its share, and how often a row of it is taken; of many the first."""
-    epoch_rows = max(sum(share.taken for share in look.shares), 1)
+    epoch_rows = max(sum(share.taken for share in report.shares), 1)
     lines = [
         f"{percent(share.taken / epoch_rows)} {PurePath(share.file).name or share.file},"
         f" each row {share.taken / max(share.rows, 1):.3g}×"
-        for share in look.shares[:_MAX_SHARES]
+        for share in report.shares[:_MAX_SHARE_LINES]
     ]
-    more = len(look.shares) - len(lines)
+    more = len(report.shares) - len(lines)
     return [*lines, *([f"and {counted(more, 'more file')}"] if more else [])]
 
 
-def turn_end_text(look: DataReport, question: DataQuestion) -> str:
+def turn_end_text(report: DataReport, question: DataQuestion) -> str:
     """Return with which token the turns of chats end where the model would not stop at it, else nothing."""
-    ends = look.ends
+    ends = report.ends
     if not ends.passed or question.method == "reward":
         return ""
     own = f"the tokenizer's end is {ends.eos}" if ends.eos else "the tokenizer has no end"
     return f"turns end with {ends.turn}, {own}: it is passed as the end token"
 
 
-def histogram(tokens: TokenCounts, width: int = 0) -> str:
+def token_histogram(tokens: TokenCounts, max_width: int = 0) -> str:
     """Return how many rows have how many tokens, from 0 to the longest, as blocks; in so many cells at most."""
     counts = list(tokens.histogram)
-    if width and len(counts) > width:
-        every = -(-len(counts) // width)
+    if max_width and len(counts) > max_width:
+        every = -(-len(counts) // max_width)
         counts = [sum(counts[at : at + every]) for at in range(0, len(counts), every)]
     drawn = sparkline(counts, len(counts), (0, max(counts, default=0)))
     return "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
 
 
-def cut_text(look: DataReport, tokens: TokenCounts, question: DataQuestion) -> str:
+def cut_rows_text(report: DataReport, tokens: TokenCounts, question: DataQuestion) -> str:
     """Return what share of the rows is longer than the sequence length."""
     done = "left out" if question.method == "reward" else "cut"
-    return f"{percent(tokens.cut / max(look.usable, 1), 1)} of the rows {done}"
+    return f"{percent(tokens.cut / max(report.usable, 1), 1)} of the rows {done}"
 
 
 def sample_lines(sample: DataSample) -> Iterator[tuple[SampleTextState, str]]:

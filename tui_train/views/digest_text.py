@@ -3,16 +3,16 @@
 import time
 
 from tui_train.base.text import loss_text
-from tui_train.views.run_digest import Digest
+from tui_train.views.run_digest import RunDigest
 
 
-def matches_filter(text: str, *known: str) -> bool:
+def matches_filter(filter_text: str, *row_texts: str) -> bool:
     """Tell whether each word of a filter is somewhere in what is known of a row; capitals do not matter."""
-    there = "\n".join(known).casefold()
-    return all(word in there for word in text.casefold().split())
+    there = "\n".join(row_texts).casefold()
+    return all(word in there for word in filter_text.casefold().split())
 
 
-def searchable_text(digest: Digest) -> tuple[str, ...]:
+def searchable_texts(digest: RunDigest) -> tuple[str, ...]:
     """Return what a filter looks through of a run."""
     found = digest.about
     live = "live" if digest.live else ""
@@ -20,17 +20,17 @@ def searchable_text(digest: Digest) -> tuple[str, ...]:
     return (*parts, digest.state, live, digest.note, digest.why, outcome_text(digest))
 
 
-def outcome_text(digest: Digest) -> str:
+def outcome_text(digest: RunDigest) -> str:
     """Return what came of a run, or why it failed, in a few words."""
-    now = digest.now
-    if now is None:
+    status = digest.now
+    if status is None:
         return digest.damage
-    if now.leftover and not now.live:
-        return f"{len(now.leftover)} processes of it still run"
+    if status.leftover and not status.live:
+        return f"{len(status.leftover)} processes of it still run"
     losses = (("eval loss", digest.evaluation), ("loss", digest.loss))
     result = next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
     how = {"new": "was never started", "failed": digest.cause, "lost": digest.cause, "stopped": result or "by you"}.get(
-        now.state, result
+        status.state, result
     )
     return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
 
@@ -50,7 +50,7 @@ def date_text(started: float | None, now: float) -> str:
     return time.strftime("%d %b" if 0 < days < 300 else "%Y-%m-%d", day).lstrip("0")
 
 
-def remaining_text(seconds: float) -> str:
+def remaining_time_text(seconds: float) -> str:
     """Return how long something still takes, in whole minutes: it is drawn again once a minute at most."""
     minutes = round(seconds / 60)
     if minutes < 1:

@@ -5,21 +5,21 @@ from tui_train.memory.predict import predict
 from tui_train.plan.description import warm_up_text
 from tui_train.setup.recipe.data_questions import EVALUATION_KEY, data_report, training_epoch, training_steps
 from tui_train.setup.setup import Setup
-from tui_train.views.data_text import data_summary, reading_text, why_unread
-from tui_train.views.overview import short_count, usual_rate_text
+from tui_train.views.data_text import data_summary, reading_data_text, why_data_unread
+from tui_train.views.overview import short_count, usual_learning_rate_text
 
 
-def data_line(setup: Setup, *, reads: bool) -> str:
+def data_note(setup: Setup, *, is_being_read: bool) -> str:
     """Return what the data holds, that it is being read, or why it is not; empty where none is named."""
     if not setup.effective.trainer.data:
         return ""
-    look = data_report(setup)
-    if look:
-        return data_summary(look)
-    return reading_text(setup.effective) if reads else why_unread(setup)
+    report = data_report(setup)
+    if report:
+        return data_summary(report)
+    return reading_data_text(setup.effective) if is_being_read else why_data_unread(setup)
 
 
-def backend_notes(setup: Setup) -> dict[str, str]:
+def backend_field_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
     notes, profile = {}, setup.effective
     estimate, epoch = predict(setup).estimate, training_epoch(setup)
@@ -39,11 +39,11 @@ def backend_notes(setup: Setup) -> dict[str, str]:
     return notes
 
 
-def recipe_notes(setup: Setup) -> dict[str, str]:
+def recipe_field_notes(setup: Setup) -> dict[str, str]:
     """Return what follows from epochs, length, rate, warmup and rank."""
-    profile, look, epoch = setup.effective, data_report(setup), training_epoch(setup)
+    profile, report, epoch = setup.effective, data_report(setup), training_epoch(setup)
     recipe, chosen, steps = profile.recipe, profile.finetune, training_steps(setup)
-    notes = {"recipe.learning_rate": usual_rate_text(chosen), "finetune.alpha": "usual: twice the rank"}
+    notes = {"recipe.learning_rate": usual_learning_rate_text(chosen), "finetune.alpha": "usual: twice the rank"}
     if recipe.steps:
         notes["recipe.epochs"] = "the steps end it"
         if epoch and epoch.steps:
@@ -51,11 +51,11 @@ def recipe_notes(setup: Setup) -> dict[str, str]:
     elif steps:
         notes["recipe.epochs"] = f"≈ {grouped_digits(steps)} steps"
         notes["recipe.steps"] = "not set: it ends after the epochs"
-    if look and look.tokens and look.tokens.cut:
-        share = percent(look.tokens.cut / max(look.usable, 1), 1)
-        notes["recipe.sequence_length"] = f"{grouped_digits(look.tokens.cut)} rows are longer ({share})"
-    elif look and look.limit:
-        notes["recipe.sequence_length"] = f"the model's limit is {grouped_digits(look.limit)}"
+    if report and report.tokens and report.tokens.cut:
+        share = percent(report.tokens.cut / max(report.usable, 1), 1)
+        notes["recipe.sequence_length"] = f"{grouped_digits(report.tokens.cut)} rows are longer ({share})"
+    elif report and report.limit:
+        notes["recipe.sequence_length"] = f"the model's limit is {grouped_digits(report.limit)}"
     if words := warm_up_text(recipe.warmup, steps):
         notes["recipe.warmup"] = words
     if recipe.evaluate_every is None:

@@ -23,9 +23,9 @@ from tui_train.trainers.finetune import default_learning_rate as usual_rate
 from tui_train.trainers.script import entry_point
 
 _THOUSAND = 1000
-_SMALL = 0.01  # a share below it is shown with a decimal
-_COMMIT, _SHORT = re.compile("[0-9a-f]{40}"), 12
-_EXACT_BELOW = 100_000  # below it a count is shown with all its digits
+_DECIMAL_BELOW_SHARE = 0.01  # a share below it is shown with a decimal
+_COMMIT_PATTERN, _SHORT_COMMIT_LENGTH = re.compile("[0-9a-f]{40}"), 12
+_EXACT_COUNT_BELOW = 100_000  # below it a count is shown with all its digits
 
 
 class OverviewLine(Struct, frozen=True):
@@ -43,7 +43,7 @@ class MeasuredPace(Struct, frozen=True):
     run: str
 
 
-def overview(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
+def overview_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
         _model_line(setup),
@@ -89,7 +89,9 @@ def _model_line(setup: Setup) -> OverviewLine:
 def _revision_suffix(profile: Profile) -> str:
     """Return the revision of a model as it follows the model's name, a commit as git shortens it; empty for main."""
     revision = profile.trainer.revision
-    return f"@{revision[:_SHORT] if _COMMIT.fullmatch(revision) else revision}" if revision else ""
+    return (
+        f"@{revision[:_SHORT_COMMIT_LENGTH] if _COMMIT_PATTERN.fullmatch(revision) else revision}" if revision else ""
+    )
 
 
 def _data_line(setup: Setup) -> OverviewLine:
@@ -121,7 +123,7 @@ def _tuning_data_line(setup: Setup) -> OverviewLine:
     if trainer.validation_data:
         notes.append(f"evaluated on {_files_text(trainer.validation_data)}")
     elif share:
-        notes.append(f"{percent(share, 1 if share < _SMALL else 0)} kept for evaluations")
+        notes.append(f"{percent(share, 1 if share < _DECIMAL_BELOW_SHARE else 0)} kept for evaluations")
     return OverviewLine(
         "Data", _files_text(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes)))
     )
@@ -158,7 +160,9 @@ def _rate_line(setup: Setup) -> OverviewLine:
     rate, held = batch.scaled_learning_rate(profile.recipe), setup.values["learning_rate"]
     if rate is None:
         return OverviewLine(
-            "Rate", visible(held.other_form) or _own_text(profile), visible(held.source if held.other_form else "")
+            "Rate",
+            visible(held.other_form) or _own_value_text(profile),
+            visible(held.source if held.other_form else ""),
         )
     notes = []
     if rate != profile.recipe.learning_rate:
@@ -171,15 +175,18 @@ def _rate_line(setup: Setup) -> OverviewLine:
     if trainer_of(profile).makes_model:
         notes.append(warm_up_text(recipe.warmup, recipe.steps or 0))
     elif trainer_of(profile).wants_data:
-        notes = [warm_up_text(recipe.warmup, training_steps(setup)), held.source or usual_rate_text(profile.finetune)]
+        notes = [
+            warm_up_text(recipe.warmup, training_steps(setup)),
+            held.source or usual_learning_rate_text(profile.finetune),
+        ]
     return OverviewLine("Rate", value, visible("; ".join(filter(None, notes))))
 
 
-def _own_text(profile: Profile) -> str:
+def _own_value_text(profile: Profile) -> str:
     return SCRIPT_SOURCE if takes_field(profile, "trainer.script") else "the trainer's own"
 
 
-def usual_rate_text(chosen: Finetune) -> str:
+def usual_learning_rate_text(chosen: Finetune) -> str:
     """Return the learning rate that is usual for a fine-tuning, in words."""
     tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
     return f"usual for {tuning}: {usual_rate(chosen):g}"
@@ -188,11 +195,13 @@ def usual_rate_text(chosen: Finetune) -> str:
 def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     recipe, held = setup.effective.recipe, setup.values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
-    epochs = "" if recipe.steps else counted_epochs(recipe.epochs)
+    epochs = "" if recipe.steps else epochs_text(recipe.epochs)
     total = training_steps(setup) if trainer_of(setup.effective).wants_data else recipe.steps
     if not total:
         return OverviewLine(
-            "Epochs" if epochs else "Steps", epochs or visible(held.other_form) or _own_text(setup.effective), every
+            "Epochs" if epochs else "Steps",
+            epochs or visible(held.other_form) or _own_value_text(setup.effective),
+            every,
         )
     steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else counted(total, "step")
     if pace is None:
@@ -201,7 +210,7 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     return OverviewLine("Time", f"about {duration_text(pace.seconds * total)}", note)
 
 
-def counted_epochs(epochs: float | None) -> str:
+def epochs_text(epochs: float | None) -> str:
     """Return passes through the data in words, such as `3 epochs`; empty for none."""
     return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
 
@@ -218,6 +227,6 @@ def _file_name(path: str) -> str:
 def short_count(number: int) -> str:
     """Return a count, a large one in three digits with k, M or B."""
     for unit, size in (("B", _THOUSAND**3), ("M", _THOUSAND**2), ("k", _THOUSAND)):
-        if number >= max(size, _EXACT_BELOW):
+        if number >= max(size, _EXACT_COUNT_BELOW):
             return f"{number / size:.3g} {unit}"
     return grouped_digits(number)

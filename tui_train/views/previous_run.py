@@ -12,16 +12,16 @@ from tui_train.profile.changes import Difference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.views.overview import MeasuredPace
 from tui_train.views.run_settings import effective_settings
 
 # What makes no step slower or faster.
-_NO_SPEED_EFFECT = (
+_KEYS_WITHOUT_SPEED_EFFECT = (
     "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
     "trainer.output", "recipe.epochs", "recipe.warmup", "recipe.schedule", "recipe.weight_decay",
 )  # fmt: skip
-_MAX_RUNS = 200  # of the newest, whose profiles are read
+_MAX_RUNS_READ = 200  # of the newest, whose profiles are read
 
 
 class PreviousRun(Struct, frozen=True):
@@ -38,21 +38,21 @@ class PreviousRun(Struct, frozen=True):
     document: YamlDocument | None = None
 
 
-def previous_run(profile: Profile) -> PreviousRun | None:
+def find_previous_run(profile: Profile) -> PreviousRun | None:
     """Return the newest run of a profile's name that can be read; of a profile without one of its own, of its model."""
-    for run in all_runs()[:_MAX_RUNS]:
-        candidate = read_previous(run)
+    for run in all_runs()[:_MAX_RUNS_READ]:
+        candidate = read_previous_run(run)
         if candidate and _profile_identity(candidate.profile) == _profile_identity(profile):
             return candidate
     return None
 
 
-def run_before(run: RunDir) -> RunDir | None:
+def find_run_before(run: RunDir) -> RunDir | None:
     """Return the newest run before this one whose profile has the same name, or where it has none the same model."""
-    known, own = all_runs(), read_previous(run)
+    known, own = all_runs(), read_previous_run(run)
     older = known[known.index(run) + 1 :] if run in known else ()
-    for other in older[:_MAX_RUNS]:
-        candidate = read_previous(other)
+    for other in older[:_MAX_RUNS_READ]:
+        candidate = read_previous_run(other)
         if own and candidate and _profile_identity(candidate.profile) == _profile_identity(own.profile):
             return other
     return None
@@ -66,31 +66,31 @@ def _profile_identity(profile: Profile) -> tuple[str, ...]:
     return (profile.name, trainer.kind, trainer.script, trainer.model, profile.nemo.recipe)
 
 
-def read_previous(run: RunDir) -> PreviousRun | None:
+def read_previous_run(run: RunDir) -> PreviousRun | None:
     """Return a run with its profile, None where that cannot be read."""
     try:
         profile = store.load(str(run.profile))
     except TuiTrainError:
         return None
-    now = status(run)
+    status = read_status(run)
     return PreviousRun(
         run.name,
         profile,
-        now.state,
-        _step_seconds(now, run),
+        status.state,
+        _step_seconds(status, run),
         run.plan(),
         yaml_documents.read_document(profile.trainer.config),
     )
 
 
-def _step_seconds(now: Status, run: RunDir) -> float | None:
+def _step_seconds(status: Status, run: RunDir) -> float | None:
     """Return the seconds of a step of a run that finished in one attempt from step 0."""
     from tui_train.runs.follow import read_progress
 
     # Where epochs end it, the plan has no steps, but the log says how many there were.
-    steps = run.plan().get("steps") or read_progress(run, now.attempts).step
-    in_one_attempt = now.state == "finished" and len(now.attempts) == 1 and not now.attempts[0].resumed
-    seconds = now.attempts[0].seconds if in_one_attempt else None
+    steps = run.plan().get("steps") or read_progress(run, status.attempts).step
+    in_one_attempt = status.state == "finished" and len(status.attempts) == 1 and not status.attempts[0].resumed
+    seconds = status.attempts[0].seconds if in_one_attempt else None
     return seconds / steps if seconds and isinstance(steps, int) and steps > 0 else None
 
 
@@ -99,7 +99,8 @@ def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace
     if earlier is None or earlier.step_seconds is None:
         return None
     same = all(
-        difference.key.startswith(_NO_SPEED_EFFECT) for difference in profile_differences(earlier.profile, profile)
+        difference.key.startswith(_KEYS_WITHOUT_SPEED_EFFECT)
+        for difference in profile_differences(earlier.profile, profile)
     )
     return MeasuredPace(earlier.step_seconds, earlier.run) if same else None
 

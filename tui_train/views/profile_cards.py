@@ -34,19 +34,19 @@ class ProfileCards:
         self._profiles: dict[str, tuple[int, ProfileCard]] = {}
         self._draft: tuple[int, ProfileCard | None] | None = None
 
-    def saved_cards(self, *, read: bool = True) -> tuple[ProfileCard, ...]:
-        """Return the saved profiles by their names; without `read` only what was read before, and their names."""
+    def saved_cards(self, *, read_files: bool = True) -> tuple[ProfileCard, ...]:
+        """Return the saved profiles by their names; without `read_files` only what was read before, and their names."""
         try:
             with os.scandir(profiles_folder()) as entries:
                 paths = sorted(entry.path for entry in entries if entry.name.endswith(".toml"))
         except OSError:
             return ()
-        if not read:
+        if not read_files:
             known = ((path, self._profiles.get(Path(path).stem)) for path in paths)
             return tuple(kept[1] if kept else ProfileCard(name=Path(path).stem) for path, kept in known)
-        return tuple(self._profile(Path(path)) for path in paths)
+        return tuple(self._saved_card(Path(path)) for path in paths)
 
-    def draft(self) -> ProfileCard | None:
+    def draft_card(self) -> ProfileCard | None:
         """Return what was edited last; None where nothing was, or nothing but defaults."""
         path = last_profile_file()
         try:
@@ -54,12 +54,12 @@ class ProfileCards:
         except OSError:
             return None
         if self._draft is None or self._draft[0] != changed:
-            found, profile, _ = read_about(path)
+            found, profile, _ = read_training_summary(path)
             card = ProfileCard(name=profile.name, about=found) if profile and profile != Profile() else None
             self._draft = changed, card
         return self._draft[1]
 
-    def _profile(self, path: Path) -> ProfileCard:
+    def _saved_card(self, path: Path) -> ProfileCard:
         try:
             changed = path.stat().st_mtime_ns
         except OSError as error:
@@ -71,7 +71,7 @@ class ProfileCards:
         return kept[1]
 
 
-def read_about(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
+def read_training_summary(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
     """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
     try:
         data: dict[str, Any] = toml_table(read_bytes(path, _MAX_PROFILE_BYTES))
@@ -82,7 +82,7 @@ def read_about(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
 
 
 def _read_card(path: Path) -> ProfileCard:
-    found, profile, damage = read_about(path)
+    found, profile, damage = read_training_summary(path)
     if profile is None:
         return ProfileCard(name=path.stem, damage=damage)
     gpus, processes = len(profile.hardware.gpus), profile.hardware.processes

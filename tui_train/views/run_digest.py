@@ -18,24 +18,24 @@ from tui_train.runner.progress import Progress, Reading, advance, for_next_attem
 from tui_train.runner.state import Status
 from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.setup.profile_summary import TrainingSummary
 
-from .profile_cards import read_about
+from .profile_cards import read_training_summary
 
-_END_BYTES = 16 << 10  # bytes of a log that has ended
-_RECENT_BYTES = 1 << 20  # of one that grows
+_ENDED_LOG_BYTES = 16 << 10  # bytes of a log that has ended
+_LIVE_LOG_BYTES = 1 << 20  # of one that grows
 _MAX_PROFILE_BYTES = 1 << 20
-_POINTS = 48
-_OWN_ERROR = "user_exception"
-_ERROR = re.compile(r"(?:Error|Exception)\b")
-_VENDOR = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
+_CURVE_POINT_COUNT = 48
+_SCRIPT_ERROR_CLASS = "user_exception"
+_ERROR_PATTERN = re.compile(r"(?:Error|Exception)\b")
+_VENDOR_PATTERN = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 
 
-class Digest(Struct, frozen=True, kw_only=True):
+class RunDigest(Struct, frozen=True, kw_only=True):
     """Run as a list shows it."""
 
     run: RunDir
@@ -108,7 +108,7 @@ class _PlanSummary(Struct, frozen=True):
 
 class _CachedDigest(NamedTuple):
     key: tuple[int, ...]
-    digest: Digest
+    digest: RunDigest
 
 
 class _LiveLog:
@@ -116,13 +116,13 @@ class _LiveLog:
 
     def __init__(self, log: Path, number: int) -> None:
         self.number = number
-        self.tail = Tail(log, last=_RECENT_BYTES)
+        self.tail = LogTail(log, last_bytes=_LIVE_LOG_BYTES)
         self.progress = Progress()
 
     def read(self, reading: Reading) -> None:
         """Read what is new."""
-        if self.tail.unread_bytes > _RECENT_BYTES:
-            self.tail.skip(_RECENT_BYTES)
+        if self.tail.unread_bytes > _LIVE_LOG_BYTES:
+            self.tail.skip(_LIVE_LOG_BYTES)
         self.progress = advance(self.progress, [*self.tail.lines(), self.tail.bar], reading)
 
 
@@ -135,15 +135,15 @@ class DigestCache:
         self._live: dict[Path, _LiveLog] = {}
         self._explained_keys: dict[Path, tuple[int, ...]] = {}
 
-    def digest_of(self, run: RunDir) -> Digest:
+    def read_digest(self, run: RunDir) -> RunDigest:
         """Return what a list shows of a run; a live one is read again, another where its files have changed."""
         cached, key = self._runs.get(run.path), _change_key(run.path)
         if cached and cached.key == key and not cached.digest.stoppable:
             return cached.digest
         try:
-            digest = self._read(run)
+            digest = self._read_digest(run)
         except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
-            digest = Digest(run=run, damage=visible(f"{type(error).__name__}: {error}")[:200])
+            digest = RunDigest(run=run, damage=visible(f"{type(error).__name__}: {error}")[:200])
         if cached and cached.digest.why and cached.digest.now == digest.now:
             known = cached.digest
             digest = msgspec.structs.replace(
@@ -152,23 +152,23 @@ class DigestCache:
         self._runs[run.path] = _CachedDigest(key, digest)
         return digest
 
-    def last_digest(self, run: RunDir) -> Digest:
+    def known_digest(self, run: RunDir) -> RunDigest:
         """Return what was read of a run before, or that it is there."""
         kept = self._runs.get(run.path)
-        return kept.digest if kept else Digest(run=run)
+        return kept.digest if kept else RunDigest(run=run)
 
-    def read_losses(self, digest: Digest) -> Progress:
+    def read_losses(self, digest: RunDigest) -> Progress:
         """Return the losses of a run's attempts, as far as the ends of their logs report them; it takes time."""
         live, attempts = self._live.get(digest.run.path), digest.now.attempts if digest.now else ()
         return live.progress if live else read_progress(digest.run, attempts)
 
-    def needs_explanation(self, digest: Digest) -> bool:
+    def needs_explanation(self, digest: RunDigest) -> bool:
         """Tell whether a run has failed or is lost, and nobody has looked why."""
         return digest.state in {"failed", "lost"} and self._explained_keys.get(digest.run.path) != _change_key(
             digest.run.path
         )
 
-    def explain(self, digest: Digest) -> Digest:
+    def explain_failure(self, digest: RunDigest) -> RunDigest:
         """Return a failed or lost run with its cause; of a large log only its end is read."""
         from tui_train.diagnose import EndOnlyWatcher, diagnose_run
         from tui_train.diagnose.headings import failure_heading
@@ -183,44 +183,44 @@ class DigestCache:
         failure = ""
         if diagnosis and (diagnosis.line_number or digest.state == "lost"):
             # An error of the script is told by its own line; the last line of a log may be anything.
-            own = diagnosis.line if _ERROR.search(diagnosis.line) else ""
-            failure = own if diagnosis.failure == _OWN_ERROR else failure_heading(diagnosis.failure)
+            own = diagnosis.line if _ERROR_PATTERN.search(diagnosis.line) else ""
+            failure = own if diagnosis.failure == _SCRIPT_ERROR_CLASS else failure_heading(diagnosis.failure)
         why = visible(diagnosis.cause if diagnosis else "")
         explained = msgspec.structs.replace(digest, failure=visible(failure), why=why, why_not_resumable=why_not)
         key = _change_key(digest.run.path)
         self._runs[digest.run.path], self._explained_keys[digest.run.path] = _CachedDigest(key, explained), key
         return explained
 
-    def _read(self, run: RunDir) -> Digest:
+    def _read_digest(self, run: RunDir) -> RunDigest:
         events, damage = run.read_events()
-        now = status(run)
-        plan, unread = _read_plan(run)
+        status = read_status(run)
+        plan, unread = _read_plan_summary(run)
         # Without one readable event nothing is known, not even that it was never started.
-        last_digest = now if events or not damage else None
-        common = Digest(
+        last_digest = status if events or not damage else None
+        common = RunDigest(
             run=run,
             now=last_digest,
             damage=damage or unread,
             note=folders.read_note(run),
             profile=plan.name,
-            about=read_about(run.profile)[0],
+            about=read_training_summary(run.profile)[0],
             devices=_devices_text(plan),
             steps=plan.steps,
         )
-        if not now.attempts:
+        if not status.attempts:
             return common
-        return self._with_progress(common, now, plan)
+        return self._with_progress(common, status, plan)
 
-    def _with_progress(self, digest: Digest, now: Status, plan: _PlanSummary) -> Digest:
-        attempt, run = now.attempts[-1], digest.run
+    def _with_progress(self, digest: RunDigest, status: Status, plan: _PlanSummary) -> RunDigest:
+        attempt, run = status.attempts[-1], digest.run
         live = self._live.get(run.path)
         if not digest.stoppable:
             self._live.pop(run.path, None)
             live = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.tail = Tail(run.attempt_log(attempt.number), last=_END_BYTES)
+            live.tail = LogTail(run.attempt_log(attempt.number), last_bytes=_ENDED_LOG_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.progress = for_next_attempt(read_progress(run, now.attempts[:-1]))
+            live.progress = for_next_attempt(read_progress(run, status.attempts[:-1]))
         live.read(_log_reading(plan.log))
         progress = live.progress
         return msgspec.structs.replace(
@@ -229,9 +229,11 @@ class DigestCache:
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
             evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
-            losses=tuple(point.loss for point in progress.curve.thinned(_POINTS)) if digest.stoppable else (),
+            losses=tuple(point.loss for point in progress.curve.thinned(_CURVE_POINT_COUNT))
+            if digest.stoppable
+            else (),
             seconds_left=_seconds_left(progress, attempt.started, attempt.resumed) if digest.live else None,
-            why_not_resumable=why_not_resumable(run, now),
+            why_not_resumable=why_not_resumable(run, status),
         )
 
 
@@ -247,7 +249,7 @@ def _change_key(folder: Path) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _read_plan(run: RunDir) -> tuple[_PlanSummary, str]:
+def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
     try:
         return json_as(read_bytes(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
     except Missing:
@@ -267,7 +269,7 @@ def _devices_text(plan: _PlanSummary) -> str:
     """Return on what a run trains: `2 × RTX 3090`, `CPU`."""
     if plan.device == "cpu":
         return "CPU"
-    counted = Counter(_VENDOR.sub("", name) for name in plan.gpu_names)
+    counted = Counter(_VENDOR_PATTERN.sub("", name) for name in plan.gpu_names)
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
 
 

@@ -17,10 +17,10 @@ from tui_train.trainers import field_for_trainer, takes_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_SOURCE
 from tui_train.views import choices
 
-DEFAULT = " (default)"
-_NOT_USED = "not used"
+DEFAULT_MARK = " (default)"
+_NOT_USED_TEXT = "not used"
 # What plan.json calls the values of some settings.
-_PLANNED = {
+_PLAN_KEY_BY_SETTING = {
     "recipe.micro_batch": "micro_batch",
     "recipe.global_batch": "global_batch",
     "recipe.learning_rate": "learning_rate",
@@ -42,7 +42,7 @@ class EffectiveSetting(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The value, marked where it is a default."""
-        return f"{self.value}{DEFAULT}" if self.default and self.value != SCRIPT_SOURCE else self.value
+        return f"{self.value}{DEFAULT_MARK}" if self.default and self.value != SCRIPT_SOURCE else self.value
 
 
 def effective_settings(
@@ -56,10 +56,10 @@ def effective_settings(
     return {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
 
 
-def shortened(words: str, width: int) -> str:
+def shorten_setting(text: str, max_width: int) -> str:
     """Return words that fit: without the mark of a default, then the end, in which paths differ."""
-    text = words if len(words) <= width else words.removesuffix(DEFAULT)
-    return text if len(text) <= width else f"…{text[1 - width :]}"
+    shorter = text if len(text) <= max_width else text.removesuffix(DEFAULT_MARK)
+    return shorter if len(shorter) <= max_width else f"…{shorter[1 - max_width :]}"
 
 
 def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: YamlDocument | None) -> Profile:
@@ -77,13 +77,13 @@ def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: Yaml
 def _effective_setting(
     key: str, profile: Profile, effective: Profile, plan: Mapping[str, Any], *, chosen: bool
 ) -> EffectiveSetting:
-    if not choices.is_shown(key, profile):
-        return EffectiveSetting(_NOT_USED)
+    if not choices.is_field_shown(key, profile):
+        return EffectiveSetting(_NOT_USED_TEXT)
     if chosen:
         return EffectiveSetting(_shown_value(key, profile))
     if value := _planned_value(key, plan):
         return EffectiveSetting(visible(value), default=True)
-    return EffectiveSetting(_shown_value(key, effective) or _empty_text(key, profile), default=True)
+    return EffectiveSetting(_shown_value(key, effective) or _empty_value_text(key, profile), default=True)
 
 
 def _shown_value(key: str, profile: Profile) -> str:
@@ -91,7 +91,7 @@ def _shown_value(key: str, profile: Profile) -> str:
 
 
 def _planned_value(key: str, plan: Mapping[str, Any]) -> str:
-    value = plan.get(_PLANNED.get(key, ""))
+    value = plan.get(_PLAN_KEY_BY_SETTING.get(key, ""))
     if key == "hardware.processes":
         world, nodes, uneven = plan.get("world_size"), plan.get("nodes"), plan.get("uneven")
         value = world // nodes if isinstance(world, int) and isinstance(nodes, int) and nodes > 0 else None
@@ -101,7 +101,7 @@ def _planned_value(key: str, plan: Mapping[str, Any]) -> str:
     return fields.format_value(value) if isinstance(value, (str, int, float)) and value else ""
 
 
-def _empty_text(key: str, profile: Profile) -> str:
+def _empty_value_text(key: str, profile: Profile) -> str:
     """Return what an empty value means."""
     row = field_for_trainer(key, profile)
     if row.optional and takes_field(profile, "trainer.script"):

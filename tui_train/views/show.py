@@ -21,15 +21,15 @@ from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.runner.state import Status
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import report_of
+from tui_train.runs.other_machines.place import read_host_report
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.status import training_seconds
 from tui_train.trainers.finetune import finetune_abilities
 
-_HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
-_SHARED_COLUMNS = (1, 2, 3, 7)  # the columns that equal cards share
+_CARD_TABLE_HEADER = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
+_COLUMNS_OF_EQUAL_CARDS = (1, 2, 3, 7)  # the columns that equal cards share
 _DEFAULT_WIDTH = 80
-_FRESH_SECONDS = 60.0  # seconds for which what a host said needs no time beside it
+_FRESH_REPORT_SECONDS = 60.0  # seconds for which what a host said needs no time beside it
 
 
 def facts_text(
@@ -69,7 +69,7 @@ def _card_lines(
 ) -> list[str]:
     """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
     verdicts = gpu_verdicts(machine.gpus, judged_for, machine.driver_cuda)
-    rows: list[tuple[str, ...]] = [_HEAD]
+    rows: list[tuple[str, ...]] = [_CARD_TABLE_HEADER]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
         mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
         display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
@@ -111,8 +111,10 @@ def _short_card_lines(rows: Sequence[tuple[str, ...]], machine: Machine, max_wid
     """Return the cards' table without what names each one: equal cards are one row, reasons are below."""
     same: dict[tuple[str, ...], list[int]] = {}
     for gpu, row in zip(machine.gpus, rows[1:], strict=True):
-        same.setdefault((row[0][0], *(row[column] for column in _SHARED_COLUMNS), row[-1]), []).append(gpu.index)
-    kept = [("GPU", *(_HEAD[column] for column in _SHARED_COLUMNS))]
+        same.setdefault((row[0][0], *(row[column] for column in _COLUMNS_OF_EQUAL_CARDS), row[-1]), []).append(
+            gpu.index
+        )
+    kept = [("GPU", *(_CARD_TABLE_HEADER[column] for column in _COLUMNS_OF_EQUAL_CARDS))]
     kept += [(f"{mark}{number_ranges(numbers)}", *cells) for (mark, *cells, _), numbers in same.items()]
     reasons: dict[str, list[int]] = {}
     for (*_, why), numbers in same.items():
@@ -127,19 +129,19 @@ def pci_address(gpu: Gpu) -> str:
     return visible((gpu.pci_bus or "?").removeprefix("00000000:").removeprefix("0000:"))
 
 
-def load_text(sample: Sample) -> str:
+def card_load_text(sample: Sample) -> str:
     """Return a card's load, temperature and power, as far as the driver reports them."""
     values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
     return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
 
 
-def finding_text(result: Finding) -> str:
+def finding_text(finding: Finding) -> str:
     """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
-    fix = f"\n  Fix: {made}" if result.change and (made := options(result.change)) else ""
-    return f"{result.level}: {result.message}\n  {result.remedy}{fix}"
+    fix = f"\n  Fix: {made}" if finding.change and (made := command_options(finding.change)) else ""
+    return f"{finding.level}: {finding.message}\n  {finding.remedy}{fix}"
 
 
-def options(change: Change) -> str:
+def command_options(change: Change) -> str:
     """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
     # What a command prints is logged and sent to others.
     if any(secret_values(apply_change(change, Profile()))):
@@ -171,36 +173,36 @@ def _fallback_lines(planned: Plan) -> list[str]:
 
 def run_row(listed: ListedRun) -> tuple[str, ...]:
     """Return a run as a row: id, state, when, how long, attempts."""
-    now, name = listed.status, visible(listed.run.name)
-    if now is None:
+    status, name = listed.status, visible(listed.run.name)
+    if status is None:
         return (name, "damaged", "-", "-", "-")
-    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
-    lasted = "-" if (seconds := training_seconds(now)) is None else duration_text(seconds)
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.started)) if status.started else "-"
+    lasted = "-" if (seconds := training_seconds(status)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
     why = (
         queue.queue_summary(listed.run.path)
-        if now.state == "queued"
+        if status.state == "queued"
         else ""
-        if now.live
+        if status.live
         else slurm_end_reason(listed.run.path)
     )
     queue_note = f" ({why})" if why else ""
-    report = report_of(listed.run.path) if now.live else None
-    if report and time.time() - report.at > _FRESH_SECONDS:
+    report = read_host_report(listed.run.path) if status.live else None
+    if report and time.time() - report.at > _FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
-    return (name, f"{state_text(now)}{queue_note}{damaged}", started, lasted, str(len(now.attempts)))
+    return (name, f"{run_state_text(status)}{queue_note}{damaged}", started, lasted, str(len(status.attempts)))
 
 
-def state_text(now: Status) -> str:
+def run_state_text(status: Status) -> str:
     """Return a run's state in words."""
-    words = f"failed, {_exit_text(now.exit_code)}" if now.state == "failed" else now.state
-    if now.host:
-        return f"{words} on {visible(now.host)}"
-    return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
+    words = f"failed, {_exit_code_text(status.exit_code)}" if status.state == "failed" else status.state
+    if status.host:
+        return f"{words} on {visible(status.host)}"
+    return words + (f", {counted(len(status.leftover), 'process', 'processes')} left" if status.leftover else "")
 
 
-def _exit_text(code: int | None) -> str:
+def _exit_code_text(code: int | None) -> str:
     """Return an exit code, or the signal for which a shell returns it."""
     try:
         return signal.Signals((code or 0) - 128).name
@@ -208,14 +210,16 @@ def _exit_text(code: int | None) -> str:
         return f"exit code {code}"
 
 
-def after_stop_text(now: Status) -> str:
+def after_stop_text(status: Status) -> str:
     """Return a run's state after a stop, and whether processes of it are left."""
-    if now.leftover:
-        return state_text(now)
-    if now.state == "new":
+    if status.leftover:
+        return run_state_text(status)
+    if status.state == "new":
         return "it had not started"
-    memory = "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if now.driver_silent else ""
-    if now.surely_ended:
-        return f"{state_text(now)}; no process of it is left{memory}"
+    memory = (
+        "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if status.driver_silent else ""
+    )
+    if status.surely_ended:
+        return f"{run_state_text(status)}; no process of it is left{memory}"
     unseen = "one that cleared its environment and left its group would be missed"
-    return f"{state_text(now)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"
+    return f"{run_state_text(status)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"

@@ -11,7 +11,7 @@ from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
-from tui_train.views.choices import UNSET, Option
+from tui_train.views.choices import UNSET_LABEL, FieldOption
 
 from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, styled, with_cursor
 
@@ -34,7 +34,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
 
     field: Field
     value: Value = None
-    options: tuple[Option, ...] = ()
+    options: tuple[FieldOption, ...] = ()
     reason: str = ""
     default_text: str = ""
     """What holds where nothing was chosen."""
@@ -245,7 +245,7 @@ def _row_line(row: FormRow, width: int) -> Content:
         return columns(room, (label, LABEL_WIDTH - 1), (value, cells + 2), ("", _GAP), (beside, 0))
     option = next((option for option in row.options if option.value == fields.format_value(row.value)), None)
     words: Piece = option.label if option else row.text
-    if option and option.label == UNSET and option.note:
+    if option and option.label == UNSET_LABEL and option.note:
         words = (option.note, MUTED)
         beside = beside if row.error or row.warning or row.note else Content()
     chosen = fit(words, cells - 6)

@@ -20,10 +20,10 @@ from tui_train.facts.gpus.live_samples import live_samples
 from tui_train.runner import safe_open, state
 from tui_train.runner.progress import Progress, advance
 from tui_train.runner.state import Status
-from tui_train.runs.conflicts import refuse_clashes, start_lock
-from tui_train.runs.logs.tail import Tail
+from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
+from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
@@ -96,7 +96,7 @@ def run_trial(
         process = _start(run, resources.deadline)
         _wait_for_start(run, process, cancelled)
         why = _time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
-        now = status(run)
+        now = read_status(run)
     finally:
         memory.end()
         _end(run, process)
@@ -120,7 +120,7 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
     with start_lock(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
-        refuse_clashes(run)
+        refuse_if_conflicting(run)
         return subprocess.Popen(
             [str(tools["timeout"]), "--kill-after=30", str(int(deadline) + 60), str(tools["bash"]), str(run.script)],
             cwd="/",
@@ -134,7 +134,7 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
 
 def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
     """Wait until a trial has started or ended; drivers and container engines may be slow."""
-    while status(run).state == "new" and process.poll() is None and not cancelled():
+    while read_status(run).state == "new" and process.poll() is None and not cancelled():
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -148,7 +148,7 @@ def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
 
 def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
-    tail, progress, reading = Tail(run.attempt_log(1)), Progress(), run.log_reading()
+    tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading()
     until = time.monotonic() + resources.deadline
     polled_at = 0.0
     while not cancelled():
@@ -161,7 +161,7 @@ def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: C
             return f"no two steps reported within {resources.deadline:.0f} s"
         if now - polled_at > _POLL_SECONDS:
             polled_at = now
-            if not status(run).live:
+            if not read_status(run).live:
                 return "the training ended before its speed was known"
         time.sleep(_PAUSE_SECONDS)
     return "stopped"
@@ -215,7 +215,7 @@ class PeakMemory:
 
     def _on_host(self) -> None:
         while not self._ended.wait(_POLL_SECONDS):
-            now = status(self._run)
+            now = read_status(self._run)
             if now.mark:
                 used = sum(map(_resident, state.run_family(str(self._run.path), now).living()))
                 self.peak = max(self.peak or 0, used)

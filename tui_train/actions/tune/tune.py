@@ -56,7 +56,7 @@ def tune(
     setup = set_up(profile, facts)
     among = tuning_space(setup, precisions)
     tokens = setup.effective.recipe.sequence_length or 0
-    now = TuningState(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
+    now = TuningState(folder=rundir.create_stamped_folder(profile.name, trials_folder()), tokens=tokens)
     resources = TrialResources(tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), deadline)
     while not cancelled() and (setting := next_setting(among, now.trials)):
         now = msgspec.structs.replace(now, trying=setting)

@@ -25,18 +25,18 @@ from tui_train.views import data_text as data_words
 from tui_train.views import show
 
 _LINE_WIDTH = 78
-_SAMPLES = 3
-_SAMPLE_LINES = 14
-_STYLES: dict[str, dict[str, Any]] = {
+_MAX_SAMPLES_SHOWN = 3
+_MAX_SAMPLE_LINES = 14
+_STYLE_BY_STATE: dict[str, dict[str, Any]] = {
     "read": {"dim": True},
     "learned": {"fg": "green"},
     "rejected": {"fg": "red"},
     "cut": {"fg": "yellow"},
 }
-_LEGEND = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
+_LEGEND_TEXT = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
 
 
-def show_data(  # noqa: PLR0913 - one for each option
+def print_data_report(  # noqa: PLR0913 - one for each option
     files: tuple[Path, ...], question: DataQuestion, python: str, batch: int, weights: str, *, as_json: bool
 ) -> None:
     """Print what the data holds, its findings on stderr; exits with an error where it cannot be trained on."""
@@ -50,24 +50,22 @@ def show_data(  # noqa: PLR0913 - one for each option
     question = msgspec.structs.replace(question, files=paths, model=model, weights=_parse_weights(weights, len(paths)))
     toolchain = _find_python(python)
     interpreter = toolchain.python
-    look = read_data_report(toolchain, question)
-    findings, one_epoch = data_findings(look, question), epoch_size(look, question.method, batch)
+    report = read_data_report(toolchain, question)
+    findings, epoch = data_findings(report, question), epoch_size(report, question.method, batch)
     if as_json:
-        print_json(
-            {"python": interpreter, "question": question, "look": look, "epoch": one_epoch, "findings": findings}
-        )
+        print_json({"python": interpreter, "question": question, "look": report, "epoch": epoch, "findings": findings})
     else:
-        for line in _data_lines(look, question, one_epoch, interpreter):
+        for line in _data_lines(report, question, epoch, interpreter):
             click.echo(line)
         _print_findings(findings)
     if any(finding.level == "error" for finding in findings):
         sys.exit(BadInput.exit_code)
 
 
-def _parse_weights(text: str, files: int) -> tuple[float, ...]:
+def _parse_weights(text: str, file_count: int) -> tuple[float, ...]:
     """Return what was typed as the weights of so many files; BadInput where they are none."""
     numbers = msgspec.convert(fields.parse(fields.field("data.weights"), text), tuple[float, ...])
-    if why := data_weights.weights_problem(numbers, files):
+    if why := data_weights.weights_problem(numbers, file_count):
         raise BadInput(f"the weights of the files cannot be used: {why}", data_weights.WEIGHTS_REMEDY)
     return numbers
 
@@ -79,62 +77,64 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
         click.echo(show.finding_text(finding), err=True)
 
 
-def _find_python(named: str) -> Toolchain:
+def _find_python(python_path: str) -> Toolchain:
     """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
-    trusted_pythons.remember_chosen_python(named)
-    tools = (probe.probe_toolchain(named),) if named else probe.probe_toolchains()
+    trusted_pythons.remember_chosen_python(python_path)
+    tools = (probe.probe_toolchain(python_path),) if python_path else probe.probe_toolchains()
     usable = [tool for tool in tools if not tool.problem]
     if not usable:
         problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"
         raise Unavailable(f"no Python can read the data: {problem}", "Name one: --python /path/to/python3")
-    return min(usable, key=_suitability)
+    return min(usable, key=_suitability_sort_key)
 
 
-def _suitability(tool: Toolchain) -> tuple[bool, bool]:
+def _suitability_sort_key(tool: Toolchain) -> tuple[bool, bool]:
     return "trl" not in tool.packages, tool.transformers is None
 
 
-def _data_lines(look: DataReport, question: DataQuestion, one_epoch: EpochSize, interpreter: str) -> list[str]:
-    """Return the summary, the histogram and the samples; all texts of `look` are safe already."""
-    if look.problem:
+def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, interpreter: str) -> list[str]:
+    """Return the summary, the histogram and the samples; all texts of `report` are safe already."""
+    if report.problem:
         return []
-    rows = f"{grouped_digits(look.usable)} usable of {grouped_digits(look.rows)}" + (
-        "" if look.all_read else " that were read"
+    rows = f"{grouped_digits(report.usable)} usable of {grouped_digits(report.rows)}" + (
+        "" if report.all_read else " that were read"
     )
-    kind = FORMAT_LABELS.get(look.format, "unknown")
+    kind = FORMAT_LABELS.get(report.format, "unknown")
     lines = [
-        f"{data_words.data_title(look)}, {data_words.size_text(look)}",
-        f"format   {kind}, columns {', '.join(look.columns) or 'none'}"[:_LINE_WIDTH],
+        f"{data_words.data_title(report)}, {data_words.data_size_text(report)}",
+        f"format   {kind}, columns {', '.join(report.columns) or 'none'}"[:_LINE_WIDTH],
         f"rows     {rows}",
     ]
-    if look.tokens:
-        lines += _token_lines(look.tokens, look, question)
-    lines.append(f"epoch    {data_words.epoch_text(one_epoch, question)}")
-    lines += [f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_words.share_lines(look))]
-    if look.tokens:
-        lines.append(f"answers  {look.answers.why or 'can be learned alone (--answers-only)'}")
-        lines += [f"end      {words}"] if (words := data_words.turn_end_text(look, question)) else []
+    if report.tokens:
+        lines += _token_lines(report.tokens, report, question)
+    lines.append(f"epoch    {data_words.epoch_text(epoch, question)}")
+    lines += [
+        f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_words.file_share_lines(report))
+    ]
+    if report.tokens:
+        lines.append(f"answers  {report.answers.why or 'can be learned alone (--answers-only)'}")
+        lines += [f"end      {words}"] if (words := data_words.turn_end_text(report, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
     lines.append(f"read by  {display_path(interpreter)}")
-    if look.samples:
-        lines += ["", _LEGEND]
-    for sample in look.samples[:_SAMPLES]:
+    if report.samples:
+        lines += ["", _LEGEND_TEXT]
+    for sample in report.samples[:_MAX_SAMPLES_SHOWN]:
         lines += ["", *_sample_lines(sample)]
     return lines
 
 
-def _token_lines(tokens: TokenCounts, look: DataReport, question: DataQuestion) -> list[str]:
-    basis = "" if tokens.counted == look.usable else f", estimated from {grouped_digits(tokens.counted)} rows"
+def _token_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion) -> list[str]:
+    basis = "" if tokens.counted == report.usable else f", estimated from {grouped_digits(tokens.counted)} rows"
     lines = [
         f"tokens   {grouped_digits(tokens.total)}, {percent(tokens.learned / max(tokens.total, 1))} learned{basis}"
     ]
     long = f"95 % up to {grouped_digits(tokens.p95)}, longest {grouped_digits(tokens.longest)}"
     lines.append(f"         median {grouped_digits(tokens.median)}, {long}")
-    lines.append(f"         0 {data_words.histogram(tokens)} {grouped_digits(tokens.longest)}")
+    lines.append(f"         0 {data_words.token_histogram(tokens)} {grouped_digits(tokens.longest)}")
     if 0 < question.length < tokens.longest:
         at = question.length * len(tokens.histogram) // tokens.longest
-        words = data_words.cut_text(look, tokens, question)
+        words = data_words.cut_rows_text(report, tokens, question)
         lines.append(f"{' ' * (11 + at)}└ {grouped_digits(question.length)}: {words}")
     return lines
 
@@ -147,17 +147,20 @@ def _sample_lines(sample: DataSample) -> list[str]:
     head = click.style(f"line {sample.line}{about}", bold=True)
     lines: list[str] = []
     for state, line in data_words.sample_lines(sample):
-        lines += [click.style(f"{data_words.MARKS[state]} {part}", **_STYLES[state]) for part in _wrapped(line)]
-    hidden = len(lines) - _SAMPLE_LINES
+        lines += [
+            click.style(f"{data_words.MARK_BY_STATE[state]} {part}", **_STYLE_BY_STATE[state])
+            for part in _wrap_line(line)
+        ]
+    hidden = len(lines) - _MAX_SAMPLE_LINES
     if hidden > 1:
         rest = " and more" if sample.shortened else ""
-        lines[_SAMPLE_LINES:] = [f"  … {hidden} lines{rest}"]
+        lines[_MAX_SAMPLE_LINES:] = [f"  … {hidden} lines{rest}"]
     elif sample.shortened:
         lines.append("  …")
     return [head, *lines]
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrap_line(line: str) -> list[str]:
     """Return a line in parts that are no wider than the screen."""
     parts, width = [""], 0
     for character in line:

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tui_train.cli.group import FILE, JSON, cli
+from tui_train.cli.group import FILE_TYPE, JSON_OPTION, cli
 
 if TYPE_CHECKING:
     from tui_train.facts.data.data_report import FinetuneMethod
 
 
 @cli.command()
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, required=True, type=FILE_TYPE)
 @click.option(
     "--model", metavar="M", default="", help="Count tokens for this model: a folder, or an id in the Hub's cache."
 )
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--weights", metavar="N,N", default="", help="What each file has of an epoch, such as 3,1.")
 @click.option("--answers-only", is_flag=True, help="Learn only what the assistant says.")
-@JSON
+@JSON_OPTION
 def data(  # noqa: PLR0913, PLR0917 - one for each option
     files: tuple[Path, ...],
     model: str,
@@ -52,4 +52,4 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     question = DataQuestion(
         files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only or None
     )
-    data.show_data(files, question, python, batch or 0, weights, as_json=as_json)
+    data.print_data_report(files, question, python, batch or 0, weights, as_json=as_json)

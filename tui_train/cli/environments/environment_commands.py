@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE, cli
+from tui_train.cli.group import FILE_TYPE, cli
 
 
 @cli.group()
@@ -17,7 +17,7 @@ def env_list() -> None:
     """List the Pythons found with what they can train, and the package sets."""
     from tui_train.cli.environments import environments
 
-    environments.show_all()
+    environments.print_environments()
 
 
 @env.command("create")
@@ -35,7 +35,9 @@ def env_create(  # noqa: PLR0913 - one for each option
     """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
-    environments.create_environment(name, environments.CreateOptions(path, python, index_url), dry_run=dry_run, yes=yes)
+    environments.create_environment(
+        name, environments.EnvironmentOptions(path, python, index_url), dry_run=dry_run, yes=yes
+    )
 
 
 @cli.group("nemo")
@@ -43,21 +45,23 @@ def nemo_group() -> None:
     """Data and models for NeMo: text to .bin files, Hugging Face folders to NeMo checkpoints and back."""
 
 
-_PYTHON = click.option(
+_PYTHON_OPTION = click.option(
     "--python", metavar="PATH", default="", help="Use the NeMo of this Python; else the first found."
 )
 
 
 @nemo_group.command("prepare")
-@click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option("--out", required=True, type=FILE, metavar="PREFIX", help="Write PREFIX_train.bin, PREFIX_train.idx ….")
+@click.argument("files", nargs=-1, required=True, type=FILE_TYPE)
 @click.option(
-    "--tokenizer", required=True, type=FILE, metavar="FOLDER", help="The Hugging Face folder with the tokenizer."
+    "--out", required=True, type=FILE_TYPE, metavar="PREFIX", help="Write PREFIX_train.bin, PREFIX_train.idx …."
 )
-@click.option("--validation", multiple=True, type=FILE, metavar="FILE", help="Text to validate on.")
-@click.option("--test", multiple=True, type=FILE, metavar="FILE", help="Text to test on.")
+@click.option(
+    "--tokenizer", required=True, type=FILE_TYPE, metavar="FOLDER", help="The Hugging Face folder with the tokenizer."
+)
+@click.option("--validation", multiple=True, type=FILE_TYPE, metavar="FILE", help="Text to validate on.")
+@click.option("--test", multiple=True, type=FILE_TYPE, metavar="FILE", help="Text to test on.")
 @click.option("--force", is_flag=True, help="Replace files that already exist.")
-@_PYTHON
+@_PYTHON_OPTION
 def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
     files: tuple[Path, ...],
     out: Path,
@@ -83,9 +87,9 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
 
 
 @nemo_group.command("import")
-@click.argument("folder", type=FILE)
-@click.argument("out", type=FILE)
-@_PYTHON
+@click.argument("folder", type=FILE_TYPE)
+@click.argument("out", type=FILE_TYPE)
+@_PYTHON_OPTION
 def nemo_import(folder: Path, out: Path, python: str) -> None:
     """Convert the Hugging Face folder FOLDER to the NeMo checkpoint OUT, with NeMo's own converter."""
     from tui_train.cli.environments import nemo
@@ -94,9 +98,9 @@ def nemo_import(folder: Path, out: Path, python: str) -> None:
 
 
 @nemo_group.command("export")
-@click.argument("checkpoint", type=FILE)
-@click.argument("out", type=FILE)
-@_PYTHON
+@click.argument("checkpoint", type=FILE_TYPE)
+@click.argument("out", type=FILE_TYPE)
+@_PYTHON_OPTION
 def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
     """Convert a NeMo checkpoint to the Hugging Face folder OUT, with NeMo's own converter."""
     from tui_train.cli.environments import nemo
@@ -108,6 +112,6 @@ def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what SHELL (bash, zsh or fish) needs to complete commands, profiles, runs and keys."""
-    from tui_train.cli.completion import script
+    from tui_train.cli.completion import completion_script
 
-    click.echo(script(shell, cli))
+    click.echo(completion_script(shell, cli))

@@ -12,7 +12,7 @@ from tui_train.actions.environments import create as making
 from tui_train.base.app_paths import environments_folder, expand_home
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, display_path, visible
-from tui_train.cli.columns import table
+from tui_train.cli.columns import aligned_table
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.models.recipe_lists import probe_recipes
@@ -22,9 +22,11 @@ from tui_train.trainers import nemo
 from tui_train.trainers.finetune import finetune_abilities
 
 
-def show_all() -> None:
+def print_environments() -> None:
     """Print the package sets, and every Python found with what it can train."""
-    click.echo(table([("set", "purpose", "on disk"), *((s.name, s.about, s.size_text) for s in _package_sets())]))
+    click.echo(
+        aligned_table([("set", "purpose", "on disk"), *((s.name, s.about, s.size_text) for s in _package_sets())])
+    )
     click.echo("Create one: tui-train env create NAME\n")
     machine = probe.probe_machine()
     rows: list[tuple[str, ...]] = [
@@ -40,11 +42,11 @@ def show_all() -> None:
                 *map(visible, versions),
                 _supported_cards(tool, machine),
                 tunes,
-                _nemo_text(tool),
+                _nemo_support_text(tool),
                 last,
             )
         )
-    click.echo(table(rows))
+    click.echo(aligned_table(rows))
 
 
 def _package_sets() -> list[environments.PackageSet]:
@@ -59,7 +61,7 @@ def _supported_cards(tool: Toolchain, machine: Machine) -> str:
     return f"{sum(verdict.kind != 'blocked' for verdict in verdicts)} of {len(verdicts)}"
 
 
-def _nemo_text(tool: Toolchain) -> str:
+def _nemo_support_text(tool: Toolchain) -> str:
     flavour = nemo.nemo_flavour(tool)
     if flavour == "recipes":
         return f"recipes ({visible(tool.packages['nemo_toolkit'])})"
@@ -72,7 +74,7 @@ def _nemo_text(tool: Toolchain) -> str:
     )
 
 
-class CreateOptions(NamedTuple):
+class EnvironmentOptions(NamedTuple):
     """The user's options for a new environment: folder, Python, index of torch; empty for the default."""
 
     path: Path | None
@@ -80,10 +82,10 @@ class CreateOptions(NamedTuple):
     torch_index: str
 
 
-def create_environment(name: str, where: CreateOptions, *, dry_run: bool, yes: bool) -> None:
+def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool, yes: bool) -> None:
     """Show what will be installed and where, ask, install, and check that it works."""
     package_set = environments.find_set(name)
-    path, python, index = where
+    path, python, index = options
     place = expand_home(str(path)).absolute() if path else environments_folder() / name
     making.refuse_to_overwrite(place)
     chosen = fields.absolute_field_path(fields.field("trainer.python"), python, Path.cwd()) or making.find_python(
@@ -119,7 +121,7 @@ def _pin_count(package_set: environments.PackageSet) -> int:
     return sum("==" in line and not line.startswith("#") for line in package_set.lock.read_text("utf-8").splitlines())
 
 
-def list_recipes(python: str, *, as_json: bool) -> None:
+def print_recipes(python: str, *, as_json: bool) -> None:
     """Print the NeMo recipes of a Python: the given one, or the first that has any."""
     trusted_pythons.remember_chosen_python(python)
     tools = [probe.probe_toolchain(python)] if python else list(probe.probe_toolchains())
@@ -142,4 +144,6 @@ def list_recipes(python: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"python": interpreter, "recipes": listing.tasks}, indent=2))
     else:
-        click.echo(table([("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in listing.tasks.items())]))
+        click.echo(
+            aligned_table([("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in listing.tasks.items())])
+        )

@@ -13,7 +13,7 @@ from tui_train.base.text import counted, display_path, visible
 from tui_train.facts.machine import trusted_pythons
 
 # NeMo gives 5 of 100 documents each to validation and test, where no files are named for these.
-_MIN_DOCUMENTS = 20
+_MIN_DOCUMENTS_TO_SPLIT = 20
 
 
 def prepare_data(data: TextData, python: str, *, force: bool) -> None:
@@ -23,8 +23,8 @@ def prepare_data(data: TextData, python: str, *, force: bool) -> None:
     click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
 
-    def say(now: ChildProgress) -> None:
-        line = f"{now.split}: {progress_text(now)}"
+    def say(progress: ChildProgress) -> None:
+        line = f"{progress.split}: {progress_text(progress)}"
         click.echo(f"\r\x1b[K{line}" if terminal else line, nl=not terminal, err=True)
 
     result = nemo_files.prepare_data(data, interpreter, say, force=force)
@@ -37,46 +37,45 @@ def prepare_data(data: TextData, python: str, *, force: bool) -> None:
         tokens = counted(has.get("tokens", 0), "token")
         click.echo(f"{visible(str(path))}: {counted(has.get('documents', 0), 'document')}, {tokens}")
     keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
-    words = [f"--set {keys[name]}={visible(_quoted_twice(path))}" for name, path in outputs.items()]
+    words = [f"--set {keys[name]}={visible(_quote_twice(path))}" for name, path in outputs.items()]
     tokenizer = result.tokenizer or str(data.tokenizer)
     if result.tokenizer:
         click.echo(f"{visible(tokenizer)}: the tokenizer as NeMo's transformers 4 reads it")
     click.echo(f"\nTrain on it: {' '.join(words)} --set nemo.tokenizer={visible(shlex.quote(tokenizer))}")
-    few = counts.get("train", {}).get("documents", 0) < _MIN_DOCUMENTS
+    few = counts.get("train", {}).get("documents", 0) < _MIN_DOCUMENTS_TO_SPLIT
     if few and "validation" not in outputs:
         click.echo(
-            f"warning: fewer than {_MIN_DOCUMENTS} documents: too few for NeMo to split off validation and test. "
-            "Name files for"
-            " these (--validation, --test), or separate documents with blank lines.",
+            f"warning: fewer than {_MIN_DOCUMENTS_TO_SPLIT} documents: too few for NeMo to split off validation and "
+            "test. Name files for these (--validation, --test), or separate documents with blank lines.",
             err=True,
         )
 
 
-def _quoted_twice(path: Path) -> str:
+def _quote_twice(path: Path) -> str:
     """Return a path quoted twice: for the shell, and for the list of paths, which is split like a shell's words."""
     return shlex.quote(shlex.quote(str(path)))
 
 
-def progress_text(now: ChildProgress) -> str:
+def progress_text(progress: ChildProgress) -> str:
     """Return how far a preparation is: percent, documents, tokens."""
-    share = 100 * now.done // now.total if now.total else 100
-    return f"{share} %, {counted(now.documents, 'document')}, {counted(now.tokens, 'token')}"
+    share = 100 * progress.done // progress.total if progress.total else 100
+    return f"{share} %, {counted(progress.documents, 'document')}, {counted(progress.tokens, 'token')}"
 
 
-def convert_model(what: str, source: Path, target: Path, python: str) -> None:
+def convert_model(direction: str, source: Path, target: Path, python: str) -> None:
     """Convert a model, and print the edits that train it."""
     trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.nemo_python(python)
     click.echo(
         f"Converting with the NeMo of {display_path(interpreter)}: about a minute, more for a large model …", err=True
     )
-    result = nemo_files.convert_model(what, source, target, interpreter)
+    result = nemo_files.convert_model(direction, source, target, interpreter)
     click.echo(f"Written to {visible(str(target))}")
     if result.difference is None:
         click.echo("The logits were not compared: Transformer Engine's layers compute on GPUs only.")
     else:
         click.echo(f"✓ Same logits as the model that it was made of (difference {result.difference:.1e})")
-    if what == "import":
+    if direction == "import":
         click.echo(f"Finetune it: --set nemo.task=finetune --set trainer.model={visible(shlex.quote(str(target)))}")
 
 

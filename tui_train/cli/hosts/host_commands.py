@@ -2,18 +2,18 @@
 
 import click
 
-from tui_train.cli.group import JSON, cli, shell_completion
+from tui_train.cli.group import JSON_OPTION, cli, shell_completion
 
 
 @cli.group(invoke_without_command=True)
-@JSON
+@JSON_OPTION
 @click.pass_context
 def hosts(context: click.Context, *, as_json: bool) -> None:
     """List the hosts saved by name, on which trainings run over ssh (`--on NAME`)."""
     from tui_train.cli.hosts import hosts
 
     if context.invoked_subcommand is None:
-        hosts.show_all(as_json=as_json)
+        hosts.print_hosts(as_json=as_json)
 
 
 @hosts.command("add")

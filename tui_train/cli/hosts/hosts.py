@@ -8,7 +8,7 @@ from tui_train.cli.plans.plans import print_json
 from tui_train.profile import hosts
 
 
-def show_all(*, as_json: bool) -> None:
+def print_hosts(*, as_json: bool) -> None:
     """Print the saved hosts with their addresses."""
     known = hosts.saved_hosts()
     if as_json:

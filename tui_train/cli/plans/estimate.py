@@ -9,7 +9,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size, typeset, visible
 from tui_train.checks import find_problems
 from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, load_profile, print_json, sizes_from, with_fetched
+from tui_train.cli.plans.plans import apply_edits, load_profile, print_json, unknown_sizes_remedy, with_fetched_config
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import Prediction, RungEffect, predict, rung_effects
@@ -29,16 +29,16 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     profile = apply_edits(load_profile(reference), edits)
     if method:
         require_here(profile, f"--{method}")
-    facts = facts_for(profile, source, columns.waiting)
+    facts = facts_for(profile, source, columns.report_waiting)
     if fetch:
-        facts = with_fetched(profile, facts, source)
+        facts = with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
     if setup.problem:
         raise setup.problem
     prediction = predict(setup)
     if prediction.estimate is None:
         unknown = prediction.workload.unknown_model
-        remedy = sizes_from(unknown, facts) if unknown else "Change the profile, or measure a run."
+        remedy = unknown_sizes_remedy(unknown, facts) if unknown else "Change the profile, or measure a run."
         raise Unavailable(f"the memory cannot be estimated: {prediction.why_no_estimate}", remedy)
     for finding in find_problems(setup):
         if finding.forbids_plan:
@@ -46,14 +46,14 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     changes = rung_effects(setup)
     if not as_json:
         click.echo("\n".join(_estimate_lines(prediction, changes)))
-    counted = count_memory(prediction, setup, method) if method else None
+    counted = trace_or_measure_memory(prediction, setup, method) if method else None
     if as_json:
         print_json(_estimate_data(prediction, changes, method, counted))
     elif counted:
-        click.echo("\n".join(_counted_lines(method, counted)))
+        click.echo("\n".join(_counted_memory_lines(method, counted)))
 
 
-def count_memory(prediction: Prediction, setup: Setup, method: str) -> CountedMemory:
+def trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) -> CountedMemory:
     """Return what a child process traces or measures; Unavailable gives the reason where it cannot."""
     model, settings, tool = prediction.workload.model, prediction.workload.settings, setup.toolchain
     if model is None or settings is None or tool is None:
@@ -81,19 +81,19 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
     if estimate is None or model is None:
         return []
     names = tuple(dict.fromkeys(name for phase in estimate.phases for name, _ in phase.parts))
-    rows = [("GiB", *(_short_phase(phase.name) for phase in estimate.phases))]
+    rows = [("GiB", *(_short_phase_name(phase.name) for phase in estimate.phases))]
     for name in names:
         parts = (dict(phase.parts).get(name) for phase in estimate.phases)
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
     rows.append(("total", *(f"{phase.total / 2**30:.2f}" for phase in estimate.phases)))
     peak, error = estimate.peak, estimate.error
     lines = [
-        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {_trained_text(estimate)}",
+        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {_trained_parameters_text(estimate)}",
         *_settings_lines(prediction),
     ]
     lines += [
         "",
-        columns.table(rows),
+        columns.aligned_table(rows),
         "",
         f"Estimated: at most {size(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
@@ -102,12 +102,14 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         lines.append(f"{visible(place.name)}: {verdict.band}, {of} reserved ({size(verdict.needed)} allocated)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
-        rows = [(typeset(each.change.title), _signed_size(each.peak_difference), each.band or "") for each in changes]
-        lines += ["", columns.table([("Change", "reserved" if prediction.pools else "allocated", ""), *rows])]
+        rows = [
+            (typeset(each.change.title), _signed_size_text(each.peak_difference), each.band or "") for each in changes
+        ]
+        lines += ["", columns.aligned_table([("Change", "reserved" if prediction.pools else "allocated", ""), *rows])]
     return lines
 
 
-def _trained_text(estimate: Estimate) -> str:
+def _trained_parameters_text(estimate: Estimate) -> str:
     return f"{estimate.trained / 1e6:,.1f} M trained"
 
 
@@ -122,15 +124,15 @@ def _settings_lines(prediction: Prediction) -> list[str]:
     return [f"{batch}, weights in {settings.weights}{packed}{computed}, optimizer {settings.optimizer}"]
 
 
-def _short_phase(name: str) -> str:
+def _short_phase_name(name: str) -> str:
     return {"forward and loss": "forward", "optimizer step": "step"}.get(name, name)
 
 
-def _signed_size(count: int) -> str:
-    return f"{'+' if count > 0 else '-'}{size(abs(count))}"
+def _signed_size_text(byte_count: int) -> str:
+    return f"{'+' if byte_count > 0 else '-'}{size(abs(byte_count))}"
 
 
-def _counted_lines(method: str, counted: CountedMemory) -> list[str]:
+def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
     name, most = counted.peak
     if method == "trace":
         return [

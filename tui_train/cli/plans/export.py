@@ -27,9 +27,9 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Ma
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     source = machine_facts.source_for(profile, source)
-    prepared = prepare_plan(set_up(profile, machine_facts.facts_for(profile, source, columns.waiting)))
+    prepared = prepare_plan(set_up(profile, machine_facts.facts_for(profile, source, columns.report_waiting)))
     made_plan = plans.require_plan(prepared)
-    target = _write(folder, prepared.files, force=force)
+    target = _write_and_list(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT_NAME)))
     if source.host or (source.machine and not source.slurm):
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
@@ -41,11 +41,11 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Ma
         click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SUBMITTED}")
         return
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.is_started_by_hand else ""))
-    plans.show_machines(made_plan)
+    plans.print_other_machines_notes(made_plan)
 
 
 def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
-    kind: str,
+    manifest_name: str,
     reference: str,
     folder: Path,
     edits: tuple[str, ...],
@@ -55,18 +55,18 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     force: bool,
 ) -> None:
     """Write the files of a profile's plan, and the manifest by which a cluster runs it, to a folder."""
-    member = MANIFESTS[kind]
+    member = MANIFESTS[manifest_name]
     if claims and not member.ACCEPTS_CLAIMS:
         raise BadInput(f"--claim: {member.LABEL} has no PersistentVolumeClaims", "Leave it out.")
-    volumes = [_parse_claim(text) for text in claims]
+    volumes = [_parse_volume_claim(text) for text in claims]
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
-    profile = with_cluster_address(fields.put(profile, "hardware.scheduler", "none"), kind)
-    setup = set_up(profile, machine_facts.facts_for(profile, source, columns.waiting))
+    profile = with_cluster_address(fields.put(profile, "hardware.scheduler", "none"), manifest_name)
+    setup = set_up(profile, machine_facts.facts_for(profile, source, columns.report_waiting))
     made_plan = plans.require_plan(_without_image_findings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)
-    _write(folder, (*cluster.files, File(member.FILE_NAME, made.text)), force=force)
+    _write_and_list(folder, (*cluster.files, File(member.FILE_NAME, made.text)), force=force)
     click.echo("\n".join(map(visible, made.notes)))
 
 
@@ -80,17 +80,17 @@ def _without_image_findings(prepared: PreparedPlan) -> PreparedPlan:
     return msgspec.structs.replace(prepared, findings=findings)
 
 
-def _parse_claim(text: str) -> VolumeClaim:
+def _parse_volume_claim(text: str) -> VolumeClaim:
     name, colon, folder = text.partition(":")
     if not colon or not folder.startswith("/"):
         raise BadInput(f"--claim {visible(text)} is not CLAIM:/FOLDER", "Write it as --claim data:/data.")
     return VolumeClaim(name, folder)
 
 
-def _write(folder: Path, files: Sequence[File], *, force: bool) -> Path:
+def _write_and_list(folder: Path, files: Sequence[File], *, force: bool) -> Path:
     """Write files to a folder, print their paths and return the folder."""
     target = expand_home(str(folder)).absolute()
-    rundir.export(target, files, overwrite=force)
+    rundir.export_files(target, files, overwrite=force)
     for file in shown_files(files):
         click.echo(visible(f"{target}/{file.path}"))
     return target

@@ -15,7 +15,7 @@ from tui_train.profile.types import Profile
 from tui_train.trainers.finetune import FINETUNE_DEFAULTS
 from tui_train.views import choices
 
-_KIND_TEXTS = {
+_VALUE_TEXT_BY_KIND = {
     "text": "text",
     "path": "a path",
     "model": "a folder, or an id of the Hugging Face Hub",
@@ -38,12 +38,12 @@ def print_keys(word: str, *, as_json: bool) -> None:
     if as_json:
         print_json(
             [
-                {"key": row.key, "help": row.help, "values": _values_text(row), "default": _default_text(row)}
+                {"key": row.key, "help": row.help, "values": _allowed_values_text(row), "default": _default_text(row)}
                 for row in matching
             ]
         )
         return
-    rows = [(row.key, f"{row.help} [{_values_text(row)}; default: {_default_text(row)}]") for row in matching]
+    rows = [(row.key, f"{row.help} [{_allowed_values_text(row)}; default: {_default_text(row)}]") for row in matching]
     click.echo(
         "The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.description_list(rows)
     )
@@ -55,13 +55,13 @@ def print_keys(word: str, *, as_json: bool) -> None:
         click.echo("\n" + textwrap.fill(rule, min(columns.terminal_width() or 80, 80)))
 
 
-def _values_text(row: Field) -> str:
+def _allowed_values_text(row: Field) -> str:
     """Return what may be written for a key."""
     if row.kind in {"integer", "number"} and row.minimum is not None:
         words = "a whole number" if row.kind == "integer" else "a number"
         return f"{words} from {row.minimum:.12g}" + (f" to {row.maximum:.12g}" if row.maximum is not None else "")
-    values = choices.all_values(row.key)
-    return ", ".join(values) if values else _KIND_TEXTS[row.kind]
+    values = choices.listed_values(row.key)
+    return ", ".join(values) if values else _VALUE_TEXT_BY_KIND[row.kind]
 
 
 def _default_text(row: Field) -> str:

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 import click
 
 from tui_train.cli.group import (
-    FILE,
-    JSON,
-    PROFILE,
-    SET,
-    YES,
+    FILE_TYPE,
+    JSON_OPTION,
+    PROFILE_ARGUMENT,
+    SET_OPTION,
+    YES_OPTION,
     cli,
     host_option,
     machine_options,
+    machine_source,
     shell_completion,
-    source_of,
 )
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
 
-FETCH = click.option(
+FETCH_OPTION = click.option(
     "--fetch-config",
     "fetch",
     is_flag=True,
@@ -30,15 +30,15 @@ FETCH = click.option(
 
 
 @cli.command()
-@JSON
-@click.option("--save", metavar="FILE", type=FILE, help="Write a machine file that a bug report can carry.")
-@click.option("--machine", metavar="FILE", type=FILE, help="Show the machine in that file, not this one.")
+@JSON_OPTION
+@click.option("--save", metavar="FILE", type=FILE_TYPE, help="Write a machine file that a bug report can carry.")
+@click.option("--machine", metavar="FILE", type=FILE_TYPE, help="Show the machine in that file, not this one.")
 @host_option("Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
 @click.option("--slurm", is_flag=True, help="Show the partitions of the Slurm cluster, and a node of the default one.")
 @click.option(
     "--toolchain",
     metavar="FILE",
-    type=FILE,
+    type=FILE_TYPE,
     help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
 def facts(  # noqa: PLR0913 - one for each option
@@ -47,11 +47,11 @@ def facts(  # noqa: PLR0913 - one for each option
     """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli.plans import plans
 
-    plans.print_facts(as_json=as_json, source=source_of(machine, host, toolchain, slurm=slurm), save=save)
+    plans.print_facts(as_json=as_json, source=machine_source(machine, host, toolchain, slurm=slurm), save=save)
 
 
 @cli.command()
-@PROFILE
+@PROFILE_ARGUMENT
 @click.option(
     "--diff",
     "against",
@@ -61,9 +61,9 @@ def facts(  # noqa: PLR0913 - one for each option
     shell_complete=shell_completion("runs"),
     help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
 )
-@FETCH
-@JSON
-@SET
+@FETCH_OPTION
+@JSON_OPTION
+@SET_OPTION
 @machine_options
 def plan(  # noqa: PLR0913 - one for each option
     profile: str, edits: tuple[str, ...], source: "MachineSource", *, against: str | None, fetch: bool, as_json: bool
@@ -75,12 +75,12 @@ def plan(  # noqa: PLR0913 - one for each option
 
 
 @cli.command()
-@PROFILE
+@PROFILE_ARGUMENT
 @click.option("--trace", is_flag=True, help="Trace the model's own code with fake tensors: some seconds, no GPU.")
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
-@FETCH
-@JSON
-@SET
+@FETCH_OPTION
+@JSON_OPTION
+@SET_OPTION
 @machine_options
 def estimate(  # noqa: PLR0913 - one for each option
     profile: str,
@@ -104,7 +104,7 @@ def estimate(  # noqa: PLR0913 - one for each option
 
 
 @cli.command()
-@PROFILE
+@PROFILE_ARGUMENT
 @click.option(
     "--precision",
     "precisions",
@@ -116,8 +116,8 @@ def estimate(  # noqa: PLR0913 - one for each option
     "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="Time limit of each trial."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
-@JSON
-@SET
+@JSON_OPTION
+@SET_OPTION
 @machine_options
 def tune(  # noqa: PLR0913 - one for each option
     profile: str,
@@ -133,7 +133,7 @@ def tune(  # noqa: PLR0913 - one for each option
     from tui_train.cli.runs import tune
 
     if dry_run:
-        tune.dry_run(profile, edits, precisions, source, as_json=as_json)
+        tune.print_settings_to_try(profile, edits, precisions, source, as_json=as_json)
         return
     if source.is_elsewhere:
         raise click.UsageError("trials run on this machine: with --machine, --on or --slurm add --dry-run.")
@@ -141,7 +141,7 @@ def tune(  # noqa: PLR0913 - one for each option
 
 
 @cli.command()
-@PROFILE
+@PROFILE_ARGUMENT
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--for",
@@ -157,7 +157,7 @@ def tune(  # noqa: PLR0913 - one for each option
     help="With --for: mount this PersistentVolumeClaim there; the first one holds the run folder.",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-@SET
+@SET_OPTION
 @machine_options
 def export(  # noqa: PLR0913, PLR0917 - one for each option
     profile: str,
@@ -184,7 +184,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
 @click.argument("image")
 @click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Use this engine.")
 @click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
-@JSON
+@JSON_OPTION
 def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None:
     """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
     from tui_train.cli.plans import plans
@@ -193,7 +193,7 @@ def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None
 
 
 @cli.group(invoke_without_command=True)
-@JSON
+@JSON_OPTION
 @click.pass_context
 def profiles(context: click.Context, *, as_json: bool) -> None:
     """List the saved profiles."""
@@ -205,7 +205,7 @@ def profiles(context: click.Context, *, as_json: bool) -> None:
 
 @profiles.command("rm")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@YES
+@YES_OPTION
 def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
     """Remove saved profiles; their runs stay."""
     from tui_train.cli.runs import tidy
@@ -243,17 +243,17 @@ def profiles_cp(name: str, new: str) -> None:
     help="Start from the values of this profile.",
 )
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
-@SET
+@SET_OPTION
 def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save a profile under NAME."""
     from tui_train.cli.plans import plans
 
-    plans.save_new(name, like, edits, force=force)
+    plans.save_new_profile(name, like, edits, force=force)
 
 
 @cli.command()
 @click.argument("word", required=False, default="")
-@JSON
+@JSON_OPTION
 def keys(word: str, *, as_json: bool) -> None:
     """List the keys of a profile, or those with WORD in them: meaning, allowed values, default."""
     from tui_train.cli.plans import keys as listing
@@ -263,7 +263,7 @@ def keys(word: str, *, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("name", required=False)
-@JSON
+@JSON_OPTION
 def presets(name: str | None, *, as_json: bool) -> None:
     """List the presets and what they pass to a script; with NAME, print that preset as a template."""
     from tui_train.cli.plans import presets
@@ -273,14 +273,14 @@ def presets(name: str | None, *, as_json: bool) -> None:
     if name:
         presets.print_preset(name)
     else:
-        presets.show_all(as_json=as_json)
+        presets.print_presets(as_json=as_json)
 
 
 @cli.command()
 @click.option("--python", metavar="PATH", default="", help="Use this Python; else the first with NeMo.")
-@JSON
+@JSON_OPTION
 def recipes(python: str, *, as_json: bool) -> None:
     """List the NeMo recipes that a Python has."""
     from tui_train.cli.environments import environments
 
-    environments.list_recipes(python, as_json=as_json)
+    environments.print_recipes(python, as_json=as_json)

@@ -39,10 +39,10 @@ from tui_train.trainers import takes_field
 from tui_train.views import choices, clusters, overview, previous_run, show
 from tui_train.views.previous_run import PreviousRun
 
-PREVIOUS = "previous"
-_MAX_CHANGES = 5
+PREVIOUS_RUN_REFERENCE = "previous"
+_MAX_FIXES = 5
 # JSON allows these, but a terminal would interpret them; a line break occurs only between values.
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_CONTROL_PATTERN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class AppliedFix(NamedTuple):
@@ -87,14 +87,14 @@ def print_plan(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
 
-    `against` names the run to show the differences from; PREVIOUS is the newest of this profile. `fetch`: get the
-    config.json of a model whose sizes are not known.
+    `against` names the run to show the differences from; PREVIOUS_RUN_REFERENCE is the newest of this profile. `fetch`:
+    get the config.json of a model whose sizes are not known.
     """
     profile = apply_edits(load_profile(reference), edits)
     earlier = _run_to_compare(profile, against)
-    facts = facts_to_start(profile, source, columns.waiting)
+    facts = facts_to_start(profile, source, columns.report_waiting)
     if fetch:
-        facts = with_fetched(profile, facts, source)
+        facts = with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
     prepared = prepare_plan(setup)
     if as_json:
@@ -102,20 +102,20 @@ def print_plan(  # noqa: PLR0913 - one for each option
         since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
         print_json(_plan_data(prepared) | ({"since": since} if against else {}))
         if prepared.plan is None:
-            sys.exit(_refusal_code(prepared))
+            sys.exit(_refusal_exit_code(prepared))
         return
     made_plan = require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
-    click.echo(overview.overview_text(overview.overview(setup, pace)))
+    click.echo(overview.overview_text(overview.overview_lines(setup, pace)))
     if unknown := predict(setup).workload.unknown_model:
-        click.echo(f"\nmemory: the sizes of {unknown} are not known. {sizes_from(unknown, facts)}")
+        click.echo(f"\nmemory: the sizes of {unknown} are not known. {unknown_sizes_remedy(unknown, facts)}")
     if against:
         click.echo(f"\n{_changes_text(earlier, profile)}")
     click.echo(f"\n{show.plan_text(made_plan)}")
     click.echo("\nfiles: " + ", ".join(file.path for file in shown_files(prepared.files)))
 
 
-def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts:
+def with_fetched_config(profile: Profile, facts: Facts, source: MachineSource) -> Facts:
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
     if source.is_elsewhere:
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
@@ -132,19 +132,19 @@ def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts
     return model_config.with_config(profile, facts, name)
 
 
-def sizes_from(unknown: str, facts: Facts) -> str:
+def unknown_sizes_remedy(model: str, facts: Facts) -> str:
     """Return what to do about a model of the Hub whose sizes are not known, as a sentence."""
     if facts.other_machine or facts.scheduler:
-        return f"Fetch its config.json there, a few kB: hf download {unknown} config.json"
+        return f"Fetch its config.json there, a few kB: hf download {model} config.json"
     return "Add --fetch-config, which fetches its config.json alone, a few kB, from the Hub."
 
 
 def _run_to_compare(profile: Profile, against: str | None) -> PreviousRun | None:
     """Return the run to compare with: the one that is named, or else the newest of this profile."""
-    if not against or against == PREVIOUS:
-        return previous_run.previous_run(profile)
+    if not against or against == PREVIOUS_RUN_REFERENCE:
+        return previous_run.find_previous_run(profile)
     run = rundir.find_run(against)
-    earlier = previous_run.read_previous(run)
+    earlier = previous_run.read_previous_run(run)
     if earlier is None:
         remedy = f"See {visible(str(run.profile))}."
         raise BadInput(f"the profile of run {visible(run.name)} cannot be read", remedy)
@@ -160,7 +160,7 @@ def _changes_text(earlier: PreviousRun | None, profile: Profile) -> str:
     return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
 
 
-def show_machines(made_plan: Plan) -> None:
+def print_other_machines_notes(made_plan: Plan) -> None:
     """Print what to do on the other machines, if there are any."""
     if made_plan.is_started_by_hand:
         click.echo("\n".join(made_plan.notes))
@@ -193,9 +193,9 @@ def print_profiles(*, as_json: bool) -> None:
         )
 
 
-def save_new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
-    """Save the profile `like` with edits under a new name."""
-    profile = apply_edits(fields.put(load_profile(like), "name", name), edits)
+def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: bool) -> None:
+    """Save the profile `base` with edits under a new name."""
+    profile = apply_edits(fields.put(load_profile(base), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
     for secret in secret_values(profile):
         click.echo(f"warning: {secret.key}: {visible(secret.place)} looks like a secret, and was saved", err=True)
@@ -221,14 +221,14 @@ def _parse_edit(row: Field, text: str) -> fields.Value:
             for reading in (error.as_several_values, error.as_single_value)
         )
         raise BadInput(
-            _by_key(row, error),
+            _message_by_key(row, error),
             typed_lists.both_readings(visible(several) if error.as_several_values else "", visible(one)),
         ) from None
     except BadInput as error:
-        raise BadInput(_by_key(row, error), error.remedy) from None
+        raise BadInput(_message_by_key(row, error), error.remedy) from None
 
 
-def _by_key(row: Field, error: BadInput) -> str:
+def _message_by_key(row: Field, error: BadInput) -> str:
     """Return what is wrong with the key in place of the label, which only the screens show."""
     begins = error.message.startswith((f"{row.label} ", f"{row.label}:"))
     return row.key + error.message[len(row.label) :] if begins else error.message
@@ -247,7 +247,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if not equals:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
         row = fields.field(key)
-        value = _parse_edit(row, choices.value_of(key, text))
+        value = _parse_edit(row, choices.value_from_label(key, text))
         before = fields.get(profile, key)
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.
@@ -270,7 +270,7 @@ def require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
     for finding in prepared.findings:
         click.echo(show.finding_text(finding), err=True)
     if prepared.plan is None or (starts and any(finding.level == "error" for finding in prepared.findings)):
-        sys.exit(_refusal_code(prepared))
+        sys.exit(_refusal_exit_code(prepared))
     return prepared.plan
 
 
@@ -281,7 +281,7 @@ def apply_fixes(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> 
     """
     chosen = {edit.partition("=")[0] for edit in edits}
     fixes: list[AppliedFix] = []
-    for _ in range(_MAX_CHANGES):
+    for _ in range(_MAX_FIXES):
         findings = find_problems(set_up(profile, facts_here))
         offered = (AppliedFix(finding, finding.change) for finding in findings if finding.change)
         own_fixes = (
@@ -295,7 +295,7 @@ def apply_fixes(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> 
     return profile, tuple(fixes)
 
 
-def _refusal_code(prepared: PreparedPlan) -> int:
+def _refusal_exit_code(prepared: PreparedPlan) -> int:
     machine = all(finding.machine for finding in prepared.findings if finding.level == "error")
     return Unavailable.exit_code if machine else BadInput.exit_code
 
@@ -306,12 +306,12 @@ def _plan_data(prepared: PreparedPlan) -> dict[str, Any]:
     if made_plan:
         data["plan"] = msgspec.to_builtins(made_plan)
         for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
-            attempt_data["argv"] = _attempt_words(made_plan, attempt)
+            attempt_data["argv"] = _attempt_command(made_plan, attempt)
         data["files"] = {file.path: file.text for file in shown_files(prepared.files)}
     return data
 
 
-def _attempt_words(made_plan: Plan, attempt: Attempt) -> list[str]:
+def _attempt_command(made_plan: Plan, attempt: Attempt) -> list[str]:
     """Return an attempt's words; values known only while it runs are $NAME."""
     if made_plan.container is None:
         return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
@@ -325,4 +325,4 @@ def print_json(value: Any) -> None:
         text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except UnicodeEncodeError as error:
         raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None
-    click.echo(_CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text))
+    click.echo(_CONTROL_PATTERN.sub(lambda match: f"\\u{ord(match.group()):04x}", text))

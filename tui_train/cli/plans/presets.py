@@ -22,13 +22,13 @@ from tui_train.profile.presets.user_presets import MAX_PRESET_BYTES, user_preset
 from tui_train.profile.types import AUTO
 
 
-def show_all(*, as_json: bool) -> None:
+def print_presets(*, as_json: bool) -> None:
     """Print all presets, the user's own last; those that cannot be used go to stderr with the reason."""
     own = user_presets()
     usable = {name: preset.preset for name, preset in own.items() if preset.preset}
     if as_json:
         data = [_preset_data(name, preset, "") for name, preset in shipped_presets().items()]
-        data += [_own_data(name, preset) for name, preset in own.items()]
+        data += [_user_preset_data(name, preset) for name, preset in own.items()]
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
     rows = [(AUTO, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
@@ -40,7 +40,7 @@ def show_all(*, as_json: bool) -> None:
             if preset.module
             else "your script"
         )
-        recipe = ", ".join(_recipe_keys(preset)) or "your arguments"
+        recipe = ", ".join(_recipe_keys_taken(preset)) or "your arguments"
         resumes = "resumes" if preset.checkpoints else "does not resume"
         rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
     click.echo(description_list(rows))
@@ -74,7 +74,7 @@ def print_preset(name: str) -> None:
         click.echo(visible(line.expandtabs()))
 
 
-def _recipe_keys(preset: Preset) -> list[str]:
+def _recipe_keys_taken(preset: Preset) -> list[str]:
     """Return the names of the recipe's values that a preset passes, in the order of the recipe."""
     keys = dict.fromkeys(PLACEHOLDERS[name] for name in PLACEHOLDERS if name in accepted_placeholders(preset))
     return [key.removeprefix("recipe.") for key in keys if key.startswith("recipe.")]
@@ -90,7 +90,7 @@ def _preset_data(name: str, preset: Preset, path: str) -> dict[str, Any]:
     }
 
 
-def _own_data(name: str, own_preset: UserPreset) -> dict[str, Any]:
+def _user_preset_data(name: str, own_preset: UserPreset) -> dict[str, Any]:
     if own_preset.preset:
         return _preset_data(name, own_preset.preset, own_preset.path)
     return {"name": name, "path": own_preset.path, "problem": own_preset.problem, "takes": [], "preset": None}

@@ -10,58 +10,58 @@ from tui_train.cli.plans.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.status import training_seconds
 from tui_train.views.compare import (
-    LETTERS,
+    RUN_LETTERS,
     ComparedRun,
     ComparisonRow,
-    read_compared,
+    differing_setting_rows,
+    faster_run_sentence,
+    read_compared_runs,
     result_rows,
-    setting_rows,
-    verdict_sentence,
 )
-from tui_train.views.run_settings import shortened
+from tui_train.views.run_settings import shorten_setting
 
 _LABEL_WIDTH = 20
-_MAX_POINTS = 1000
+_MAX_LOSS_POINTS = 1000
 
 
-def compare_runs(references: Sequence[str], *, as_json: bool) -> None:
+def print_comparison(references: Sequence[str], *, as_json: bool) -> None:
     """Print what came of runs, and the settings in which they differ."""
-    compared = read_compared([rundir.find_run(reference) for reference in references])
+    compared = read_compared_runs([rundir.find_run(reference) for reference in references])
     if as_json:
-        keys = [row.key for row in setting_rows(compared)]
-        print_json([_run_data(each, keys) for each in compared])
+        keys = [row.key for row in differing_setting_rows(compared)]
+        print_json([_compared_run_data(each, keys) for each in compared])
         return
-    for letter, each in zip(LETTERS, compared, strict=False):
+    for letter, each in zip(RUN_LETTERS, compared, strict=False):
         click.echo(f"{letter}  {visible(each.run.name)}")
     width = shutil.get_terminal_size().columns
     click.echo("\n" + "\n".join(_table_lines("result", result_rows(compared), len(compared), width)))
-    if differing := setting_rows(compared):
+    if differing := differing_setting_rows(compared):
         click.echo("\n" + "\n".join(_table_lines("setting", differing, len(compared), width)))
     else:
         click.echo("\nThe settings are the same.")
-    if words := verdict_sentence(compared):
+    if words := faster_run_sentence(compared):
         click.echo(f"\n{words}")
 
 
-def _table_lines(title: str, rows: Sequence[ComparisonRow], runs: int, width: int) -> list[str]:
-    cell = max(8, min(28, (width - _LABEL_WIDTH - 12) // runs - 2))
-    lines = [f"{title:<{_LABEL_WIDTH}}" + "".join(f"  {letter:>{cell}}" for letter in LETTERS[:runs])]
+def _table_lines(title: str, rows: Sequence[ComparisonRow], run_count: int, width: int) -> list[str]:
+    cell = max(8, min(28, (width - _LABEL_WIDTH - 12) // run_count - 2))
+    lines = [f"{title:<{_LABEL_WIDTH}}" + "".join(f"  {letter:>{cell}}" for letter in RUN_LETTERS[:run_count])]
     for row in rows:
-        cells = "".join(f"  {shortened(text, cell):>{cell}}" for text in row.cells)
+        cells = "".join(f"  {shorten_setting(text, cell):>{cell}}" for text in row.cells)
         best = f"{row.note}  " if row.note else ""
-        better = f"{LETTERS[row.best]} is better" if row.best is not None and runs > 2 else ""
+        better = f"{RUN_LETTERS[row.best]} is better" if row.best is not None and run_count > 2 else ""
         lines.append(f"{row.label:<{_LABEL_WIDTH}}{cells}  {best}{better}".rstrip())
     return lines
 
 
-def _run_data(each: ComparedRun, keys: Sequence[str]) -> dict[str, object]:
-    progress = each.progress
+def _compared_run_data(compared_run: ComparedRun, keys: Sequence[str]) -> dict[str, object]:
+    progress = compared_run.progress
     best = progress.best
     return {
-        "run": each.run.name,
-        "path": str(each.run.path),
-        "state": each.now.state,
-        "seconds": training_seconds(each.now),
+        "run": compared_run.run.name,
+        "path": str(compared_run.run.path),
+        "state": compared_run.now.state,
+        "seconds": training_seconds(compared_run.now),
         "step": progress.step,
         "steps": progress.steps,
         "loss": progress.last.loss if progress.last else None,
@@ -69,8 +69,8 @@ def _run_data(each: ComparedRun, keys: Sequence[str]) -> dict[str, object]:
         "eval_loss_best": best.loss if best else None,
         "eval_loss_best_step": best.step if best else None,
         "tokens_per_second": progress.tokens_per_second,
-        "memory_peak": each.peak or None,
-        "losses": [[point.step, point.loss] for point in progress.curve.thinned(_MAX_POINTS)],
-        "eval_losses": [[point.step, point.loss] for point in progress.evaluations.thinned(_MAX_POINTS)],
-        "settings": {key: each.settings[key].value for key in keys} if each.settings else None,
+        "memory_peak": compared_run.peak or None,
+        "losses": [[point.step, point.loss] for point in progress.curve.thinned(_MAX_LOSS_POINTS)],
+        "eval_losses": [[point.step, point.loss] for point in progress.evaluations.thinned(_MAX_LOSS_POINTS)],
+        "settings": {key: compared_run.settings[key].value for key in keys} if compared_run.settings else None,
     }

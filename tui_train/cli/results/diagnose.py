@@ -18,11 +18,11 @@ from tui_train.profile.changes import Change
 from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.views import show
 
-_INTERRUPTED = 130
-_STATES = {
+_INTERRUPTED_EXIT_CODE = 130
+_TEXT_BY_STATE = {
     "new": "the run has not started",
     "queued": "the run waits in Slurm's queue",
     "unconfirmed": "whether the run has started is not known",
@@ -45,7 +45,7 @@ def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> 
     else:
         click.echo(diagnosis_text(diagnosis, run) if diagnosis else _no_failure_text(name, run))
     if progress.stopped:
-        sys.exit(_INTERRUPTED)
+        sys.exit(_INTERRUPTED_EXIT_CODE)
 
 
 class LogProgress(ReadWatcher):
@@ -81,15 +81,15 @@ class LogProgress(ReadWatcher):
 
 def _no_failure_text(name: str, run: RunDir | None) -> str:
     """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
-    now = status(run) if run else None
-    state = f"; {_STATES[now.state]}" if now and now.state in _STATES else ""
-    if run and now and now.trains_on:
+    status = read_status(run) if run else None
+    state = f"; {_TEXT_BY_STATE[status.state]}" if status and status.state in _TEXT_BY_STATE else ""
+    if run and status and status.trains_on:
         state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
-    if run and now and not now.live and (why := slurm_end_reason(run.path)):
+    if run and status and not status.live and (why := slurm_end_reason(run.path)):
         state += f" ({why})"
     out_of_memory = [
         f"attempt {attempt.number} ran out of GPU memory {PHASE_TEXT.get(attempt.phase, '')}".rstrip()
-        for attempt in (now.attempts if now else ())
+        for attempt in (status.attempts if status else ())
         if attempt.out_of_memory
     ]
     return "\n".join([f"{name}: no failure was found{state}.", *out_of_memory])
@@ -133,5 +133,5 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
 
 def retry_command(run: RunDir, change: Change) -> str:
     """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
-    options = show.options(change)
+    options = show.command_options(change)
     return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""

@@ -16,7 +16,7 @@ from tui_train.base.signal_handlers import install_handlers, restore_handlers
 from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
 from tui_train.cli.plans.plans import print_json
 from tui_train.runs import rundir
-from tui_train.runs.results.result import Loss, Result
+from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.results.result import read_result as result_of
 
 _LABEL_WIDTH = 14
@@ -35,18 +35,18 @@ def print_result(reference: str, *, as_json: bool) -> None:
             }
         )
         return
-    for label, words in weights_lines(run_result):
+    for label, words in labelled_result_texts(run_result):
         click.echo(f"{label:<{_LABEL_WIDTH}}{words}".rstrip())
 
 
-def nothing(run_result: Result) -> str:
+def no_weights_text(run_result: RunResult) -> str:
     """Return in words that a run left no adapter or model, and where else its script wrote."""
     if run_result.written:
         return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
 
 
-def weights_lines(run_result: Result) -> Iterator[tuple[str, str]]:
+def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
     """Yield what is known of a result, each a label and safe words."""
     yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
     weights = run_result.weights
@@ -57,7 +57,7 @@ def weights_lines(run_result: Result) -> Iterator[tuple[str, str]]:
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
-        yield "result", nothing(run_result)
+        yield "result", no_weights_text(run_result)
     if run_result.loss:
         yield "loss", _losses_text(run_result.loss, run_result.loss_best)
     if run_result.eval_loss:
@@ -75,20 +75,20 @@ def weights_lines(run_result: Result) -> Iterator[tuple[str, str]]:
             yield "merge", f"tui-train merge {name} FOLDER"
 
 
-def _losses_text(last: Loss, best: Loss | None) -> str:
+def _losses_text(last: StepLoss, best: StepLoss | None) -> str:
     words = f"{loss_text(last.loss)} last, step {grouped_digits(last.step)}"
     return f"{words}; {loss_text(best.loss)} best, step {grouped_digits(best.step)}" if best and best != last else words
 
 
-def merge_into(reference: str, folder: str, options: MergeOptions) -> None:
+def merge_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
     run = rundir.find_run(reference)
     merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
-    for line in merged_lines(merged):
+    for line in merge_result_lines(merged):
         click.echo(line)
 
 
-def merged_lines(merged: MergeResult) -> Iterator[str]:
+def merge_result_lines(merged: MergeResult) -> Iterator[str]:
     """Yield what is to be known of a merged model."""
     yield f"merged into {visible(merged.folder)} ({merged.dtype})"
     yield (
@@ -100,7 +100,7 @@ def merged_lines(merged: MergeResult) -> Iterator[str]:
     yield f"serve it: {visible(shell_command('vllm', 'serve', merged.folder))}"
 
 
-def try_result(  # noqa: PLR0913 - one for each option
+def chat_with_result(  # noqa: PLR0913 - one for each option
     reference: str, prompt: str | None, tokens: int, python: str, *, base: bool, trusted: bool
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""

@@ -20,9 +20,9 @@ from tui_train.runs.other_machines import queue
 from tui_train.runs.rundir import RunDir
 from tui_train.targets import Target
 
-_MAX_MEMBERS = 100
+_MAX_ARRAY_MEMBERS = 100
 # Of other sections a value may need another look at the machine.
-_SECTIONS = ("recipe.", "finetune.")
+_ALLOWED_KEY_PREFIXES = ("recipe.", "finetune.")
 
 
 class ArrayMember(msgspec.Struct, frozen=True):
@@ -33,26 +33,28 @@ class ArrayMember(msgspec.Struct, frozen=True):
     plan: Plan
 
 
-def edits_of(array: str) -> tuple[str, ...]:
+def member_edits(array_option: str) -> tuple[str, ...]:
     """Return the edit of each member, in the order of the values; BadInput where they cannot be those of an array."""
-    key, _, text = array.partition("=")
+    key, _, text = array_option.partition("=")
     values = [value.strip() for value in text.split(",")]
     remedy = "Write it as --array recipe.seed=1,2,3."
-    if not key.startswith(_SECTIONS):
-        raise BadInput(f"--array {visible(array)}: only a value of recipe or finetune differs in an array", remedy)
+    if not key.startswith(_ALLOWED_KEY_PREFIXES):
+        raise BadInput(
+            f"--array {visible(array_option)}: only a value of recipe or finetune differs in an array", remedy
+        )
     if fields.field(key).kind in typed_lists.LIST_KINDS:
-        raise BadInput(f"--array {visible(array)}: {visible(key)} is a list", "Choose a key that has one value.")
+        raise BadInput(f"--array {visible(array_option)}: {visible(key)} is a list", "Choose a key that has one value.")
     if not all(values) or len(set(values)) < len(values):
-        raise BadInput(f"--array {visible(array)}: a value is missing or there twice", remedy)
-    if len(values) > _MAX_MEMBERS:
-        raise BadInput(f"--array has {len(values)} values", f"Submit at most {_MAX_MEMBERS} at a time.")
+        raise BadInput(f"--array {visible(array_option)}: a value is missing or there twice", remedy)
+    if len(values) > _MAX_ARRAY_MEMBERS:
+        raise BadInput(f"--array has {len(values)} values", f"Submit at most {_MAX_ARRAY_MEMBERS} at a time.")
     return tuple(f"{key}={value}" for value in values)
 
 
-def plan_members(profile: Profile, array: str, target: Target) -> tuple[ArrayMember, ...]:
+def plan_members(profile: Profile, array_option: str, target: Target) -> tuple[ArrayMember, ...]:
     """Return all members, planned before any is submitted; exits where an error forbids one."""
-    edits = edits_of(array)
-    facts = target.probe_for(profile, columns.waiting)
+    edits = member_edits(array_option)
+    facts = target.probe_for(profile, columns.report_waiting)
     members, shown_messages = [], set[str]()
     for edit in edits:
         own = apply_edits(profile, (edit,))

@@ -4,17 +4,28 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, host_option, shell_completion, source_of
+from tui_train.cli.group import (
+    FILE_TYPE,
+    JSON_OPTION,
+    PROFILE_ARGUMENT,
+    RUN_ARGUMENT,
+    SET_OPTION,
+    YES_OPTION,
+    cli,
+    host_option,
+    machine_source,
+    shell_completion,
+)
 
 
 @cli.command()
-@PROFILE
+@PROFILE_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @host_option("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
 @click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here, or from the host of --on.")
-@click.option("--machine", metavar="FILE", type=FILE, help="With --slurm: facts of a node (`facts --save` there).")
+@click.option("--machine", metavar="FILE", type=FILE_TYPE, help="With --slurm: facts of a node (`facts --save` there).")
 @click.option("--array", metavar="KEY=V1,V2", help="With --slurm: a job and a run for each value of a key; detached.")
-@SET
+@SET_OPTION
 def run(  # noqa: PLR0913 - one parameter an option
     profile: str,
     edits: tuple[str, ...],
@@ -28,20 +39,20 @@ def run(  # noqa: PLR0913 - one parameter an option
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli.runs import start
 
-    start.run_profile(profile, edits, source_of(machine, host, slurm=slurm), detach=detach, array=array or "")
+    start.run_profile(profile, edits, machine_source(machine, host, slurm=slurm), detach=detach, array=array or "")
 
 
 @cli.command()
-@SET
+@SET_OPTION
 def quickstart(edits: tuple[str, ...]) -> None:
     """Train a small model on sample text from start to end, with defaults."""
     from tui_train.cli.runs import start
 
-    start.quickstart(edits)
+    start.run_quickstart(edits)
 
 
 @cli.group(invoke_without_command=True)
-@JSON
+@JSON_OPTION
 @click.pass_context
 def runs(context: click.Context, *, as_json: bool) -> None:
     """List the runs, newest first, with their state."""
@@ -53,7 +64,7 @@ def runs(context: click.Context, *, as_json: bool) -> None:
 
 @runs.command("rm")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@YES
+@YES_OPTION
 def runs_rm(runs: tuple[str, ...], *, yes: bool) -> None:
     """Remove run folders with their logs and checkpoints; a live run has to be stopped first."""
     from tui_train.cli.runs import tidy
@@ -78,11 +89,11 @@ def runs_note(run: str, text: str | None) -> None:
     """Keep a line about RUN, which lists show; without TEXT print it, an empty TEXT removes it."""
     from tui_train.cli.runs import tidy
 
-    tidy.note(run, text)
+    tidy.print_or_write_note(run, text)
 
 
 @cli.command()
-@RUN
+@RUN_ARGUMENT
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 def logs(run: str, attempt: int | None, *, follow: bool) -> None:
@@ -97,7 +108,7 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
 @cli.command()
 @click.argument("log", shell_complete=shell_completion("logs"))
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
-@JSON
+@JSON_OPTION
 def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
     """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder, a profile)."""
     from tui_train.cli.results import diagnose
@@ -106,7 +117,7 @@ def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
 
 
 @cli.command()
-@RUN
+@RUN_ARGUMENT
 def attach(run: str) -> None:
     """Open RUN in the wizard; without a terminal, follow its log."""
     from tui_train.cli.runs import watch
@@ -115,7 +126,7 @@ def attach(run: str) -> None:
 
 
 @cli.command()
-@RUN
+@RUN_ARGUMENT
 @click.option("--now", is_flag=True, help="At once, without time to save.")
 def stop(run: str, *, now: bool) -> None:
     """End RUN and every process of it; `last` is the newest run that is live."""
@@ -125,7 +136,7 @@ def stop(run: str, *, now: bool) -> None:
 
 
 @cli.command()
-@RUN
+@RUN_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @click.option("--force", is_flag=True, help="Even where it would fail as it did.")
 def resume(run: str, *, detach: bool, force: bool) -> None:
@@ -136,30 +147,30 @@ def resume(run: str, *, detach: bool, force: bool) -> None:
 
 
 @cli.command()
-@PROFILE
+@PROFILE_ARGUMENT
 @host_option("To that host, one of `tui-train hosts` or a name for ssh; else to that of the profile.")
-@SET
+@SET_OPTION
 @click.option("--dry-run", is_flag=True, help="Only print what would be run.")
 def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool) -> None:
     """Copy the script, data and model of PROFILE from here to its host by rsync, to the same paths."""
     from tui_train.cli.runs import send
 
-    send.send_files(profile, edits, source_of(None, host), dry_run=dry_run)
+    send.send_files(profile, edits, machine_source(None, host), dry_run=dry_run)
 
 
 @cli.command()
-@RUN
+@RUN_ARGUMENT
 @click.option("--checkpoints", is_flag=True, help="With its checkpoints.")
 def fetch(run: str, *, checkpoints: bool) -> None:
     """Copy what RUN made from its host into its folder here."""
     from tui_train.cli.runs import runs
 
-    runs.fetch_run(run, checkpoints=checkpoints)
+    runs.fetch_and_report(run, checkpoints=checkpoints)
 
 
 @cli.command()
-@RUN
-@click.argument("file", required=False, type=FILE)
+@RUN_ARGUMENT
+@click.argument("file", required=False, type=FILE_TYPE)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def report(run: str, file: Path | None, *, force: bool) -> None:
     """Write RUN to one archive for a colleague or a bug report, without secrets."""
@@ -170,7 +181,7 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True)
-@JSON
+@JSON_OPTION
 def compare(runs: tuple[str, ...], *, as_json: bool) -> None:
     """Print RUNS side by side: losses, speed, memory, and the settings in which they differ.
 
@@ -178,4 +189,4 @@ def compare(runs: tuple[str, ...], *, as_json: bool) -> None:
     """
     from tui_train.cli.results import compare
 
-    compare.compare_runs(runs, as_json=as_json)
+    compare.print_comparison(runs, as_json=as_json)

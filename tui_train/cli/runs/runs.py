@@ -8,7 +8,7 @@ import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import size, visible
-from tui_train.cli.columns import table
+from tui_train.cli.columns import aligned_table
 from tui_train.cli.plans.plans import print_json
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.facts.other_machines import machine_files
@@ -17,12 +17,12 @@ from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs import archive, rundir
 from tui_train.runs.folders import read_note
-from tui_train.runs.listing import ListedRun, read_runs
+from tui_train.runs.listing import ListedRun, read_listed_runs
 from tui_train.runs.other_machines import fetching, queue
-from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets import target_of_run
 from tui_train.views import show
 
@@ -33,11 +33,11 @@ def print_runs(*, as_json: bool) -> None:
         queue.refresh_jobs(rundir.all_runs())
     except TuiTrainError as error:
         click.echo(f"what waits in Slurm's queue may have changed: {error.message}", err=True)
-    listing = read_runs()
+    listing = read_listed_runs()
     if as_json:
-        print_json([_run_data(listed) for listed in listing])
+        print_json([_listed_run_data(listed) for listed in listing])
     elif listing:
-        click.echo(table(_run_rows(listing)))
+        click.echo(aligned_table(_run_rows(listing)))
         for listed in listing:
             if listed.damage:
                 where = visible(str(listed.run.path))
@@ -53,7 +53,7 @@ def _run_rows(listing: tuple[ListedRun, ...]) -> list[tuple[str, ...]]:
     return [(*row, note_text) for row, note_text in zip(rows, notes, strict=True)] if any(notes[1:]) else rows
 
 
-def _run_data(listed: ListedRun) -> dict[str, Any]:
+def _listed_run_data(listed: ListedRun) -> dict[str, Any]:
     state = listed.status.data() if listed.status else {"state": "damaged"}
     return {
         "run": listed.run.name,
@@ -66,25 +66,25 @@ def _run_data(listed: ListedRun) -> dict[str, Any]:
 
 def stop_and_report(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
-    run = next((each.run for each in read_runs() if each.stoppable), None) if reference == "last" else None
+    run = next((each.run for each in read_listed_runs() if each.stoppable), None) if reference == "last" else None
     run = run or rundir.find_run(reference)
     before = target_of_run(run).probe_state(run)
     # The job of a run that is lost may be queued again.
-    if not (before.live or before.leftover or before.container or queue.in_queue(run.path)):
-        click.echo(f"{visible(run.name)} is not running: {show.state_text(before)}")
+    if not (before.live or before.leftover or before.container or queue.is_in_queue(run.path)):
+        click.echo(f"{visible(run.name)} is not running: {show.run_state_text(before)}")
         return
-    ended = target_of_run(run).stop(run, at_once=True) if at_once else end_run(run, before)
+    ended = target_of_run(run).stop(run, at_once=True) if at_once else stop_run_with_grace(run, before)
     click.echo(show.after_stop_text(ended))
-    if commands := next_commands(run, ended):
+    if commands := next_commands_text(run, ended):
         click.echo(commands)
     nodes = run.plan().get("nodes")
     if isinstance(nodes, int) and nodes > 1 and not run.plan().get("slurm"):
         click.echo(f"It was one of {nodes} machines: stop launch.sh on the others as well.")
 
 
-def end_run(run: RunDir, now: Status) -> Status:
+def stop_run_with_grace(run: RunDir, status: Status) -> Status:
     """End a run; Ctrl-C meanwhile ends it without its grace period."""
-    click.echo(f"stopping {visible(run.name)}: it gets {now.grace} s to save and end; Ctrl-C ends it at once")
+    click.echo(f"stopping {visible(run.name)}: it gets {status.grace} s to save and end; Ctrl-C ends it at once")
     target = target_of_run(run)
     try:
         return target.stop(run)
@@ -93,27 +93,27 @@ def end_run(run: RunDir, now: Status) -> Status:
         return target.stop(run, at_once=True)
 
 
-def next_commands(run: RunDir, now: Status) -> str:
+def next_commands_text(run: RunDir, status: Status) -> str:
     """Return the commands that resume a run that did not finish, where it can, and show its log; else empty."""
-    if now.live or now.leftover or now.state == "finished":
+    if status.live or status.leftover or status.state == "finished":
         return ""
     name = visible(run.name)
-    if repeating_failure(run, now):
+    if repeating_failure(run, status):
         return f"Started again as it is, it would fail again. Its log: tui-train logs {name}"
-    if why := why_not_resumable(run, now):
+    if why := why_not_resumable(run, status):
         return f"It {why}. Its log: tui-train logs {name}"
     return f"Resume it: tui-train resume {name}; its log: tui-train logs {name}"
 
 
-def fetch_run(reference: str, *, checkpoints: bool) -> None:
+def fetch_and_report(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
     run = rundir.find_run(reference)
-    result = fetching.fetch(run, checkpoints=checkpoints)
-    now = status(run)
-    click.echo(f"{size(result.size)} fetched from {visible(now.host)} into {visible(str(run.path))}")
+    result = fetching.fetch_results(run, with_checkpoints=checkpoints)
+    status = read_status(run)
+    click.echo(f"{size(result.size)} fetched from {visible(status.host)} into {visible(str(run.path))}")
     if result.left_out:
         click.echo(f"Left out, for only files are fetched: {result.left_out}")
-    if now.live:
+    if status.live:
         click.echo(f"{visible(run.name)} still trains: fetch again when it has ended.")
 
 
@@ -126,28 +126,28 @@ def write_report(reference: str, file: Path | None, *, force: bool) -> None:
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
         raise archive.already_exists_error(path)
-    files = archive.entries(run, _machine_text(run))
-    archive.write(path, name, files, replace=force)
+    files = archive.archive_entries(run, _machine_file_text(run))
+    archive.write_archive(path, name, files, replace=force)
     rows = [(visible(entry.name), size(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files]
-    click.echo(table([("file", "size", "masked"), *rows]))
-    kinds = archive.masked_by_kind(files)
+    click.echo(aligned_table([("file", "size", "masked"), *rows]))
+    kinds = archive.count_masked_by_kind(files)
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
     click.echo(f"masked: {masked}; and names of users, hosts and home folders")
     click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
 
 
-def _machine_text(run: RunDir) -> str:
+def _machine_file_text(run: RunDir) -> str:
     """Return the machine file of where a run is; empty where that does not answer."""
-    place = place_of(run.path)
+    place = read_place(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
-        return machine_files.machine_file_text(target_of_run(run).probe_for(_profile_of(run)))
+        return machine_files.machine_file_text(target_of_run(run).probe_for(_load_run_profile(run)))
     except Unavailable as error:
         click.echo(f"Left out what it is: {error}", err=True)
         return ""
 
 
-def _profile_of(run: RunDir) -> Profile:
+def _load_run_profile(run: RunDir) -> Profile:
     try:
         return store.load(str(run.profile))
     except TuiTrainError:

@@ -12,11 +12,11 @@ from tui_train.actions.training_hosts import facts_to_start
 from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
 from tui_train.base.text import display_path, duration_text, grouped_digits, size, visible
 from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, apply_fixes, load_profile, require_plan, show_machines
+from tui_train.cli.plans.plans import apply_edits, apply_fixes, load_profile, print_other_machines_notes, require_plan
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
-from tui_train.cli.runs.runs import next_commands
-from tui_train.cli.runs.watch import ask_detach_or_stop, exit_code, stream_run
+from tui_train.cli.runs.runs import next_commands_text
+from tui_train.cli.runs.watch import ask_detach_or_stop, stream_run, training_exit_code
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
@@ -28,12 +28,12 @@ from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts, defer_signals
 from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained, launcher_output
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.targets import target_of_run
 from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views import show
@@ -59,12 +59,12 @@ def run_profile(
         if array:
             arrays.submit_members(arrays.plan_members(profile, array, target), target)
             return
-        prepared = prepare_plan(set_up(profile, facts_to_start(profile, chosen, columns.waiting)))
+        prepared = prepare_plan(set_up(profile, facts_to_start(profile, chosen, columns.report_waiting)))
         plan = require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
-            show_machines(plan)
+            print_other_machines_notes(plan)
         _watch_started(started, interrupts, detach=detach)
 
 
@@ -72,15 +72,15 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = rundir.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
-    now = target_of_run(run_dir).state(run_dir)
-    if now.live:
-        doing = "is queued" if now.state == "queued" else "is running"
+    status = target_of_run(run_dir).state(run_dir)
+    if status.live:
+        doing = "is queued" if status.state == "queued" else "is running"
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
     if is_all_trained(run_dir):
         again = f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
         click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")
         return
-    if not force and (same := repeating_failure(run_dir, now)):
+    if not force and (same := repeating_failure(run_dir, status)):
         name, change = visible(run_dir.name), same.change
         command = retry_command(run_dir, change) if change else ""
         other = f"\n  With {change.title}: {command}" if change and command else ""
@@ -95,7 +95,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         _watch_started(run_dir, interrupts, detach=detach)
 
 
-def quickstart(edits: tuple[str, ...]) -> None:
+def run_quickstart(edits: tuple[str, ...]) -> None:
     """Plan, train and report with defaults."""
     with _report_not_started():
         prepared, plan, on_cpu = _plan_quickstart(edits)
@@ -103,9 +103,9 @@ def quickstart(edits: tuple[str, ...]) -> None:
         started = submit_here(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
             click.echo(f"3 Running in {visible(str(started.path))}")
-        progress, now = _follow_started(started, interrupts)
-    took = "" if now.seconds is None else f" after {duration_text(now.seconds)}"
-    click.echo(f"\n4 {show.state_text(now)}{took}")
+        progress, status = _follow_started(started, interrupts)
+    took = "" if status.seconds is None else f" after {duration_text(status.seconds)}"
+    click.echo(f"\n4 {show.run_state_text(status)}{took}")
     if progress.first and progress.last:
         rate = f", {grouped_digits(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else ""
         click.echo(
@@ -113,11 +113,11 @@ def quickstart(edits: tuple[str, ...]) -> None:
         )
     name = visible(started.name)
     click.echo(f"view:    tui-train logs {name}   or   tui-train attach {name}")
-    if now.state != "finished":
+    if status.state != "finished":
         click.echo(f"resume:  tui-train resume {name}")
     if on_cpu:
         click.echo(on_cpu)
-    sys.exit(exit_code(now))
+    sys.exit(training_exit_code(status))
 
 
 def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
@@ -168,32 +168,36 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     if detach:
         with suppress(OSError):
             doing = f"is {words}" if (words := queue.queue_summary(started.path)) else "runs"
-            click.echo(f"{name} {doing}. {_control_hint(name)}")
+            click.echo(f"{name} {doing}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
         return
-    place = place_of(started.path)
+    place = read_place(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
         doing = f"is {words}," if (words := queue.queue_summary(started.path)) else "runs"
         click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
-    now = _follow_started(started, interrupts)[1]
-    if now.state == "new":
+    status = _follow_started(started, interrupts)[1]
+    if status.state == "new":
         remedy = f"Submit it again: tui-train resume {name}"
         raise Unavailable(f"the job of {name} ended before it trained: {launcher_output(started.launcher_log)}", remedy)
-    click.echo(_outcome_text(started, now))
-    sys.exit(exit_code(now))
+    click.echo(_outcome_text(started, status))
+    sys.exit(training_exit_code(status))
 
 
-def _outcome_text(run: RunDir, now: Status) -> str:
+def _outcome_text(run: RunDir, status: Status) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
-    why = f" ({words})" if not now.live and (words := slurm_end_reason(run.path)) else ""
-    lines = (f"{visible(run.name)}: {show.state_text(now)}{why}", *_weights_lines(run, now), next_commands(run, now))
+    why = f" ({words})" if not status.live and (words := slurm_end_reason(run.path)) else ""
+    lines = (
+        f"{visible(run.name)}: {show.run_state_text(status)}{why}",
+        *_weights_lines(run, status),
+        next_commands_text(run, status),
+    )
     return "\n".join(filter(None, lines))
 
 
-def _control_hint(name: str) -> str:
+def _attach_or_stop_hint(name: str) -> str:
     return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
 
 
@@ -207,20 +211,20 @@ def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, 
             ask_detach_or_stop(started)
         return stream_run(started, started_here=True)
     except (KeyboardInterrupt, LeftBySignal):
-        now, name = status(started), visible(started.name)
+        status, name = read_status(started), visible(started.name)
         words = (
-            f"{name} continues. {_control_hint(name)}"
-            if now.state in {"queued", "running"}
-            else _outcome_text(started, now)
+            f"{name} continues. {_attach_or_stop_hint(name)}"
+            if status.state in {"queued", "running"}
+            else _outcome_text(started, status)
         )
         with suppress(OSError):
             click.echo(words, err=True)
         raise
 
 
-def _weights_lines(run: RunDir, now: Status) -> Iterator[str]:
+def _weights_lines(run: RunDir, status: Status) -> Iterator[str]:
     """Yield where a finished run's weights lie, and how they are tried and merged; nothing where there are none."""
-    if now.state != "finished":
+    if status.state != "finished":
         return
     try:
         run_result = read_result(run)

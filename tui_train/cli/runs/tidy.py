@@ -30,13 +30,13 @@ def remove_runs(references: Sequence[str], *, yes: bool) -> None:
         click.echo(f"removed {counted(removed, 'run')}, freed {size(freed)}")
 
 
-def rename_run(reference: str, name: str) -> None:
+def rename_run(reference: str, new_name: str) -> None:
     """Rename a run and print its new id."""
-    renamed = folders.rename_run(rundir.find_run(reference, by_profile=False), name)
+    renamed = folders.rename_run(rundir.find_run(reference, by_profile=False), new_name)
     click.echo(f"renamed to {visible(renamed.name)}")
 
 
-def note(reference: str, text: str | None) -> None:
+def print_or_write_note(reference: str, text: str | None) -> None:
     """Print a run's note, or keep another one."""
     run = rundir.find_run(reference)
     if text is None:
@@ -57,14 +57,14 @@ def remove_profiles(names: Sequence[str], *, yes: bool) -> None:
     click.echo(f"removed {counted(len(wanted), 'profile')}")
 
 
-def rename_profile(name: str, new: str) -> None:
+def rename_profile(name: str, new_name: str) -> None:
     """Rename a saved profile."""
-    click.echo(f"renamed to {visible(str(store.rename_profile(name, new)))}")
+    click.echo(f"renamed to {visible(str(store.rename_profile(name, new_name)))}")
 
 
-def duplicate_profile(name: str, new: str) -> None:
+def duplicate_profile(name: str, new_name: str) -> None:
     """Save a profile once more."""
-    click.echo(f"saved {visible(str(store.duplicate_profile(name, new)))}")
+    click.echo(f"saved {visible(str(store.duplicate_profile(name, new_name)))}")
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -27,36 +27,36 @@ def tune_profile(
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
     profile = require_here(apply_edits(load_profile(reference), edits), "a trial")
     facts = probe_facts(profile)
-    now: TuningState | None = None
+    state: TuningState | None = None
     code = 0
     try:
-        for now in tune(profile, facts, precisions=precisions, deadline=float(seconds)):
-            if not now.trials and now.trying and not as_json:
+        for state in tune(profile, facts, precisions=precisions, deadline=float(seconds)):
+            if not state.trials and state.trying and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
-            if now.trying and not as_json:
-                click.echo(f"trial {len(now.trials) + 1}: {words.setting_text(now.trying)} …")
+            if state.trying and not as_json:
+                click.echo(f"trial {len(state.trials) + 1}: {words.setting_text(state.trying)} …")
     except KeyboardInterrupt:
         code = 130
     except TuiTrainError as error:
-        if now is None or not now.trials:
+        if state is None or not state.trials:
             raise
         click.echo(f"{error.message}. {error.remedy}", err=True)
         code = error.exit_code
-    if now is None:
+    if state is None:
         sys.exit(code)
     if as_json:
-        print_json(_tuning_data(now))
+        print_json(_tuning_data(state))
     else:
-        click.echo("\n".join(_tuning_lines(reference, edits, now)))
-    sys.exit(code or (0 if now.best else 1))
+        click.echo("\n".join(_tuning_lines(reference, edits, state)))
+    sys.exit(code or (0 if state.best else 1))
 
 
-def dry_run(
+def print_settings_to_try(
     reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], source: MachineSource, *, as_json: bool
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
-    among = tuning_space(set_up(profile, facts_for(profile, source, columns.waiting)), precisions)
+    among = tuning_space(set_up(profile, facts_for(profile, source, columns.report_waiting)), precisions)
     expected = {setting: among.bands.get(setting, "not known") for setting in settings_of(among)}
     if as_json:
         print_json(
@@ -71,31 +71,31 @@ def dry_run(
         (*words.setting_cells(setting), band, "first" if setting == among.profile_setting else "")
         for setting, band in expected.items()
     ]
-    click.echo(columns.table(rows))
+    click.echo(columns.aligned_table(rows))
     click.echo(f"At most {MAX_TRIALS} of them are tried: the profile's own first, then by the results so far.")
 
 
-def _tuning_lines(reference: str, edits: tuple[str, ...], now: TuningState) -> list[str]:
-    lines = ["", words.result_sentence(now)]
-    if now.trials:
+def _tuning_lines(reference: str, edits: tuple[str, ...], state: TuningState) -> list[str]:
+    lines = ["", words.result_sentence(state)]
+    if state.trials:
         lines = [
             "",
-            columns.table([words.HEADER, *words.trial_rows(msgspec.structs.replace(now, trying=None))]),
+            columns.aligned_table([words.HEADER, *words.trial_rows(msgspec.structs.replace(state, trying=None))]),
             *lines,
         ]
-        lines.append(f"Table and logs: {visible(str(now.folder / TABLE_FILE))}")
-    if now.change:
-        combined = [*edits, *(f"{key}={fields.format_value(value)}" for key, value in now.change.edits)]
+        lines.append(f"Table and logs: {visible(str(state.folder / TABLE_FILE))}")
+    if state.change:
+        combined = [*edits, *(f"{key}={fields.format_value(value)}" for key, value in state.change.edits)]
         sets = " ".join(f"--set {shlex.quote(edit)}" for edit in combined)
         lines.append(f"Use it: tui-train run {visible(shlex.quote(reference))} {visible(sets)}")
     return lines
 
 
-def _tuning_data(now: TuningState) -> dict[str, Any]:
+def _tuning_data(state: TuningState) -> dict[str, Any]:
     return {
-        "folder": str(now.folder),
-        "tokens_per_sample": now.tokens,
-        "trials": now.trials,
-        "best": now.best.setting if now.best else None,
-        "change": dict(now.change.edits) if now.change else None,
+        "folder": str(state.folder),
+        "tokens_per_sample": state.tokens,
+        "trials": state.trials,
+        "best": state.best.setting if state.best else None,
+        "change": dict(state.change.edits) if state.change else None,
     }

@@ -8,18 +8,18 @@ from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError
 from tui_train.base.files import why_unreadable
 from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogProgress, diagnosis_text
-from tui_train.cli.runs.runs import end_run
+from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
 from tui_train.runner import curve
 from tui_train.runner.progress import Progress, advance, for_next_attempt
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs import rundir
-from tui_train.runs.follow import follow, read_ranks, wait_for_end
-from tui_train.runs.listing import read_run
-from tui_train.runs.logs.tail import Tail
-from tui_train.runs.other_machines.mirror import Mirror
+from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
+from tui_train.runs.listing import read_listed_run
+from tui_train.runs.logs.tail import LogTail
+from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 from tui_train.wizard import open_wizard, terminal
 
 
@@ -28,26 +28,26 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     run = rundir.find_run(reference)
     if not follow and (why := _update_copy(run)):
         click.echo(f"— the log may be older than the run: {why}", err=True)
-    now = status(run)
-    if not now.attempts and (damage := read_run(run).damage):
+    status = read_status(run)
+    if not status.attempts and (damage := read_listed_run(run).damage):
         raise BadInput(f"{visible(run.name)} is damaged: {damage}", f"See {visible(str(run.path))}.")
-    if not now.attempts and not now.live:
+    if not status.attempts and not status.live:
         remedy = f"Start it: bash {visible(str(run.script))}"
         raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
-        sys.exit(exit_code(stream_run(run)[1]))
-    numbers = [each.number for each in now.attempts if attempt in {None, each.number}]
+        sys.exit(training_exit_code(stream_run(run)[1]))
+    numbers = [each.number for each in status.attempts if attempt in {None, each.number}]
     if not numbers:
         raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
-    if now.live and not run.attempt_log(numbers[-1]).exists():
+    if status.live and not run.attempt_log(numbers[-1]).exists():
         click.echo(
             f"{visible(run.name)} runs and has printed nothing yet: tui-train logs --follow {visible(run.name)}",
             err=True,
         )
         numbers.pop()
     for number in numbers:
-        _print_tail(Tail(run.attempt_log(number)))
-    if not now.live:
+        _print_tail(LogTail(run.attempt_log(number)))
+    if not status.live:
         _report_mismatch(run, numbers[-1])
     _require_readable(run, *numbers)
 
@@ -55,7 +55,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
 def _update_copy(run: RunDir) -> str:
     """Bring what a host has of a run up to date here; return why not, empty where it is."""
     try:
-        return Mirror(run, follow=False).update_once()
+        return RunMirror(run, follow=False).update_once()
     except CannotWrite as error:
         return error.message
 
@@ -65,15 +65,15 @@ def attach_run(reference: str) -> None:
     run = rundir.find_run(reference)
     if terminal():
         sys.exit(open_wizard(str(run.path)))
-    sys.exit(exit_code(stream_run(run)[1]))
+    sys.exit(training_exit_code(stream_run(run)[1]))
 
 
-def _print_tail(tail: Tail) -> None:
+def _print_tail(tail: LogTail) -> None:
     while tail.unread_bytes:
         if lines := tail.read():
             click.echo("\n".join(lines))
-    if tail.unfinished:
-        click.echo(tail.unfinished)
+    if tail.unfinished_line:
+        click.echo(tail.unfinished_line)
 
 
 def _require_readable(run: RunDir, *attempts: int) -> None:
@@ -88,21 +88,21 @@ def _require_readable(run: RunDir, *attempts: int) -> None:
 
 def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, Status]:
     """Print a run's lines until it ends; Ctrl-C ends only this command, and asks first about a run `started_here`."""
-    mirror = Mirror(run, _report_link)
+    mirror = RunMirror(run, _report_host_problem)
     try:
         return _stream_lines(run, started_here=started_here)
     finally:
         mirror.close()
 
 
-def _report_link(problem: str) -> None:
+def _report_host_problem(problem: str) -> None:
     """Report that the host of a run does not answer, which changes nothing of the run."""
     if problem:
         click.echo(f"— {problem}; the run goes on there", err=True)
 
 
 def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]:
-    titles, reading = run.titles(), run.log_reading()
+    titles, reading = run.attempt_titles(), run.log_reading()
     progress, number = Progress(), 0
 
     def on_attempt(attempt: AttemptStatus) -> None:
@@ -114,9 +114,9 @@ def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]
             click.echo(f"— attempt {attempt.number}: {visible(title)}")
 
     try:
-        for line in follow(run, on_attempt=on_attempt):
+        for line in follow_lines(run, on_attempt=on_attempt):
             click.echo(line)
-            progress = _with_ends_only(advance(progress, [line], reading))
+            progress = _with_curve_ends_only(advance(progress, [line], reading))
     except KeyboardInterrupt:
         if not started_here:
             raise
@@ -132,7 +132,7 @@ def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]
 
 def _report_mismatch(run: RunDir, attempt: int) -> None:
     """Report on stderr where an attempt's processes did not compute as planned."""
-    for sentence in read_ranks(run, attempt).mismatch:
+    for sentence in read_attempt_ranks(run, attempt).mismatch:
         click.echo(f"error: {sentence}", err=True)
 
 
@@ -149,15 +149,15 @@ def _report_failure(run: RunDir) -> None:
         click.echo(diagnosis_text(diagnosis, run), err=True)
 
 
-def _with_ends_only(progress: Progress) -> Progress:
+def _with_curve_ends_only(progress: Progress) -> Progress:
     """Return the progress with its first and last point only, so that each line of a long run costs the same."""
     first, last = progress.first, progress.last
     return progress._replace(curve=curve.curve_of((first, last))) if first and last and first != last else progress
 
 
-def exit_code(now: Status) -> int:
+def training_exit_code(status: Status) -> int:
     """Return the exit code of a command that waited for a run: the training's own; see EXIT_CODES."""
-    return 137 if now.state == "lost" else now.exit_code or 0
+    return 137 if status.state == "lost" else status.exit_code or 0
 
 
 def ask_detach_or_stop(run: RunDir) -> None:
@@ -174,4 +174,4 @@ def ask_detach_or_stop(run: RunDir) -> None:
         if answer == "d":
             click.echo(f"{name} continues. Watch it: tui-train attach {name}")
             sys.exit(0)
-    end_run(run, status(run))
+    stop_run_with_grace(run, read_status(run))

@@ -12,13 +12,13 @@ from tui_train.runner.safe_open import open_regular
 
 # Longer lines are cut at the end of a block of this size that has no newline. So cuts can be found from any offset, and
 # shorter lines are never cut.
-BLOCK = 1 << 16
-_READ_BYTES = 2 * BLOCK
+BLOCK_BYTES = 1 << 16
+_READ_BYTES = 2 * BLOCK_BYTES
 # Blocks per shown state of a progress bar without newlines.
-_BLOCKS_PER_BAR = 16
+_BLOCKS_PER_BAR_STATE = 16
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line: `data` without its newline; `cut`: it continues after `end`."""
 
     start: int
@@ -29,7 +29,7 @@ class Line(NamedTuple):
     @property
     def hidden(self) -> bool:
         """True for an earlier state of a progress bar that continues."""
-        return self.cut and b"\r" in self.data and self.end // BLOCK % _BLOCKS_PER_BAR != 0
+        return self.cut and b"\r" in self.data and self.end // BLOCK_BYTES % _BLOCKS_PER_BAR_STATE != 0
 
     @property
     def shown_data(self) -> bytes:
@@ -38,23 +38,23 @@ class Line(NamedTuple):
 
 
 # A state of a progress bar as a line of its own: what it is of, and its percentage.
-_BAR = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
+_BAR_PATTERN = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
 
 
-def is_same_bar(line: Line, after: Line) -> bool:
+def is_same_bar(line: LogLine, next_line: LogLine) -> bool:
     """Tell whether the line after one is a later state of the same progress bar, which can stand for both.
 
     One state of each block stays, so that what is read to find the next one is bounded.
     """
-    if b"%|" not in line.data or line.end // BLOCK != after.end // BLOCK:
+    if b"%|" not in line.data or line.end // BLOCK_BYTES != next_line.end // BLOCK_BYTES:
         return False
-    bar, next_bar = _BAR.match(line.data), _BAR.match(after.data)
+    bar, next_bar = _BAR_PATTERN.match(line.data), _BAR_PATTERN.match(next_line.data)
     return bool(bar and next_bar and bar[1] == next_bar[1] and int(bar[2]) <= int(next_bar[2]))
 
 
-def fold_bars(lines: Iterable[Line], kept_start: int = -1) -> Iterator[Line]:
+def fold_bars(lines: Iterable[LogLine], kept_start: int = -1) -> Iterator[LogLine]:
     """Yield lines without the earlier states of progress bars; the line that starts at `kept_start` stays."""
-    before: Line | None = None
+    before: LogLine | None = None
     for line in lines:
         if before and (before.start == kept_start or not is_same_bar(before, line)):
             yield before
@@ -63,7 +63,7 @@ def fold_bars(lines: Iterable[Line], kept_start: int = -1) -> Iterator[Line]:
         yield before
 
 
-def fold_bars_up(lines: Iterable[Line], after: Line | None, kept_start: int = -1) -> Iterator[Line]:
+def fold_bars_backward(lines: Iterable[LogLine], after: LogLine | None, kept_start: int = -1) -> Iterator[LogLine]:
     """Yield the same of lines that come the last one first; `after` is the one below them."""
     for line in lines:
         if after is None or line.start == kept_start or not is_same_bar(line, after):
@@ -80,9 +80,9 @@ class LogFile:
 
     def size(self) -> int:
         """Return the file's size in bytes, 0 if it does not exist."""
-        return self.stamp()[1]
+        return self.change_stamp()[1]
 
-    def stamp(self) -> tuple[int, int]:
+    def change_stamp(self) -> tuple[int, int]:
         """Return inode (0: none) and size of the file, which change when it is written."""
         return inode_and_size(self.path)
 
@@ -90,21 +90,21 @@ class LogFile:
         """Return why the existing file cannot be read, empty if it can."""
         return why_unreadable(self.path) if os.path.lexists(self.path) else ""
 
-    def forward(self, offset: int) -> Iterator[Line]:
+    def forward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines from the one at byte `offset` to the current end."""
         try:
             with open_regular(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if 0 <= offset < size:
-                    yield from _lines(file, _start(file, offset), size)
+                    yield from _read_lines(file, _line_start(file, offset), size)
         except OSError:
             return
 
-    def backward(self, offset: int) -> Iterator[Line]:
+    def backward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start before `offset`, the last one first."""
         offset = min(offset, self.size())
         while offset > 0:
-            before = (offset - 1) // BLOCK * BLOCK
+            before = (offset - 1) // BLOCK_BYTES * BLOCK_BYTES
             limit = offset
             block_lines = [*takewhile(lambda line, limit=limit: line.start < limit, self.forward(before))]  # type: ignore[misc]
             if not block_lines:
@@ -112,7 +112,7 @@ class LogFile:
             yield from reversed(block_lines)
             offset = block_lines[0].start
 
-    def window(self, start: int, length: int) -> bytes:
+    def read_bytes(self, start: int, length: int) -> bytes:
         """Return raw bytes: fewer at the end, none if unreadable."""
         try:
             with open_regular(self.path) as file:
@@ -121,19 +121,19 @@ class LogFile:
             return b""
 
 
-def _start(file: BinaryIO, offset: int) -> int:
+def _line_start(file: BinaryIO, offset: int) -> int:
     """Return the start of the line at an offset."""
-    block = offset // BLOCK * BLOCK
-    block_start = max(0, block - BLOCK)
+    block = offset // BLOCK_BYTES * BLOCK_BYTES
+    block_start = max(0, block - BLOCK_BYTES)
     newline = os.pread(file.fileno(), offset - block_start, block_start).rfind(b"\n")
     # Without a newline in the block before, the line was cut at the start of this one.
     return block_start + newline + 1 if newline >= 0 else block
 
 
-def _lines(file: BinaryIO, start: int, size: int) -> Iterator[Line]:
+def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[LogLine]:
     base, data = start, b""
     while start < size:
-        limit = min(start + BLOCK if start % BLOCK == 0 else (start // BLOCK + 2) * BLOCK, size)
+        limit = min(start + BLOCK_BYTES if start % BLOCK_BYTES == 0 else (start // BLOCK_BYTES + 2) * BLOCK_BYTES, size)
         newline = data.find(b"\n", start - base, limit - base)
         if newline < 0 and base + len(data) < limit:
             base, data = start, os.pread(file.fileno(), _READ_BYTES, start)
@@ -142,5 +142,5 @@ def _lines(file: BinaryIO, start: int, size: int) -> Iterator[Line]:
             return  # truncated meanwhile
         end = base + newline + 1 if newline >= 0 else min(limit, base + len(data))
         stop = base + newline if newline >= 0 else end
-        yield Line(start, end, data[start - base : stop - base], cut=newline < 0 and end < size)
+        yield LogLine(start, end, data[start - base : stop - base], cut=newline < 0 and end < size)
         start = end

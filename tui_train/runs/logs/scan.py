@@ -18,47 +18,47 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tui_train.runner.lines import fold
-from tui_train.runs.logs.logfile import BLOCK, Line, LogFile
+from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
 
-WINDOW = 4 << 20
-_PAUSE_SECONDS = 0.2
-_MAX_SPANS = 100
-_LOOKAROUND = re.compile(r"\(\?|\\[AZB]|\\\d")
-_WORDS = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
+WINDOW_BYTES = 4 << 20
+_GROWTH_POLL_SECONDS = 0.2
+_MAX_SPANS_PER_LINE = 100
+_CONTEXT_PATTERN = re.compile(r"\(\?|\\[AZB]|\\\d")
+_PLAIN_TEXT_PATTERN = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
 
 
-class Scan:
+class LogScan:
     """Expressions to search for in one log."""
 
     def __init__(self, log: LogFile, expressions: Sequence[str]) -> None:
         """Compile them; re.error says why one cannot be."""
         self.log = log
-        self._searches = [_compile(expression) for expression in expressions]
+        self._searches = [_compile_expression(expression) for expression in expressions]
         # Whatever matches within a line matches there in many lines as well, unless it looks around or at their ends.
         # To search small letters in small letters is several times quicker than to pass over their case.
         quick = expressions[-1]
         self._small = quick == quick.lower()
-        self._quick = None if _LOOKAROUND.search(quick) else re.compile(quick, re.MULTILINE)
-        words = [expression for expression in expressions if _WORDS.fullmatch(expression)]
+        self._quick = None if _CONTEXT_PATTERN.search(quick) else re.compile(quick, re.MULTILINE)
+        words = [expression for expression in expressions if _PLAIN_TEXT_PATTERN.fullmatch(expression)]
         self._words = [(text.encode(), text == text.lower()) for text in words]
 
-    def lines(self, begin: int, end: int) -> Iterator[Line]:
+    def matching_lines(self, begin: int, end: int) -> Iterator[LogLine]:
         """Yield the lines that start within a window and match."""
-        if self._may_match(self.log.window(begin, end - begin + 2 * BLOCK)):
+        if self._may_match(self.log.read_bytes(begin, end - begin + 2 * BLOCK_BYTES)):
             for line in self.log.forward(begin):
                 if line.start >= end:
                     return
                 if line.start >= begin and not line.hidden and self._matches(line):
                     yield line
 
-    def spans(self, line: Line) -> list[list[tuple[int, int]]]:
+    def match_spans(self, line: LogLine) -> list[list[tuple[int, int]]]:
         """Return where the last expression matches, for each of the lines that a line is shown as."""
         spans_by_line = [
             [match.span() for match in self._searches[-1].finditer(shown)] for shown in fold(line.shown_data)
         ]
-        return [[span for span in spans if span[0] < span[1]][:_MAX_SPANS] for spans in spans_by_line]
+        return [[span for span in spans if span[0] < span[1]][:_MAX_SPANS_PER_LINE] for spans in spans_by_line]
 
-    def _matches(self, line: Line) -> bool:
+    def _matches(self, line: LogLine) -> bool:
         return any(all(search.search(shown) for search in self._searches) for shown in fold(line.shown_data))
 
     def _may_match(self, data: bytes) -> bool:
@@ -71,70 +71,77 @@ class Scan:
         return self._quick is None or self._quick.search(text.lower() if self._small else text) is not None
 
 
-def windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
+def split_into_windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a stretch of the file, each within a whole window."""
     while begin < end:
-        stop = min(end, (begin // WINDOW + 1) * WINDOW)
+        stop = min(end, (begin // WINDOW_BYTES + 1) * WINDOW_BYTES)
         yield begin, stop
         begin = stop
 
 
-def find_nearest(scan: Scan, offset: int, *, up: bool, report: Callable[..., None]) -> None:
+def report_nearest_match(scan: LogScan, offset: int, *, up: bool, report: Callable[..., None]) -> None:
     """Tell the nearest line that starts at `offset` or after, or before it when going up; then around the end."""
     size = scan.log.size()
-    parts = (*((part, False) for part in windows(offset, size)), *((part, True) for part in windows(0, offset)))
+    parts = (
+        *((part, False) for part in split_into_windows(offset, size)),
+        *((part, True) for part in split_into_windows(0, offset)),
+    )
     if up:
-        behind, before = ([*windows(offset, size)][::-1], [*windows(0, offset)][::-1])
+        behind, before = ([*split_into_windows(offset, size)][::-1], [*split_into_windows(0, offset)][::-1])
         parts = (*((part, False) for part in before), *((part, True) for part in behind))
     done = 0
     for (begin, end), around in parts:
         matches = (
-            [*scan.lines(begin, end)] if up else [line for line, _ in zip(scan.lines(begin, end), "1", strict=False)]
+            [*scan.matching_lines(begin, end)]
+            if up
+            else [line for line, _ in zip(scan.matching_lines(begin, end), "1", strict=False)]
         )
         if matches:
             line = matches[-1]
-            report(hit=line.start, end=line.end, spans=scan.spans(line), around=around, done=True)
+            report(hit=line.start, end=line.end, spans=scan.match_spans(line), around=around, done=True)
             return
         done += end - begin
         report(percent=100 * done // max(1, size))
     report(done=True)
 
 
-def collect_starts(scan: Scan, above: int, below: int, report: Callable[..., None]) -> None:
+def write_match_starts(
+    scan: LogScan, above_descriptor: int, below_descriptor: int, report: Callable[..., None]
+) -> None:
     """Write where all matching lines start, from the end of the log up and from there on down, until it shrinks."""
     size = scan.log.size()
     # A last line without its end may come to match.
     own_start = next((line.start for line in scan.log.backward(size)), 0)
     read = own_start
-    for begin, end in reversed([*windows(0, own_start)]):
-        _write_starts(above, [line.start for line in scan.lines(begin, end)][::-1])
+    for begin, end in reversed([*split_into_windows(0, own_start)]):
+        _write_starts(above_descriptor, [line.start for line in scan.matching_lines(begin, end)][::-1])
         report(percent=100 * (own_start - begin) // max(1, own_start))
-        read = _scan_added(scan, read, below)
+        read = _write_added_starts(scan, read, below_descriptor)
     report(done=True)
     while read >= 0:
-        read = _scan_added(scan, read, below)
-        time.sleep(_PAUSE_SECONDS)
+        read = _write_added_starts(scan, read, below_descriptor)
+        time.sleep(_GROWTH_POLL_SECONDS)
 
 
-def _scan_added(scan: Scan, read: int, below: int) -> int:
+def _write_added_starts(scan: LogScan, read_to: int, below_descriptor: int) -> int:
     """Write where the matching lines start that are whole since, and return how far was read; -1: the log shrank."""
     size = scan.log.size()
-    if size < read or read < 0:
+    if size < read_to or read_to < 0:
         return -1
     tail = next(scan.log.backward(size), None)
-    end = tail.start if tail and tail.end == size and not scan.log.window(size - 1, 1).endswith(b"\n") else size
-    for begin, stop in windows(read, end):
-        _write_starts(below, [line.start for line in scan.lines(begin, stop)])
-    return max(read, end)
+    end = tail.start if tail and tail.end == size and not scan.log.read_bytes(size - 1, 1).endswith(b"\n") else size
+    for begin, stop in split_into_windows(read_to, end):
+        _write_starts(below_descriptor, [line.start for line in scan.matching_lines(begin, stop)])
+    return max(read_to, end)
 
 
-def _write_starts(file: int, starts: list[int]) -> None:
+def _write_starts(descriptor: int, starts: list[int]) -> None:
     data = b"".join(start.to_bytes(8, "little") for start in starts)
     while data:
-        data = data[os.write(file, data) :]
+        data = data[os.write(descriptor, data) :]
 
 
-def _compile(expression: str) -> re.Pattern[str]:
+def _compile_expression(expression: str) -> re.Pattern[str]:
     return re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0)
 
 
@@ -143,27 +150,27 @@ def _print_json(**news: object) -> None:
     sys.stdout.flush()
 
 
-def _exit_with_parent(parent: int) -> None:
+def _exit_with_parent(parent_id: int) -> None:
     """End when the viewer is gone, even while an expression keeps us busy."""
 
     def look(*_: object) -> None:
-        if os.getppid() != parent:
+        if os.getppid() != parent_id:
             os._exit(0)
 
     signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, 1, 1)
 
 
-def main(kind: str, path: str, first: str, second: str, *expressions: str) -> None:
+def main(mode: str, path: str, first: str, second: str, *expressions: str) -> None:
     """Look, and print what is found."""
     _exit_with_parent(os.getppid())
     os.nice(10)  # the training comes first
     try:
-        scan = Scan(LogFile(Path(path)), expressions)
-        if kind == "find":
-            find_nearest(scan, int(first), up=second == "up", report=_print_json)
+        scan = LogScan(LogFile(Path(path)), expressions)
+        if mode == "find":
+            report_nearest_match(scan, int(first), up=second == "up", report=_print_json)
         else:
-            collect_starts(scan, int(first), int(second), _print_json)
+            write_match_starts(scan, int(first), int(second), _print_json)
     except (re.error, RecursionError, OverflowError) as error:
         _print_json(error=str(error), done=True)
     except OSError as error:

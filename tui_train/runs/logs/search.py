@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from tui_train.base.parse import json_as
 from tui_train.facts.machine.child_process import own_module_command
-from tui_train.runs.logs.logfile import Line, LogFile
+from tui_train.runs.logs.logfile import LogFile, LogLine
 
-_ENTRY_BYTES = 8
-_END_SECONDS = 0.5
+_OFFSET_BYTES = 8
+_CANCEL_SECONDS = 0.5
 
 
 class SearchUpdate(Struct, frozen=True, kw_only=True):
@@ -36,14 +36,14 @@ class SearchUpdate(Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-class Search:
+class LogSearch:
     """A child that looks; it is ended by `cancel`, and by our own end."""
 
-    def __init__(self, kind: str, path: Path, first: object, second: object, *expressions: str) -> None:
+    def __init__(self, mode: str, path: Path, first: object, second: object, *expressions: str) -> None:
         """Start it: the arguments are those of scan; OSError where it cannot be started."""
         self._finished = threading.Event()
         command, changes = own_module_command(
-            "tui_train.runs.logs.scan", kind, str(path), str(first), str(second), *expressions
+            "tui_train.runs.logs.scan", mode, str(path), str(first), str(second), *expressions
         )
         self._child = subprocess.Popen(
             command,
@@ -51,7 +51,7 @@ class Search:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **changes},
-            pass_fds=(int(str(first)), int(str(second))) if kind == "all" else (),
+            pass_fds=(int(str(first)), int(str(second))) if mode == "all" else (),
             start_new_session=True,
         )
         self._out: IO[bytes] = self._child.stdout or io.BytesIO()
@@ -78,14 +78,14 @@ class Search:
     def cancel(self) -> None:
         """End it now; its news end as well."""
         self._child.kill()
-        self._finished.wait(_END_SECONDS)
+        self._finished.wait(_CANCEL_SECONDS)
         self._out.close()
         self._child.wait()
 
 
-def start_search(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> Search:
+def start_search(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> LogSearch:
     """Return a search for the nearest line from an offset on."""
-    return Search("find", path, offset, "up" if up else "down", *expressions)
+    return LogSearch("find", path, offset, "up" if up else "down", *expressions)
 
 
 class FilteredLog:
@@ -99,7 +99,7 @@ class FilteredLog:
         self.log = log
         self._above: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - they live as long as this does
         self._below: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.search = Search("all", log.path, self._above.fileno(), self._below.fileno(), *expressions)
+        self.search = LogSearch("all", log.path, self._above.fileno(), self._below.fileno(), *expressions)
 
     def close(self) -> None:
         """Look no longer, and have no lines."""
@@ -111,32 +111,32 @@ class FilteredLog:
         """Return the log's size in bytes."""
         return self.log.size()
 
-    def stamp(self) -> tuple[int, int]:
+    def change_stamp(self) -> tuple[int, int]:
         """Return which file it is and how many lines were found: what differs when there are more."""
-        return self.log.stamp()[0], self.count()
+        return self.log.change_stamp()[0], self.count()
 
     def count(self) -> int:
         """Return how many lines were found so far."""
-        return self._entries(self._above) + self._entries(self._below)
+        return self._offset_count(self._above) + self._offset_count(self._below)
 
-    def forward(self, offset: int) -> Iterator[Line]:
+    def forward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start at `offset` or after."""
-        for index in range(self._index(offset), self.count()):
-            yield from islice(self.log.forward(self._start(index)), 1)
+        for index in range(self._first_index_from(offset), self.count()):
+            yield from islice(self.log.forward(self._line_start(index)), 1)
 
-    def backward(self, offset: int) -> Iterator[Line]:
+    def backward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start before `offset`, the last one first."""
-        for index in range(self._index(offset) - 1, -1, -1):
-            yield from islice(self.log.forward(self._start(index)), 1)
+        for index in range(self._first_index_from(offset) - 1, -1, -1):
+            yield from islice(self.log.forward(self._line_start(index)), 1)
 
-    def _index(self, offset: int) -> int:
-        return bisect_left(range(self.count()), offset, key=self._start)
+    def _first_index_from(self, offset: int) -> int:
+        return bisect_left(range(self.count()), offset, key=self._line_start)
 
-    def _start(self, index: int) -> int:
-        above = self._entries(self._above)
+    def _line_start(self, index: int) -> int:
+        above = self._offset_count(self._above)
         file, place = (self._above, above - 1 - index) if index < above else (self._below, index - above)
-        return int.from_bytes(os.pread(file.fileno(), _ENTRY_BYTES, place * _ENTRY_BYTES), "little")
+        return int.from_bytes(os.pread(file.fileno(), _OFFSET_BYTES, place * _OFFSET_BYTES), "little")
 
     @staticmethod
-    def _entries(file: IO[bytes]) -> int:
-        return os.fstat(file.fileno()).st_size // _ENTRY_BYTES
+    def _offset_count(file: IO[bytes]) -> int:
+        return os.fstat(file.fileno()).st_size // _OFFSET_BYTES

@@ -7,23 +7,23 @@ from tui_train.base.files import error_reason, inode_and_size
 from tui_train.runner.lines import fold, last_visible, progress_bar_in
 from tui_train.runner.safe_open import open_regular
 
-_PIECE = 1 << 20
-_BAR_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 20
+_MAX_BAR_BYTES = 1 << 16
 
 
-class Tail:
+class LogTail:
     """The lines of one growing file from `offset` on, with the incomplete last line."""
 
-    def __init__(self, path: Path, *, last: int | None = None) -> None:
-        """Start at the beginning of the file, or at the first full line in its last `last` bytes."""
+    def __init__(self, path: Path, *, last_bytes: int | None = None) -> None:
+        """Start at the beginning of the file, or at the first full line in its last `last_bytes`."""
         self.path = path
         self.offset = 0
         self.skipped = 0
         # Why the last read failed, as text.
         self.problem = ""
         self._rest = b""
-        if last is not None:
-            self.skip(last)
+        if last_bytes is not None:
+            self.skip(last_bytes)
 
     def size(self) -> int:
         """Return the file's size in bytes, 0 if it does not exist."""
@@ -31,9 +31,9 @@ class Tail:
 
     def read(self) -> list[str]:
         """Return the full lines of the next piece (at most 1 MiB), safe to show; `unread_bytes` are left."""
-        piece = self._piece()
+        piece = self._read_piece()
         complete, newline, rest = (self._rest + piece).rpartition(b"\n")
-        self._rest = rest[-_PIECE:]
+        self._rest = rest[-_PIECE_BYTES:]
         return [folded for line in complete.split(b"\n") for folded in fold(line)] if newline else []
 
     def lines(self) -> Iterator[str]:
@@ -43,23 +43,23 @@ class Tail:
             before = self.offset
             yield from self.read()
 
-    def skip(self, last: int) -> None:
-        """Continue at the first full line in the last `last` bytes of the file."""
-        start = self.size() - last
+    def skip(self, last_bytes: int) -> None:
+        """Continue at the first full line in the last `last_bytes` of the file."""
+        start = self.size() - last_bytes
         if start > self.offset:
             self.skipped += start - self.offset
             self.offset = start
-            self._drop_partial()
+            self._drop_partial_line()
 
     @property
-    def unfinished(self) -> str:
+    def unfinished_line(self) -> str:
         """The incomplete last line: a progress bar."""
-        return last_visible(self._rest[-_BAR_BYTES:].decode(errors="replace").split("\r"))
+        return last_visible(self._rest[-_MAX_BAR_BYTES:].decode(errors="replace").split("\r"))
 
     @property
     def bar(self) -> str:
         """The progress bar in the incomplete last line, empty if there is none."""
-        return progress_bar_in(self._rest[-_BAR_BYTES:])
+        return progress_bar_in(self._rest[-_MAX_BAR_BYTES:])
 
     @property
     def unread_bytes(self) -> int:
@@ -69,14 +69,14 @@ class Tail:
         size = self.size()
         return size - self.offset if size >= self.offset else size
 
-    def _piece(self) -> bytes:
+    def _read_piece(self) -> bytes:
         try:
             with open_regular(self.path) as file:
                 if self.size() < self.offset:
                     # Truncated by the user, to free space.
                     self.offset, self._rest = 0, b""
                 file.seek(self.offset)
-                piece = file.read(_PIECE)
+                piece = file.read(_PIECE_BYTES)
         except OSError as error:
             # It does not exist yet.
             self.problem = "" if isinstance(error, FileNotFoundError) else error_reason(error)
@@ -85,8 +85,8 @@ class Tail:
         self.offset += len(piece)
         return piece
 
-    def _drop_partial(self) -> None:
-        before, newline, rest = self._piece().partition(b"\n")
+    def _drop_partial_line(self) -> None:
+        before, newline, rest = self._read_piece().partition(b"\n")
         # Without a newline it is a progress bar, whose end is enough.
         self._rest = b"" if newline else before
         if newline:

@@ -17,20 +17,20 @@ from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavaila
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import counted, size, visible
 from tui_train.runner.safe_open import open_folder
-from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_line, refusal_error
+from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_host_line, refusal_error
 
-_FETCH_FOLDER = ".fetching"
+_FETCH_FOLDER_NAME = ".fetching"
 # The files that were fetched, each by its size, its time and its name.
-_FETCH_LIST = ".fetched-files"
+_FETCH_LIST_FILE = ".fetched-files"
 _MAX_LIST_BYTES = 256 << 20
 _MAX_FILES = 1 << 18
-_MAX_DEPTH, _MAX_NAME = 64, 4096
-_PIECE = 1 << 20
+_MAX_FOLDER_DEPTH, _MAX_NAME_BYTES = 64, 4096
+_PIECE_BYTES = 1 << 20
 # Bytes of the disk that stay free.
 _SPARED_BYTES = 64 << 20
 
 
-class Announcement(Struct, frozen=True):
+class FetchAnnouncement(Struct, frozen=True):
     """Announcement of what a host is about to send: files and bytes, and in words what it leaves out."""
 
     files: int
@@ -39,30 +39,33 @@ class Announcement(Struct, frozen=True):
 
 
 @contextmanager
-def fetch_folder(run: Path) -> Iterator[Path]:
+def locked_fetch_folder(run_folder: Path) -> Iterator[Path]:
     """Yield an empty folder in a run folder, emptied at the end; Unavailable while another fetch has it."""
-    folder = run / _FETCH_FOLDER
+    folder = run_folder / _FETCH_FOLDER_NAME
     with reporting_write_errors(folder):
         folder.mkdir(exist_ok=True)
-        with open_folder(run, readable=True) as parent, open_folder(_FETCH_FOLDER, parent, readable=True) as held:
+        with (
+            open_folder(run_folder, readable=True) as parent,
+            open_folder(_FETCH_FOLDER_NAME, parent, readable=True) as held,
+        ):
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Unavailable(f"{visible(run.name)} is being fetched", "Wait until that is done.") from None
+                raise Unavailable(f"{visible(run_folder.name)} is being fetched", "Wait until that is done.") from None
             except OSError:
                 # Some network disks have no locks.
                 pass
             # One that was killed left its files.
-            _empty(folder)
+            _empty_folder(folder)
             try:
                 yield folder
             finally:
                 # The folder stays: another fetch could otherwise lock one that is not there any more.
                 with suppress(OSError):
-                    _empty(folder)
+                    _empty_folder(folder)
 
 
-def _empty(folder: Path) -> None:
+def _empty_folder(folder: Path) -> None:
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -70,17 +73,17 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def read_announcement(stream: HostStream, host: str, folder: Path) -> Announcement:
+def read_announcement(stream: HostStream, host: str, folder: Path) -> FetchAnnouncement:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
-    while line := stream.line():
-        if (sent := parse_line(line)) and not sent.beat:
+    while line := stream.read_line():
+        if (sent := parse_host_line(line)) and not sent.beat:
             break
     else:
         raise Unavailable(f"nothing was fetched from {host}: {stream.failure_text()}", f"Look there: ssh {host}")
     if sent.error:
         raise refusal_error(host, sent)
     if sent.files is None or not 0 <= sent.files <= _MAX_FILES or sent.total < 0:
-        raise _bad_answer(host, f"it announces {sent.files} files" if sent.files else "it announces no files")
+        raise _bad_answer_error(host, f"it announces {sent.files} files" if sent.files else "it announces no files")
     free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
     if sent.total + _SPARED_BYTES > free:
         message = f"the results on {host} take {size(sent.total)}, and this disk has {size(free)} free"
@@ -89,44 +92,44 @@ def read_announcement(stream: HostStream, host: str, folder: Path) -> Announceme
         message = f"the results on {host} are {sent.files} files, and this disk has room for {inodes.f_favail}"
         raise CannotWrite(message, "Remove files that you do not need.")
     kinds = ((sent.links, "link"), (sent.empty, "empty folder"), (sent.others, "special file"))
-    return Announcement(
+    return FetchAnnouncement(
         sent.files, sent.total, ", ".join(counted(number, kind) for number, kind in kinds if number > 0)
     )
 
 
 def receive_files(
-    stream: HostStream, host: str, expected: Announcement, folder: Path, refuse: Callable[[str], None]
+    stream: HostStream, host: str, expected: FetchAnnouncement, folder: Path, refuse_name: Callable[[str], None]
 ) -> Iterator[int]:
-    """Take all files into an empty folder and yield the bytes so far; `refuse` raises for a name that is not wanted."""
+    """Take all files into an empty folder and yield the bytes so far; `refuse_name` raises for an unwanted name."""
     taken, count = 0, 0
-    while line := stream.line():
-        sent = parse_line(line)
+    while line := stream.read_line():
+        sent = parse_host_line(line)
         if sent is None:
-            raise _bad_answer(host, "it sends something else than files")
+            raise _bad_answer_error(host, "it sends something else than files")
         if sent.error:
             raise refusal_error(host, sent)
         if sent.end:
             return
-        name, count = _relative_name(host, sent), count + 1
+        name, count = _checked_file_name(host, sent), count + 1
         if count > expected.files or not 0 <= sent.size <= expected.total - taken:
-            raise _bad_answer(host, f"it sends more than the {size(expected.total)} that it announced")
-        refuse(name)
-        for written in _write(stream, host, folder, name, sent.size):
+            raise _bad_answer_error(host, f"it sends more than the {size(expected.total)} that it announced")
+        refuse_name(name)
+        for written in _write_sent_file(stream, host, folder, name, sent.size):
             taken += written
             yield taken
     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
 
 
-def _relative_name(host: str, sent: HostLine) -> str:
+def _checked_file_name(host: str, sent: HostLine) -> str:
     """Return the name of a file below the output folder."""
     parts = sent.name.split(b"/")
     usual = not {b"", b".", b".."}.intersection(parts) and b"\0" not in sent.name
-    if not usual or len(parts) > _MAX_DEPTH or len(sent.name) > _MAX_NAME:
-        raise _bad_answer(host, f"it names a file {visible(os.fsdecode(sent.name)[:100])!r}")
+    if not usual or len(parts) > _MAX_FOLDER_DEPTH or len(sent.name) > _MAX_NAME_BYTES:
+        raise _bad_answer_error(host, f"it names a file {visible(os.fsdecode(sent.name)[:100])!r}")
     return os.fsdecode(sent.name)
 
 
-def _write(stream: HostStream, host: str, folder: Path, name: str, left: int) -> Iterator[int]:
+def _write_sent_file(stream: HostStream, host: str, folder: Path, name: str, byte_count: int) -> Iterator[int]:
     """Write a new file of so many bytes, and yield those of each piece."""
     path = folder / name
     with reporting_write_errors(path):
@@ -134,46 +137,48 @@ def _write(stream: HostStream, host: str, folder: Path, name: str, left: int) ->
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except FileExistsError:
-            raise _bad_answer(host, f"it sends {visible(name)} twice, or as another spelling of one name") from None
+            raise _bad_answer_error(
+                host, f"it sends {visible(name)} twice, or as another spelling of one name"
+            ) from None
         with os.fdopen(file, "wb", buffering=0) as written:
-            while left:
-                if not (piece := stream.piece(min(left, _PIECE))):
+            while byte_count:
+                if not (piece := stream.read_piece(min(byte_count, _PIECE_BYTES))):
                     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
                 written.write(piece)
-                left -= len(piece)
+                byte_count -= len(piece)
                 yield len(piece)
 
 
-def _bad_answer(host: str, what: str) -> Unavailable:
-    return Unavailable(f"nothing was fetched from {host}: {what}", f"Look there: ssh {host}")
+def _bad_answer_error(host: str, reason: str) -> Unavailable:
+    return Unavailable(f"nothing was fetched from {host}: {reason}", f"Look there: ssh {host}")
 
 
 # Into place
 
 
-def move_fetched(run: Path, folder: Path, target: Path) -> None:
+def move_fetched(run_folder: Path, folder: Path, target: Path) -> None:
     """Move all files of a folder below `target`, where they take the place of fetched ones."""
     names = [os.path.relpath(path, folder) for path in _file_paths(folder)]
-    earlier = _read_list(run)
-    arrived = {name: _list_entry(folder / name, name) for name in names}
+    earlier = _read_fetch_list(run_folder)
+    arrived = {name: _fetch_list_entry(folder / name, name) for name in names}
     # What is moved is known as fetched before and after, wherever this is ended.
-    _write_list(run, {*earlier, *arrived.values()})
+    _write_fetch_list(run_folder, {*earlier, *arrived.values()})
     for name in names:
         with reporting_write_errors(target / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).replace(target / name)
     kept = {entry for entry in earlier if os.fsdecode(entry.split(b" ", 2)[2]) not in arrived}
-    _write_list(run, {*kept, *arrived.values()})
+    _write_fetch_list(run_folder, {*kept, *arrived.values()})
 
 
-def has_fetch_list(run: Path) -> bool:
+def has_fetch_list(run_folder: Path) -> bool:
     """Tell whether it is known which files of a run were fetched."""
-    return os.path.lexists(run / _FETCH_LIST)
+    return os.path.lexists(run_folder / _FETCH_LIST_FILE)
 
 
-def overwrite_guard(run: Path, target: Path) -> Callable[[str], None]:
+def overwrite_guard(run_folder: Path, target: Path) -> Callable[[str], None]:
     """Return what raises AlreadyExists for a name below `target` where something is that no fetch has left there."""
-    known = _read_list(run)
+    known = _read_fetch_list(run_folder)
 
     def refuse(name: str) -> None:
         path = target
@@ -182,7 +187,7 @@ def overwrite_guard(run: Path, target: Path) -> Callable[[str], None]:
             if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
                 raise _not_fetched_error(path)
         path /= Path(name).name
-        if os.path.lexists(path) and _list_entry(path, name) not in known:
+        if os.path.lexists(path) and _fetch_list_entry(path, name) not in known:
             raise _not_fetched_error(path)
 
     return refuse
@@ -198,20 +203,22 @@ def _file_paths(folder: Path) -> Iterator[str]:
         yield from (f"{top}/{name}" for name in names)
 
 
-def _list_entry(path: Path, name: str) -> bytes:
+def _fetch_list_entry(path: Path, name: str) -> bytes:
     """Return how a fetched file is listed, empty for what is no regular file."""
     status = path.lstat()
     return b"%d %d %s" % (status.st_size, status.st_mtime_ns, os.fsencode(name)) if S_ISREG(status.st_mode) else b""
 
 
-def _read_list(run: Path) -> set[bytes]:
+def _read_fetch_list(run_folder: Path) -> set[bytes]:
     with suppress(OSError):
         return {
-            entry for entry in read_regular(run / _FETCH_LIST, _MAX_LIST_BYTES).split(b"\0") if entry.count(b" ") >= 2
+            entry
+            for entry in read_regular(run_folder / _FETCH_LIST_FILE, _MAX_LIST_BYTES).split(b"\0")
+            if entry.count(b" ") >= 2
         }
     return set()
 
 
-def _write_list(run: Path, entries: set[bytes]) -> None:
-    with reporting_write_errors(run / _FETCH_LIST):
-        write_atomically(run / _FETCH_LIST, b"\0".join(sorted(entries)))
+def _write_fetch_list(run_folder: Path, entries: set[bytes]) -> None:
+    with reporting_write_errors(run_folder / _FETCH_LIST_FILE):
+        write_atomically(run_folder / _FETCH_LIST_FILE, b"\0".join(sorted(entries)))

@@ -16,15 +16,15 @@ from tui_train.plan.render import SCRIPT_NAME, File
 from tui_train.runner.ssh import failure_text
 from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
 from tui_train.runs.other_machines.heard import parse_report
-from tui_train.runs.other_machines.host_lines import HostLine, parse_line, refusal_error
-from tui_train.runs.other_machines.place import HostReport, Place
+from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
+from tui_train.runs.other_machines.place import HostReport, RunPlace
 
-_ANSWER_SECONDS = 60.0
+_ANSWER_TIMEOUT_SECONDS = 60.0
 # How a run stands is known at once; the connection may take its time.
-_STATUS_SECONDS = 30.0
+_STATUS_TIMEOUT_SECONDS = 30.0
 
 
-def create_on_host(host: str, name: str, files: Sequence[File]) -> Place:
+def create_on_host(host: str, name: str, files: Sequence[File]) -> RunPlace:
     """Write files into a new run folder on a host, whole or not at all."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -33,13 +33,13 @@ def create_on_host(host: str, name: str, files: Sequence[File]) -> Place:
             info = tarfile.TarInfo(file.path)
             info.size, info.mode = len(data), 0o755 if file.path == SCRIPT_NAME else 0o644
             tar.addfile(info, io.BytesIO(data))
-    answer = _answer(host, {"do": "put", "name": name, "half_made": INCOMPLETE_PREFIX}, stdin_data=packed.getvalue())
+    answer = _ask_host(host, {"do": "put", "name": name, "half_made": INCOMPLETE_PREFIX}, stdin_data=packed.getvalue())
     if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
         raise Unavailable(f"{host} names no folder for the run", f"Look at it there: ssh {host}")
-    return Place(host, answer.folder)
+    return RunPlace(host, answer.folder)
 
 
-def start(place: Place, detach_script: str, options: Sequence[str], earlier_starts: int) -> str:
+def start_on_host(place: RunPlace, detach_script: str, options: Sequence[str], earlier_starts: int) -> str:
     """Start a run on its host; return why it did not start, empty where it did. NoAnswer where that is not known.
 
     `earlier_starts` is how often it was started so far: a start that is asked for twice is made once.
@@ -51,48 +51,52 @@ def start(place: Place, detach_script: str, options: Sequence[str], earlier_star
         "options": options,
         "starts": earlier_starts,
     }
-    answer = _answer(place.host, question)
+    answer = _ask_host(place.host, question)
     return "" if answer.started else visible(answer.said) or "launch.sh ended without a word"
 
 
-def status(place: Place) -> HostReport:
+def ask_host_report(place: RunPlace) -> HostReport:
     """Return how a run stands on its host."""
-    answer = _answer(place.host, {"do": "status", "folder": place.folder}, deadline=_STATUS_SECONDS)
+    answer = _ask_host(place.host, {"do": "status", "folder": place.folder}, deadline=_STATUS_TIMEOUT_SECONDS)
     report = parse_report(answer, time.time())
     if report is None:
         raise NoAnswer(f"{place.host} sent no state of the run", f"Look at it there: ssh {place.host}")
     return report
 
 
-def remove_on_host(place: Place) -> None:
+def remove_on_host(place: RunPlace) -> None:
     """Remove the folder of a run that was never started from its host."""
-    _answer(place.host, {"do": "drop", "folder": place.folder})
+    _ask_host(place.host, {"do": "drop", "folder": place.folder})
 
 
-def stop(place: Place, *, at_once: bool, grace: float) -> None:
+def stop_on_host(place: RunPlace, *, at_once: bool, grace_seconds: float) -> None:
     """End a run on its host, and wait until it has saved."""
-    _answer(place.host, {"do": "stop", "folder": place.folder, "now": at_once}, deadline=_ANSWER_SECONDS + grace)
+    _ask_host(
+        place.host,
+        {"do": "stop", "folder": place.folder, "now": at_once},
+        deadline=_ANSWER_TIMEOUT_SECONDS + grace_seconds,
+    )
 
 
 @cache
-def _program() -> str:
+def _far_run_source() -> str:
     return resources.files("tui_train.programs").joinpath("far_run.py").read_text(encoding="utf-8")
 
 
-def ssh_command(host: str, question: dict[str, Any]) -> list[str]:
+def host_question_command(host: str, question: dict[str, Any]) -> list[str]:
     """Return the command that has a host answer a question about a run."""
-    return ssh.remote_python_command(host, _program(), question)
+    return ssh.remote_python_command(host, _far_run_source(), question)
 
 
-def _answer(
-    host: str, question: dict[str, Any], *, stdin_data: bytes = b"", deadline: float = _ANSWER_SECONDS
+def _ask_host(
+    host: str, question: dict[str, Any], *, stdin_data: bytes = b"", deadline: float = _ANSWER_TIMEOUT_SECONDS
 ) -> HostLine:
     """Return the line with which a host answers; NoAnswer where it does not, Unavailable for what it cannot do."""
     answer = run_child(
-        ssh_command(host, question), deadline, folder=None, stdin_data=stdin_data, ignores_cancel_all=True
+        host_question_command(host, question), deadline, folder=None, stdin_data=stdin_data, ignores_cancel_all=True
     )
     for line in reversed(answer.out.splitlines()):
-        if sent := parse_line(line):
+        if sent := parse_host_line(line):
             if sent.error:
                 raise refusal_error(host, sent)
             return sent

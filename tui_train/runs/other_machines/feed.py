@@ -12,38 +12,38 @@ from collections.abc import Callable
 from tui_train.base.errors import CannotWrite, NoAnswer
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import size, visible
-from tui_train.runs.other_machines.far import ssh_command
+from tui_train.runs.other_machines.far import host_question_command
 from tui_train.runs.other_machines.heard import parse_report, write_report
-from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_line, refusal_error, start_ssh
-from tui_train.runs.other_machines.place import Place
+from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_host_line, refusal_error, start_ssh
+from tui_train.runs.other_machines.place import RunPlace
 from tui_train.runs.rundir import RunDir
 
-_SENT_NAME = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
+_SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
 # Bytes of a piece once it is inflated; far_run.py sends a quarter of that.
-_MAX_PIECE = 1 << 20
+_MAX_PIECE_BYTES = 1 << 20
 # Seconds after which a look goes on without what has not come yet: the next one continues there.
-UPDATE_SECONDS = 600.0
+UPDATE_TIMEOUT_SECONDS = 600.0
 # Bytes of the disk that logs of other machines leave free.
 _SPARED_BYTES = 64 << 20
 
 
-def feed(
+def receive_from_host(
     run: RunDir,
-    place: Place,
+    place: RunPlace,
     *,
-    within: float | None = None,
+    within_seconds: float | None = None,
     on_child: Callable[[subprocess.Popen[bytes]], object] = lambda _child: None,
     on_answer: Callable[[], object] = lambda: None,
 ) -> tuple[bool, str, bool]:
     """Take what the host sends until it stops; return whether it answered, why it stopped, and whether it was done.
 
-    It is done when the run has ended, or as soon as all is here if that is to be `within` some seconds. `on_child` gets
-    the process that listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
+    It is done when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_child` gets the
+    process that listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
-    have = {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_NAME.fullmatch(path.name)}
-    question = {"do": "feed", "folder": place.folder, "have": have, "once": within is not None}
+    have = {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)}
+    question = {"do": "feed", "folder": place.folder, "have": have, "once": within_seconds is not None}
     try:
-        child = start_ssh(ssh_command(place.host, question))
+        child = start_ssh(host_question_command(place.host, question))
     except OSError as error:
         return False, str(error.strerror), False
     on_child(child)
@@ -56,7 +56,7 @@ def feed(
 
     with child:
         try:
-            why = _receive_all(run, HostStream(place.host, child, within or math.inf), place.host, hears)
+            why = _receive_lines(run, HostStream(place.host, child, within_seconds or math.inf), place.host, hears)
         except NoAnswer as error:
             why = error.message
         except _BadPieceError as error:
@@ -66,18 +66,18 @@ def feed(
     return bool(answered), why, not why
 
 
-def _receive_all(run: RunDir, stream: HostStream, host: str, on_line: Callable[[], None]) -> str:
+def _receive_lines(run: RunDir, stream: HostStream, host: str, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
-    while line := stream.line():
-        sent = parse_line(line)
+    while line := stream.read_line():
+        sent = parse_host_line(line)
         if sent is None:
             continue
         on_line()
         if sent.end:
             return ""
         wrong = refusal_error(host, sent).message if sent.error else wrong
-        _store(run, sent)
+        _store_line(run, sent)
     return wrong or stream.failure_text()
 
 
@@ -85,37 +85,37 @@ class _BadPieceError(Exception):
     """A piece of a log that no far_run.py sends."""
 
 
-def _store(run: RunDir, sent: HostLine) -> None:
+def _store_line(run: RunDir, sent: HostLine) -> None:
     """Write a piece of a file, or how the run stands."""
-    if _SENT_NAME.fullmatch(sent.file):
-        _write(run, sent.file, sent.at, _inflate(sent.data))
+    if _SENT_FILE_PATTERN.fullmatch(sent.file):
+        _write_piece(run, sent.file, sent.at, _inflate_piece(sent.data))
     elif report := parse_report(sent, time.time()):
         write_report(run, report)
 
 
-def _inflate(data: bytes) -> bytes:
+def _inflate_piece(data: bytes) -> bytes:
     """Return a piece as it was before it was compressed."""
     try:
-        piece = zlib.decompressobj().decompress(data, _MAX_PIECE + 1)
+        piece = zlib.decompressobj().decompress(data, _MAX_PIECE_BYTES + 1)
     except zlib.error:
         raise _BadPieceError("sends a piece of a log that is damaged") from None
-    if len(piece) > _MAX_PIECE:
-        raise _BadPieceError(f"sends a piece of a log of more than {size(_MAX_PIECE)}")
+    if len(piece) > _MAX_PIECE_BYTES:
+        raise _BadPieceError(f"sends a piece of a log of more than {size(_MAX_PIECE_BYTES)}")
     return piece
 
 
-def _write(run: RunDir, name: str, at: int, data: bytes) -> None:
+def _write_piece(run: RunDir, name: str, offset: int, data: bytes) -> None:
     """Write bytes at their place in a file that grows; what begins again begins from nothing."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if at == 0 else 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if offset == 0 else 0)
     path = run.path / name
     if (free := shutil.disk_usage(run.path).free) < _SPARED_BYTES:
         raise CannotWrite(f"cannot write {visible(str(path))}: this disk has {size(free)} left", "Free some space.")
     with reporting_write_errors(path):
         opened = os.open(path, flags, 0o644)
         try:
-            left = memoryview(data if 0 <= at <= os.fstat(opened).st_size else b"")
+            left = memoryview(data if 0 <= offset <= os.fstat(opened).st_size else b"")
             while left:
-                written = os.pwrite(opened, left, at)
-                left, at = left[written:], at + written
+                written = os.pwrite(opened, left, offset)
+                left, offset = left[written:], offset + written
         finally:
             os.close(opened)

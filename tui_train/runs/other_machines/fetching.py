@@ -14,26 +14,28 @@ from tui_train.base.text import visible
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME
 from tui_train.runs.other_machines import far
 from tui_train.runs.other_machines.arriving import (
-    fetch_folder,
     has_fetch_list,
+    locked_fetch_folder,
     move_fetched,
     overwrite_guard,
     read_announcement,
     receive_files,
 )
 from tui_train.runs.other_machines.host_lines import HostStream, start_ssh
-from tui_train.runs.other_machines.mirror import Mirror
-from tui_train.runs.other_machines.place import PLACE, REPORT, Place, place_of
+from tui_train.runs.other_machines.mirror import RunMirror
+from tui_train.runs.other_machines.place import PLACE_FILE, REPORT_FILE, RunPlace, read_place
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
-_CHECKPOINTS = r"checkpoint-\d+"
+_CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"
 # Holds the number of attempts whose results were fetched whole; anything else where some were.
-_FETCH_MARK = "fetched"
+_FETCH_MARK_FILE = "fetched"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
-_OWN_NAMES = frozenset({SCRIPT_NAME, PLAN_NAME, PROFILE_NAME, PLACE, REPORT, _FETCH_MARK, RUNNER_NAME, "supervisor"})
+_RUN_FILE_NAMES = frozenset(
+    {SCRIPT_NAME, PLAN_NAME, PROFILE_NAME, PLACE_FILE, REPORT_FILE, _FETCH_MARK_FILE, RUNNER_NAME, "supervisor"}
+)
 # The runs that this process fetches now.
-_BEING_FETCHED: set[Path] = set()
+_RUNS_BEING_FETCHED: set[Path] = set()
 
 
 class FetchResult(Struct, frozen=True):
@@ -43,72 +45,80 @@ class FetchResult(Struct, frozen=True):
     left_out: str
 
 
-def local_output(run: RunDir, output: str) -> Path:
+def local_output_folder(run: RunDir, output: str) -> Path:
     """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
     folder = output or "output"
-    return run.path / (Path(folder).name if place_of(run.path) else folder)
+    return run.path / (Path(folder).name if read_place(run.path) else folder)
 
 
-def fetch(
-    run: RunDir, *, checkpoints: bool = False, progress: Callable[[int], None] = lambda _taken: None
+def fetch_results(
+    run: RunDir, *, with_checkpoints: bool = False, on_progress: Callable[[int], None] = lambda _taken: None
 ) -> FetchResult:
-    """Copy a run's output folder from its host; `progress` is called with the bytes so far.
+    """Copy a run's output folder from its host; `on_progress` is called with the bytes so far.
 
     What a live run has made so far is copied as well, but not taken for its results.
     """
-    place = place_of(run.path)
+    place = read_place(run.path)
     if place is None:
         raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
-    if run.path in _BEING_FETCHED:
+    if run.path in _RUNS_BEING_FETCHED:
         raise Unavailable(f"{visible(run.name)} is being fetched", "Wait until that is done.")
-    _BEING_FETCHED.add(run.path)
+    _RUNS_BEING_FETCHED.add(run.path)
     try:
-        return _fetch(run, place, checkpoints=checkpoints, progress=progress)
+        return _update_and_fetch(run, place, with_checkpoints=with_checkpoints, on_progress=on_progress)
     finally:
-        _BEING_FETCHED.discard(run.path)
+        _RUNS_BEING_FETCHED.discard(run.path)
 
 
-def _fetch(run: RunDir, place: Place, *, checkpoints: bool, progress: Callable[[int], None]) -> FetchResult:
+def _update_and_fetch(
+    run: RunDir, place: RunPlace, *, with_checkpoints: bool, on_progress: Callable[[int], None]
+) -> FetchResult:
     # How it stands is heard with its results.
-    Mirror(run, follow=False).update_once()
-    now = status(run)
+    RunMirror(run, follow=False).update_once()
+    status = read_status(run)
     output = str(run.plan().get("output") or "output")
     try:
-        result = _copy_output(run, place, output, without="" if checkpoints else _CHECKPOINTS, progress=progress)
+        result = _copy_output(
+            run,
+            place,
+            output,
+            without_pattern="" if with_checkpoints else _CHECKPOINT_NAME_PATTERN,
+            on_progress=on_progress,
+        )
     except Unavailable as error:
-        if not now.live:
+        if not status.live:
             raise
         raise Unavailable(error.message, "It still trains: fetch again when it has ended.") from None
-    _mark_fetched(run, "live" if now.live else str(len(now.attempts)))
+    _mark_fetched(run, "live" if status.live else str(len(status.attempts)))
     return result
 
 
 def _copy_output(
-    run: RunDir, place: Place, output: str, *, without: str, progress: Callable[[int], None]
+    run: RunDir, place: RunPlace, output: str, *, without_pattern: str, on_progress: Callable[[int], None]
 ) -> FetchResult:
     """Copy the output folder from its host; what was fetched before stays until all is here."""
-    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
-    target, taken = local_output(run, output), 0
-    if target.name in _OWN_NAMES or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCH_MARK)):
+    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without_pattern}
+    target, taken = local_output_folder(run, output), 0
+    if target.name in _RUN_FILE_NAMES or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCH_MARK_FILE)):
         message = f"{visible(str(target))} is there already, and was not fetched"
         raise AlreadyExists(message, "Move it away, then fetch again.")
     if os.path.lexists(target) and not has_fetch_list(run.path):
         # Nothing tells its files from what was changed since.
         message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
         raise AlreadyExists(message, "Move it away, then fetch again.")
-    with fetch_folder(run.path) as folder, _host_stream(place, question) as stream:
+    with locked_fetch_folder(run.path) as folder, _open_host_stream(place, question) as stream:
         expected = read_announcement(stream, place.host, folder)
         for taken in receive_files(stream, place.host, expected, folder, overwrite_guard(run.path, target)):
-            progress(taken)
+            on_progress(taken)
         _mark_fetched(run, "live")
         move_fetched(run.path, folder, target)
     return FetchResult(taken, expected.left_out)
 
 
 @contextmanager
-def _host_stream(place: Place, question: dict[str, Any]) -> Iterator[HostStream]:
+def _open_host_stream(place: RunPlace, question: dict[str, Any]) -> Iterator[HostStream]:
     try:
-        child = start_ssh(far.ssh_command(place.host, question))
+        child = start_ssh(far.host_question_command(place.host, question))
     except OSError as error:
         raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
     with child:
@@ -118,14 +128,14 @@ def _host_stream(place: Place, question: dict[str, Any]) -> Iterator[HostStream]
             child.kill()
 
 
-def _mark_fetched(run: RunDir, what: str) -> None:
-    with reporting_write_errors(run.path / _FETCH_MARK):
-        write_atomically(run.path / _FETCH_MARK, what.encode())
+def _mark_fetched(run: RunDir, mark: str) -> None:
+    with reporting_write_errors(run.path / _FETCH_MARK_FILE):
+        write_atomically(run.path / _FETCH_MARK_FILE, mark.encode())
 
 
 def is_fetched(run: RunDir) -> bool:
     """Return whether the results of a run's last attempt were fetched from its host."""
     try:
-        return read_regular(run.path / _FETCH_MARK, 64) == str(len(status(run).attempts)).encode()
+        return read_regular(run.path / _FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
     except OSError:
         return False

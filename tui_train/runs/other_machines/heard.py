@@ -8,23 +8,23 @@ from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import visible
 from tui_train.runner.state import UNCONFIRMED
 from tui_train.runs.other_machines.host_lines import HostLine
-from tui_train.runs.other_machines.place import REPORT, HostReport
+from tui_train.runs.other_machines.place import REPORT_FILE, HostReport
 from tui_train.runs.rundir import RunDir
 
-_MAX_GRACE = 3600
+_MAX_GRACE_SECONDS = 3600
 
 
-def parse_report(line: HostLine, at: float) -> HostReport | None:
+def parse_report(line: HostLine, reported_at: float) -> HostReport | None:
     """Return what a line says of a run, None where it says nothing, or what no supervisor writes."""
     if line.status is None:
         return None
-    status = _visible(line.status)
+    status = _with_visible_texts(line.status)
     if line.starting and not status.live:
         status = status._replace(state=UNCONFIRMED)
     try:
         return HostReport(
-            at=at,
-            status=status._replace(grace=min(status.grace, _MAX_GRACE)),
+            at=reported_at,
+            status=status._replace(grace=min(status.grace, _MAX_GRACE_SECONDS)),
             checkpoint=visible(line.checkpoint),
             starts=max(0, line.starts),
             limit=line.limit,
@@ -33,17 +33,17 @@ def parse_report(line: HostLine, at: float) -> HostReport | None:
         return None
 
 
-def _visible(value: Any) -> Any:
+def _with_visible_texts(value: Any) -> Any:
     """Return a value with its texts made visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, tuple):
-        parts = [_visible(part) for part in value]
+        parts = [_with_visible_texts(part) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
 
 
 def write_report(run: RunDir, report: HostReport) -> None:
     """Write what was heard of a run into its folder here."""
-    with reporting_write_errors(run.path / REPORT):
-        write_atomically(run.path / REPORT, msgspec.json.encode(report))
+    with reporting_write_errors(run.path / REPORT_FILE):
+        write_atomically(run.path / REPORT_FILE, msgspec.json.encode(report))

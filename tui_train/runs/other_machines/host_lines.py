@@ -16,11 +16,11 @@ from tui_train.runner.ssh import failure_text
 from tui_train.runner.state import Status
 
 SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
-_MAX_LINE = 8 << 20  # bytes of a line
-_PIECE = 1 << 16
-_MAX_TEXT = 1000
+_MAX_LINE_BYTES = 8 << 20  # bytes of a line
+_PIECE_BYTES = 1 << 16
+_MAX_ERROR_LENGTH = 1000
 # What ssh said is there when it has ended; the other side may keep that open.
-_STDERR_SECONDS = 2.0
+_STDERR_WAIT_SECONDS = 2.0
 
 
 class HostLine(Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class RunGone(Unavailable):
     """The run's folder is not on its host any more."""
 
 
-def parse_line(line: bytes) -> HostLine | None:
+def parse_host_line(line: bytes) -> HostLine | None:
     """Return a line of the host's program, None for one of a login script."""
     try:
         return json_as(line, HostLine) if line.startswith(b"{") else None
@@ -70,24 +70,24 @@ def parse_line(line: bytes) -> HostLine | None:
 def refusal_error(host: str, line: HostLine) -> Unavailable:
     """Return what a host says that it cannot do, as an error."""
     kind = RunGone if line.gone else Unavailable
-    return kind(f"{visible(host)}: {visible(line.error[:_MAX_TEXT])}", f"Look at it there: ssh {visible(host)}")
+    return kind(f"{visible(host)}: {visible(line.error[:_MAX_ERROR_LENGTH])}", f"Look at it there: ssh {visible(host)}")
 
 
 class HostStream:
     """The output of an ssh, by lines or pieces; NoAnswer where the host is silent or late, or a line has no end."""
 
-    def __init__(self, host: str, child: subprocess.Popen[bytes], within: float = math.inf) -> None:
-        """All is to come `within` some seconds."""
+    def __init__(self, host: str, child: subprocess.Popen[bytes], within_seconds: float = math.inf) -> None:
+        """All is to come `within_seconds`."""
         self._host, self._child = host, child
-        self._within, self._deadline = within, time.monotonic() + within
+        self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
         self._buffer = bytearray()
 
-    def line(self) -> bytes:
+    def read_line(self) -> bytes:
         """Return the next line, empty at the end."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            if searched > _MAX_LINE:
+            if searched > _MAX_LINE_BYTES:
                 raise NoAnswer(f"{visible(self._host)} sends a line without end", self._remedy)
             if not (piece := self._next_piece()):
                 break
@@ -96,24 +96,24 @@ class HostStream:
         del self._buffer[: len(line)]
         return line
 
-    def piece(self, most: int) -> bytes:
+    def read_piece(self, max_bytes: int) -> bytes:
         """Return the next bytes, at most so many; empty at the end."""
         if not self._buffer:
             self._buffer += self._next_piece()
-        piece = bytes(self._buffer[:most])
-        del self._buffer[:most]
+        piece = bytes(self._buffer[:max_bytes])
+        del self._buffer[:max_bytes]
         return piece
 
     def failure_text(self) -> str:
         """Return what ssh, or the shell at its other end, said last, and what to do about it."""
         said = b""
-        while len(said) < _PIECE and (piece := _read(self._child.stderr, _STDERR_SECONDS)):
+        while len(said) < _PIECE_BYTES and (piece := _read_pipe(self._child.stderr, _STDERR_WAIT_SECONDS)):
             said += piece
         return failure_text(said)
 
     def _next_piece(self) -> bytes:
         left = self._deadline - time.monotonic()
-        piece = _read(self._child.stdout, min(SILENCE_SECONDS, left)) if left > 0 else None
+        piece = _read_pipe(self._child.stdout, min(SILENCE_SECONDS, left)) if left > 0 else None
         if piece is None:
             silent = left > SILENCE_SECONDS
             why = (
@@ -127,17 +127,17 @@ class HostStream:
         return f"Check `ssh {visible(self._host)} true`."
 
 
-def _read(pipe: IO[bytes] | None, seconds: float) -> bytes | None:
+def _read_pipe(pipe: IO[bytes] | None, seconds: float) -> bytes | None:
     """Return what a pipe has within some seconds, empty at its end; None for nothing yet."""
     assert pipe is not None, "both are pipes"  # noqa: S101 - for the type
     waits = select.poll()
     waits.register(pipe, select.POLLIN)
-    return os.read(pipe.fileno(), _PIECE) if waits.poll(seconds * 1000) else None
+    return os.read(pipe.fileno(), _PIECE_BYTES) if waits.poll(seconds * 1000) else None
 
 
-def start_ssh(words: list[str]) -> subprocess.Popen[bytes]:
+def start_ssh(command: list[str]) -> subprocess.Popen[bytes]:
     """Start an ssh whose output is read by a HostStream; OSError where there is none."""
     return subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
         start_new_session=True,
     )  # fmt: skip

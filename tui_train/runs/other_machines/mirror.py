@@ -5,16 +5,16 @@ import threading
 from collections.abc import Callable
 
 from tui_train.base.errors import CannotWrite, TuiTrainError
-from tui_train.runs.other_machines.feed import UPDATE_SECONDS, feed
-from tui_train.runs.other_machines.place import Place, place_of
-from tui_train.runs.other_machines.queue import in_queue, job_of, refresh_jobs, status_in_queue
+from tui_train.runs.other_machines.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
+from tui_train.runs.other_machines.place import RunPlace, read_place
+from tui_train.runs.other_machines.queue import is_in_queue, read_job, refresh_jobs, status_in_queue
 from tui_train.runs.rundir import RunDir
 
 _RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
-_QUEUE_SECONDS = 5.0  # seconds between two questions to Slurm
+_QUEUE_POLL_SECONDS = 5.0  # seconds between two questions to Slurm
 
 
-class Mirror:
+class RunMirror:
     """A copy that is kept in a thread until `close`, or until the run has ended.
 
     `on_problem` is called with what is wrong, and with an empty text once the host, or Slurm, answers again.
@@ -23,11 +23,11 @@ class Mirror:
     def __init__(self, run: RunDir, on_problem: Callable[[str], object] = str, *, follow: bool = True) -> None:
         """Begin to `follow` where the run is on another host or in a queue."""
         self._run, self._on_problem = run, on_problem
-        self._place = place_of(run.path)
+        self._place = read_place(run.path)
         self._closed = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._keep_current, daemon=True)
-        if follow and (self._place or job_of(run.path)):
+        if follow and (self._place or read_job(run.path)):
             self._thread.start()
 
     def close(self) -> None:
@@ -48,21 +48,21 @@ class Mirror:
             why = self._ask_slurm()
             if self._place is None or status_in_queue(self._run.path):
                 self._on_problem(why)
-                ended, pause = True, _QUEUE_SECONDS
+                ended, pause = True, _QUEUE_POLL_SECONDS
             else:
-                heard, why, ended = self._feed(self._place)
+                heard, why, ended = self._receive(self._place)
                 failures = 0 if heard else failures + 1
-                pause = _QUEUE_SECONDS if ended else _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
-            if self._closed.is_set() or (ended and not in_queue(self._run.path)):
+                pause = _QUEUE_POLL_SECONDS if ended else _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+            if self._closed.is_set() or (ended and not is_in_queue(self._run.path)):
                 return
             if self._place and not ended:
                 self._on_problem(why)
             self._closed.wait(pause)
 
-    def _feed(self, place: Place) -> tuple[bool, str, bool]:
+    def _receive(self, place: RunPlace) -> tuple[bool, str, bool]:
         """Take what the host sends; return whether that went well at first, why it stopped, and whether all is here."""
         try:
-            answered, why, ended = feed(
+            answered, why, ended = receive_from_host(
                 self._run, place, on_child=self._set_child, on_answer=lambda: self._on_problem("")
             )
         except CannotWrite as error:
@@ -87,15 +87,15 @@ class Mirror:
 
         Raises CannotWrite where it cannot be kept here.
         """
-        asks = in_queue(self._run.path)
+        asks = is_in_queue(self._run.path)
         why = self._ask_slurm()
         # Where Slurm has answered, what its job wrote is here.
         if self._place is None or (asks and not why):
             return why
-        _, lost, done = feed(self._run, self._place, within=UPDATE_SECONDS)
+        _, lost, done = receive_from_host(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         return why or ("" if done else _failure_text(self._place, lost))
 
 
-def _failure_text(place: Place, why: str) -> str:
+def _failure_text(place: RunPlace, why: str) -> str:
     """Return why a host sends nothing more, by its name."""
     return why if why.startswith(place.host) else f"{place.host} does not answer: {why}"

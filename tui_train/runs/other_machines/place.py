@@ -9,12 +9,12 @@ from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.runner import events
 from tui_train.runner.state import Status, is_valid
 
-PLACE, REPORT = "place.json", "heard.json"
-_MAX_BYTES = 1 << 20
-_Kind = TypeVar("_Kind")
+PLACE_FILE, REPORT_FILE = "place.json", "heard.json"
+_MAX_FILE_BYTES = 1 << 20
+_StructType = TypeVar("_StructType")
 
 
-class Place(Struct, frozen=True):
+class RunPlace(Struct, frozen=True):
     """Where a run is: the host's name for ssh, and the folder there."""
 
     host: str
@@ -39,27 +39,27 @@ class HostReport(Struct, frozen=True, kw_only=True):
             raise ValueError("a date or number in it is impossible")
 
 
-def place_of(folder: Path) -> Place | None:
+def read_place(run_folder: Path) -> RunPlace | None:
     """Return where the run of a folder is, None for this machine."""
-    return _read(folder / PLACE, Place)
+    return _read_struct(run_folder / PLACE_FILE, RunPlace)
 
 
-def report_of(folder: Path) -> HostReport | None:
+def read_host_report(run_folder: Path) -> HostReport | None:
     """Return what was heard last of a run elsewhere, None for nothing yet."""
-    return _read(folder / REPORT, HostReport)
+    return _read_struct(run_folder / REPORT_FILE, HostReport)
 
 
-def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
+def _read_struct(path: Path, struct_type: type[_StructType]) -> _StructType | None:
     try:
-        return json_as(read_bytes(path, _MAX_BYTES), kind)
+        return json_as(read_bytes(path, _MAX_FILE_BYTES), struct_type)
     except Unparsable:
         return None
 
 
-def remote_status(folder: Path) -> Status | None:
+def remote_status(run_folder: Path) -> Status | None:
     """Return the state of a run elsewhere as it was heard last, None for a run on this machine."""
-    place = place_of(folder)
+    place = read_place(run_folder)
     if place is None:
         return None
-    report = report_of(folder)
+    report = read_host_report(run_folder)
     return (report.status if report else Status("new"))._replace(host=place.host)

@@ -19,27 +19,27 @@ from tui_train.base.text import visible
 from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME
 from tui_train.runner import events
 from tui_train.runner.state import Status
-from tui_train.runs.other_machines.feed import UPDATE_SECONDS, feed
-from tui_train.runs.other_machines.place import place_of, report_of
-from tui_train.runs.other_machines.slurm_commands import cluster_option, last_line, run_slurm
-from tui_train.runs.other_machines.slurm_end import JOB, slurm_end_reason
+from tui_train.runs.other_machines.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
+from tui_train.runs.other_machines.place import read_host_report, read_place
+from tui_train.runs.other_machines.slurm_commands import cluster_option, last_output_line, run_slurm_command
+from tui_train.runs.other_machines.slurm_end import JOB_FILE, slurm_end_reason
 from tui_train.runs.rundir import RunDir
 
-SLURM = "Slurm"
-_MAX_BYTES = 1 << 16
-CLUSTER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_END_SECONDS = 30.0
-_FIELDS = "%i|%T|%r|%S|%Z"
+SLURM_LABEL = "Slurm"
+_MAX_JOB_FILE_BYTES = 1 << 16
+CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_END_WAIT_SECONDS = 30.0
+_SQUEUE_FORMAT = "%i|%T|%r|%S|%Z"
 # Those of a job that has ended, which squeue may still list for a while.
-_ENDED_STATES = frozenset({
+_ENDED_JOB_STATES = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
 })  # fmt: skip
 # Seconds in which a job that is completing usually leaves the queue.
-_LEAVE_SECONDS = 15.0
+_COMPLETING_SECONDS = 15.0
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class SlurmJob(Struct, frozen=True, kw_only=True):
     """A run's job as squeue said last: `state` is its word (empty: it has left the queue), `begins` its expected start.
 
     `starts` is how often the run had been started when the job was waiting. `number` is empty until sbatch has
@@ -48,46 +48,46 @@ class Job(Struct, frozen=True, kw_only=True):
 
     number: Annotated[str, Meta(pattern=r"^[0-9]{0,18}$")]
     starts: int
-    cluster: Annotated[str, Meta(pattern=f"^({CLUSTER.pattern})?$")] = ""
+    cluster: Annotated[str, Meta(pattern=f"^({CLUSTER_PATTERN.pattern})?$")] = ""
     state: str = "PENDING"
     reason: str = ""
     begins: str = ""
 
 
-def job_of(folder: Path) -> Job | None:
+def read_job(run_folder: Path) -> SlurmJob | None:
     """Return the job of a run folder, None where Slurm has nothing to do with it."""
     try:
-        return json_as(read_bytes(folder / JOB, _MAX_BYTES), Job)
+        return json_as(read_bytes(run_folder / JOB_FILE, _MAX_JOB_FILE_BYTES), SlurmJob)
     except Unparsable:
         return None
 
 
 def cluster_title(host: str) -> str:
     """Return the cluster of this machine, or of a host, in words."""
-    return f"{host} ({SLURM})" if host else SLURM
+    return f"{host} ({SLURM_LABEL})" if host else SLURM_LABEL
 
 
-def host_of(folder: Path) -> str:
+def slurm_host(run_folder: Path) -> str:
     """Return the host on which the commands of Slurm about a run are called, empty for this machine."""
-    place = place_of(folder)
+    place = read_place(run_folder)
     return place.host if place else ""
 
 
 def status_in_queue(folder: Path) -> Status | None:
     """Return the state of a run whose job waits, or has not started it yet; None for any other."""
-    job = job_of(folder)
+    job = read_job(folder)
     if job is None or not job.state:
         return None
     # Near its time limit it has saved, and is about to be queued again.
     begun, again = _start_history(folder)
     waits = job.state != "COMPLETING" and begun == job.starts
-    return Status("queued", host=cluster_title(host_of(folder))) if waits or again else None
+    return Status("queued", host=cluster_title(slurm_host(folder))) if waits or again else None
 
 
 def _start_history(folder: Path) -> tuple[int, bool]:
     """Return how often a run was started, and whether its last start was ended near the time limit."""
-    if place_of(folder):
-        last = report_of(folder)
+    if read_place(folder):
+        last = read_host_report(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
     logged = [event for event in events.read(str(folder)) if event.event in {"run_started", "run_ended"}]
     limited = bool(logged) and logged[-1].state == "stopped" and (folder / TIME_LIMIT_FILE_NAME).exists()
@@ -96,7 +96,7 @@ def _start_history(folder: Path) -> tuple[int, bool]:
 
 def queue_summary(folder: Path) -> str:
     """Return why a job waits and when it may start, in words for a list; empty where Slurm does not say."""
-    job = job_of(folder)
+    job = read_job(folder)
     if job is None:
         return ""
     begins = "" if job.begins in {"", "N/A"} else f"may start {job.begins.replace('T', ' ')}"
@@ -111,16 +111,16 @@ def start_count(folder: Path) -> int:
     return _start_history(folder)[0]
 
 
-def refresh_jobs(runs: Iterable[RunDir], *, logs: bool = True) -> None:
+def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
     """Ask squeue, once a cluster, for the jobs of runs that may be in the queue, and keep what it says.
 
-    With `logs` what a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are kept
-    then, too.
+    `with_logs`: what a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are
+    kept then, too.
     """
-    asked: dict[tuple[str, str], list[tuple[RunDir, Job]]] = {}
+    asked: dict[tuple[str, str], list[tuple[RunDir, SlurmJob]]] = {}
     for run in runs:
-        if (job := job_of(run.path)) and job.state:
-            asked.setdefault((host_of(run.path), job.cluster), []).append((run, job))
+        if (job := read_job(run.path)) and job.state:
+            asked.setdefault((slurm_host(run.path), job.cluster), []).append((run, job))
     failed: list[Unavailable] = []
     restarted: list[RunDir] = []
     for (host, cluster), jobs in asked.items():
@@ -131,63 +131,65 @@ def refresh_jobs(runs: Iterable[RunDir], *, logs: bool = True) -> None:
             continue
         for run, job in jobs:
             try:
-                restarted += [run] if _update_job(run, job, _job_in_rows(run, job, rows), logs=logs) else []
+                restarted += (
+                    [run] if _update_job(run, job, _find_job_in_rows(run, job, rows), with_logs=with_logs) else []
+                )
             except Unavailable as error:
                 failed.append(error)
     if failed:
         raise failed[0]
     if restarted:
-        refresh_jobs(restarted, logs=logs)
+        refresh_jobs(restarted, with_logs=with_logs)
 
 
-def _update_job(run: RunDir, job: Job, now: Job, *, logs: bool) -> bool:
+def _update_job(run: RunDir, job: SlurmJob, listed_job: SlurmJob, *, with_logs: bool) -> bool:
     """Keep a job as it is listed now; return whether it was queued again since its host was heard last.
 
-    With `logs`, of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
+    `with_logs`: of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
     before its end is known here.
     """
-    begun, place = start_count(run.path), place_of(run.path)
-    if place and logs and {job.state, now.state} != {"PENDING"}:
-        answered, why, done = feed(run, place, within=UPDATE_SECONDS)
+    begun, place = start_count(run.path), read_place(run.path)
+    if place and with_logs and {job.state, listed_job.state} != {"PENDING"}:
+        answered, why, done = receive_from_host(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         # A host that answers but has no such folder any more will never say how it ended.
-        if not done and (now.state or not answered):
+        if not done and (listed_job.state or not answered):
             raise Unavailable(f"{visible(run.name)} on {place.host}: {why}", f"Check `ssh {place.host} true`.")
-    if now != job:
-        write_job(run, now)
-    return now.state == "PENDING" and start_count(run.path) != begun
+    if listed_job != job:
+        write_job(run, listed_job)
+    return listed_job.state == "PENDING" and start_count(run.path) != begun
 
 
 def _squeue_rows(host: str, cluster: str, numbers: Sequence[str]) -> list[list[str]]:
     """Return what squeue says of jobs, a row each; of all jobs of the user where one has no number yet."""
     user = "{user}" if host else str(os.getuid())
     which = f"--jobs={','.join(sorted(set(numbers)))}" if all(numbers) else f"--user={user}"
-    done = run_slurm(("squeue", *cluster_option(cluster), "-h", which, "-o", _FIELDS), host=host)
+    done = run_slurm_command(("squeue", *cluster_option(cluster), "-h", which, "-o", _SQUEUE_FORMAT), host=host)
     # Of a single job that is long gone it says that there is none.
     if done.returncode and "Invalid job id" not in done.stderr:
-        raise Unavailable(f"squeue: {last_line(done.stderr)}", "Check `squeue`.")
+        raise Unavailable(f"squeue: {last_output_line(done.stderr)}", "Check `squeue`.")
     return [line.split("|", 4) for line in done.stdout.splitlines() if line.count("|") > 3]
 
 
-def _job_in_rows(run: RunDir, job: Job, rows: Sequence[list[str]]) -> Job:
+def _find_job_in_rows(run: RunDir, job: SlurmJob, rows: Sequence[list[str]]) -> SlurmJob:
     """Return a run's job as squeue lists it now."""
-    place = place_of(run.path)
+    place = read_place(run.path)
     folder = place.folder if place else os.path.realpath(run.path)
     for number, state, reason, begins, submitted_in in rows:
         # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
         its_own = (submitted_in if place else os.path.realpath(submitted_in)) == folder
-        if its_own and number.isdigit() and job.number in {"", number} and state not in _ENDED_STATES:
+        if its_own and number.isdigit() and job.number in {"", number} and state not in _ENDED_JOB_STATES:
             begun = start_count(run.path) if state == "PENDING" else job.starts
-            now = Job(number=number, starts=begun, state=state, reason=reason, begins=begins)
+            now = SlurmJob(number=number, starts=begun, state=state, reason=reason, begins=begins)
             return msgspec.structs.replace(now, cluster=job.cluster)
-    return Job(number=job.number, starts=job.starts, cluster=job.cluster, state="")
+    return SlurmJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
 
 
-def wait_while_completing(run: RunDir) -> Job | None:
+def wait_while_completing(run: RunDir) -> SlurmJob | None:
     """Ask squeue for the job of a run that Slurm still has, None where it has none; Unavailable without an answer.
 
     One that is completing gets some seconds to leave, unless it is queued again.
     """
-    deadline = time.monotonic() + _LEAVE_SECONDS
+    deadline = time.monotonic() + _COMPLETING_SECONDS
     while True:
         refresh_jobs([run])
         job = _queued_job(run)
@@ -196,63 +198,66 @@ def wait_while_completing(run: RunDir) -> Job | None:
         time.sleep(0.5)
 
 
-def in_queue(folder: Path) -> bool:
+def is_in_queue(run_folder: Path) -> bool:
     """Return whether Slurm still had the job of a run folder when it was asked last."""
-    job = job_of(folder)
+    job = read_job(run_folder)
     return job is not None and job.state != ""
 
 
-def _queued_job(run: RunDir) -> Job | None:
-    job = job_of(run.path)
+def _queued_job(run: RunDir) -> SlurmJob | None:
+    job = read_job(run.path)
     return job if job and job.state else None
 
 
-def stop_job(run: RunDir, *, at_once: bool, grace: float, while_waiting: Callable[[], None]) -> None:
+def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting: Callable[[], None]) -> None:
     """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
-    refresh_jobs([run], logs=False)
+    refresh_jobs([run], with_logs=False)
     job = _queued_job(run)
     if job is None:
         return
-    _cancel_untrained(run, job)
+    _cancel_untrained_job(run, job)
     cancelled_state = job.state
     # Only the script hears of it.
-    scancel(run, job, "--batch", f"--signal={'USR1' if at_once else 'TERM'}")
-    for seconds in ((_END_SECONDS if at_once else grace + _END_SECONDS), grace + 2 * _END_SECONDS):
+    call_scancel(run, job, "--batch", f"--signal={'USR1' if at_once else 'TERM'}")
+    for seconds in (
+        (_END_WAIT_SECONDS if at_once else grace_seconds + _END_WAIT_SECONDS),
+        grace_seconds + 2 * _END_WAIT_SECONDS,
+    ):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             while_waiting()
             with suppress(Unavailable):
-                refresh_jobs([run], logs=False)
+                refresh_jobs([run], with_logs=False)
             job = _queued_job(run)
             if job is None:
                 return
             # It may be queued again meanwhile: after its time limit, a preemption, or the end of a node.
             if job.state != cancelled_state:
-                _cancel_untrained(run, job)
+                _cancel_untrained_job(run, job)
                 cancelled_state = job.state
             time.sleep(0.5)
         if job.state == "COMPLETING":
             return
-        scancel(run, job)
-    there = f"ssh {host} " if (host := host_of(run.path)) else ""
+        call_scancel(run, job)
+    there = f"ssh {host} " if (host := slurm_host(run.path)) else ""
     raise Unavailable(f"job {job.number} has not ended", f"Look at it: {there}scontrol show job {job.number}")
 
 
-def _cancel_untrained(run: RunDir, job: Job) -> None:
+def _cancel_untrained_job(run: RunDir, job: SlurmJob) -> None:
     """Cancel a job that does not train: one that waits, whose nodes boot, or that may be queued again as it ends."""
     if job.state == "PENDING":
         # Its state may have changed meanwhile: one that trains is to save first.
-        scancel(run, job, "--state=PENDING")
+        call_scancel(run, job, "--state=PENDING")
     elif job.state in {"CONFIGURING", "COMPLETING"}:
-        scancel(run, job)
+        call_scancel(run, job)
 
 
-def scancel(run: RunDir, job: Job, *options: str) -> subprocess.CompletedProcess[str]:
+def call_scancel(run: RunDir, job: SlurmJob, *options: str) -> subprocess.CompletedProcess[str]:
     """Call scancel for a run's job where that was submitted."""
-    return run_slurm(("scancel", *cluster_option(job.cluster), *options, job.number), host=host_of(run.path))
+    return run_slurm_command(("scancel", *cluster_option(job.cluster), *options, job.number), host=slurm_host(run.path))
 
 
-def write_job(run: RunDir, job: Job) -> None:
+def write_job(run: RunDir, job: SlurmJob) -> None:
     """Write a run's job into its folder."""
-    with reporting_write_errors(run.path / JOB):
-        write_atomically(run.path / JOB, msgspec.json.encode(job))
+    with reporting_write_errors(run.path / JOB_FILE):
+        write_atomically(run.path / JOB_FILE, msgspec.json.encode(job))

@@ -18,8 +18,8 @@ from tui_train.facts.other_machines.submit_host import (
 
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
 # end of the job.
-_QUERY_VARIABLES = r"(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
-_SBATCH_VARIABLES = (
+_QUERY_VARIABLES_PATTERN = r"(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
+_SBATCH_VARIABLES_PATTERN = (
     "SBATCH_(ARRAY_INX|ERROR|GPUS|GPUS_PER_NODE|GPUS_PER_TASK|GRES|NO_REQUEUE|OPEN_MODE|OUTPUT|REQUEUE|SIGNAL|WAIT)"
 )
 
@@ -29,51 +29,51 @@ def cluster_option(cluster: str) -> tuple[str, ...]:
     return (f"--clusters={cluster}",) if cluster else ()
 
 
-def run_slurm(
-    words: Sequence[str], *, host: str = "", folder: str = "", stdin_data: str = ""
+def run_slurm_command(
+    command: Sequence[str], *, host: str = "", folder: str = "", stdin_data: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Return what a command of Slurm answers in a folder, here or on a host.
 
     Unavailable where it is missing, NoAnswer where it takes too long or the connection is lost.
     """
-    removed_variables = _SBATCH_VARIABLES if words[0] == "sbatch" else _QUERY_VARIABLES
+    removed_pattern = _SBATCH_VARIABLES_PATTERN if command[0] == "sbatch" else _QUERY_VARIABLES_PATTERN
     if host:
-        return _run_on_host(host, words, removed_variables, folder, stdin_data)
-    environment = {name: value for name, value in os.environ.items() if not re.fullmatch(removed_variables, name)}
+        return _run_on_host(host, command, removed_pattern, folder, stdin_data)
+    environment = {name: value for name, value in os.environ.items() if not re.fullmatch(removed_pattern, name)}
     try:
         return subprocess.run(
-            words, input=stdin_data, cwd=folder or None, env=environment, capture_output=True, text=True,
+            command, input=stdin_data, cwd=folder or None, env=environment, capture_output=True, text=True,
             errors="replace", timeout=COMMAND_TIMEOUT_SECONDS, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise NoAnswer(
-            f"{words[0]} gave no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s", "Check `scontrol ping`."
+            f"{command[0]} gave no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s", "Check `scontrol ping`."
         ) from None
     except OSError as error:
         remedy = "Run this where jobs are submitted: on a login node of the cluster."
-        raise Unavailable(f"{words[0]} cannot be started: {error.strerror}", remedy) from None
+        raise Unavailable(f"{command[0]} cannot be started: {error.strerror}", remedy) from None
 
 
 def _run_on_host(
-    host: str, words: Sequence[str], removed_variables: str, folder: str, stdin_data: str
+    host: str, command: Sequence[str], removed_pattern: str, folder: str, stdin_data: str
 ) -> subprocess.CompletedProcess[str]:
     asked = combined_ssh_command(
-        host, (words,), without_variables=removed_variables, folder=folder, stdin_data=stdin_data
+        host, (command,), without_variables=removed_pattern, folder=folder, stdin_data=stdin_data
     )
     # Not given up with the program, which may have it submit or cancel a job.
     (result,) = parse_command_answers(
         run_child(asked, COMMAND_TIMEOUT_SECONDS + CONNECT_TIMEOUT_SECONDS, folder=None, ignores_cancel_all=True), 1
     )
     if result.failure or result.code is None:
-        why = f"{words[0]} on {host} gave no answer: {result.failure}"
+        why = f"{command[0]} on {host} gave no answer: {result.failure}"
         raise NoAnswer(visible(why), f"Check `ssh {host} scontrol ping`.")
     error = result.error.decode("utf-8", "replace")
     if result.code == PROGRAM_NOT_FOUND_CODE:
-        remedy = f"Name a login node of the cluster, one on which `ssh {host} {words[0]} --version` works."
-        raise Unavailable(f"{words[0]} cannot be started on {visible(host)}: {last_line(error)}", remedy)
-    return subprocess.CompletedProcess(words, result.code, result.out.decode("utf-8", "replace"), error)
+        remedy = f"Name a login node of the cluster, one on which `ssh {host} {command[0]} --version` works."
+        raise Unavailable(f"{command[0]} cannot be started on {visible(host)}: {last_output_line(error)}", remedy)
+    return subprocess.CompletedProcess(command, result.code, result.out.decode("utf-8", "replace"), error)
 
 
-def last_line(output: str) -> str:
+def last_output_line(output: str) -> str:
     """Return the last line that a command said, safe to show."""
     return visible((output.strip().splitlines() or ["it does not say why"])[-1][:300])

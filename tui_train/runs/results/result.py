@@ -18,38 +18,38 @@ from tui_train.runner.planned import Planned, read
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import Status
 from tui_train.runs.follow import read_progress
-from tui_train.runs.other_machines.fetching import local_output
-from tui_train.runs.other_machines.place import place_of
-from tui_train.runs.own_folders import written
+from tui_train.runs.other_machines.fetching import local_output_folder
+from tui_train.runs.other_machines.place import read_place
+from tui_train.runs.own_folders import folders_written_since
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import energy_used, node_folders, status, training_seconds
+from tui_train.runs.status import energy_used, node_folders, read_status, training_seconds
 from tui_train.trainers import takes_field
 
-Source = Literal["final", "stopped", "checkpoint"]
+WeightsSource = Literal["final", "stopped", "checkpoint"]
 
-_MAX_STATE_BYTES = 64 << 20
+_MAX_TRAINER_STATE_BYTES = 64 << 20
 # Of half a million logged steps.
-_MAX_VALUES = 6_000_000
+_MAX_TRAINER_STATE_VALUES = 6_000_000
 
 # Where trainers save the final weights below their output folder, the folder itself first.
-_FINAL_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint")
+_FINAL_WEIGHTS_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint")
 # Where they lie in a checkpoint: of the HF Trainer in itself, of NeMo AutoModel below it.
-_CHECKPOINT_FOLDERS = ("", "model/consolidated", "model")
-_AUTOMODEL_PATTERN = "epoch_*_step_*"
+_CHECKPOINT_WEIGHTS_FOLDERS = ("", "model/consolidated", "model")
+_AUTOMODEL_CHECKPOINT_GLOB = "epoch_*_step_*"
 # Seconds by which the clock of a file server may be behind.
-_CLOCK_TOLERANCE = 60.0
+_CLOCK_TOLERANCE_SECONDS = 60.0
 _QUANTIZED_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
 
 
-class Loss(Struct, frozen=True):
+class StepLoss(Struct, frozen=True):
     """A loss and its step."""
 
     step: int
     loss: float
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class RunResult(Struct, frozen=True, kw_only=True):
     """Result of a run."""
 
     run: str
@@ -60,7 +60,7 @@ class Result(Struct, frozen=True, kw_only=True):
     """Folders that the script's own arguments name, in which it wrote something else."""
     weights: Weights | None = None
     """None where there is neither an adapter nor a model."""
-    source: Source = "final"
+    source: WeightsSource = "final"
     """The final weights, what was saved when the training was stopped, or the newest checkpoint."""
     step: int = 0
     """That of weights which are not final; 0: not known."""
@@ -70,10 +70,10 @@ class Result(Struct, frozen=True, kw_only=True):
     """That of a base on the Hub; empty: main."""
     quantized: bool = False
     """The base was quantized for the training."""
-    loss: Loss | None = None
-    loss_best: Loss | None = None
-    eval_loss: Loss | None = None
-    eval_loss_best: Loss | None = None
+    loss: StepLoss | None = None
+    loss_best: StepLoss | None = None
+    eval_loss: StepLoss | None = None
+    eval_loss_best: StepLoss | None = None
     seconds: float | None = None
     """The time of all attempts."""
     joules: float | None = None
@@ -89,7 +89,7 @@ class Result(Struct, frozen=True, kw_only=True):
         named = f"{self.base}@{self.revision}" if self.revision else self.base
         of = f" of {named}" if named else ""
         if self.weights.kind == "adapter":
-            return f"{_METHODS.get(self.weights.method, self.weights.method) or 'PEFT'} adapter{of}"
+            return f"{_ADAPTER_METHOD_LABELS.get(self.weights.method, self.weights.method) or 'PEFT'} adapter{of}"
         return f"full model, trained from {named}" if named else "full model"
 
     @property
@@ -109,22 +109,29 @@ class Result(Struct, frozen=True, kw_only=True):
         return f"newest checkpoint, step {grouped_digits(self.step)}" if self.step else "newest checkpoint"
 
 
-_METHODS = {"LORA": "LoRA", "ADALORA": "AdaLoRA", "LOHA": "LoHa", "LOKR": "LoKr", "OFT": "OFT", "IA3": "IA³"}
+_ADAPTER_METHOD_LABELS = {
+    "LORA": "LoRA",
+    "ADALORA": "AdaLoRA",
+    "LOHA": "LoHa",
+    "LOKR": "LoKr",
+    "OFT": "OFT",
+    "IA3": "IA³",
+}
 
 
-def read_result(run: RunDir) -> Result:
+def read_result(run: RunDir) -> RunResult:
     """Return what came of a run, also of one that goes on."""
-    now = status(run)
-    progress = read_progress(run, now.attempts)
-    joules, all_metered = energy_used(run, now)
-    partial = Result(
+    status = read_status(run)
+    progress = read_progress(run, status.attempts)
+    joules, all_metered = energy_used(run, status)
+    partial = RunResult(
         run=run.name,
-        state=now.state,
-        loss=_loss_at(progress.curve.last),
+        state=status.state,
+        loss=_step_loss(progress.curve.last),
         loss_best=_best_loss(progress.curve.points()),
-        eval_loss=_loss_at(progress.evaluations.last),
+        eval_loss=_step_loss(progress.evaluations.last),
         eval_loss_best=_best_loss(progress.evaluations.points()),
-        seconds=training_seconds(now),
+        seconds=training_seconds(status),
         joules=joules,
         all_metered=all_metered,
     )
@@ -134,29 +141,29 @@ def read_result(run: RunDir) -> Result:
         return partial
     if plan.nodes > 1 + len(node_folders(run)):
         partial = replace(partial, all_metered=False)
-    return _with_weights(partial, run, plan, now)
+    return _with_weights(partial, run, plan, status)
 
 
-def _with_weights(partial: Result, run: RunDir, plan: Planned, now: Status) -> Result:
-    position = now.attempts[-1].position if now.attempts else 1
+def _with_weights(partial: RunResult, run: RunDir, plan: Planned, status: Status) -> RunResult:
+    position = status.attempts[-1].position if status.attempts else 1
     rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
-    output = local_output(run, (rule.folder if rule else "") or plan.output)
-    if rule and place_of(run.path):
+    output = local_output_folder(run, (rule.folder if rule else "") or plan.output)
+    if rule and read_place(run.path):
         rule = rule._replace(folder=str(output))
-    final = _first_weights(output, _FINAL_FOLDERS)
-    if final and now.attempts and final.changed_at < now.attempts[0].started - _CLOCK_TOLERANCE:
+    final = _first_weights(output, _FINAL_WEIGHTS_FOLDERS)
+    if final and status.attempts and final.changed_at < status.attempts[0].started - _CLOCK_TOLERANCE_SECONDS:
         # An output folder that was chosen may hold what another run left.
         final = None
-    saved = checkpoints.newest(rule, str(run.path)) if rule else _newest_of_automodel(output)
-    checkpoint = _first_weights(Path(saved), _CHECKPOINT_FOLDERS) if saved else None
+    saved = checkpoints.newest(rule, str(run.path)) if rule else _newest_automodel_checkpoint(output)
+    checkpoint = _first_weights(Path(saved), _CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
-        written(run, now.attempts[0].started - _CLOCK_TOLERANCE)
-        if now.attempts and not (final or checkpoint or place_of(run.path))
+        folders_written_since(run, status.attempts[0].started - _CLOCK_TOLERANCE_SECONDS)
+        if status.attempts and not (final or checkpoint or read_place(run.path))
         else ()
     )
     for folder in own:
-        final = final or _first_weights(folder, _FINAL_FOLDERS)
+        final = final or _first_weights(folder, _FINAL_WEIGHTS_FOLDERS)
     earlier = final and checkpoint and checkpoint.changed_at > final.changed_at
     chosen = checkpoint if earlier or not final else final
     trained, revision, quantized = _trained_model(run)
@@ -168,46 +175,54 @@ def _with_weights(partial: Result, run: RunDir, plan: Planned, now: Status) -> R
     )
     if not chosen:
         return partial
-    if chosen is final and now.state != "finished":
+    if chosen is final and status.state != "finished":
         # Programs save there also when they are stopped.
-        step = _stopped_at(run, now, output, saved, chosen.changed_at)
-        return replace(partial, weights=chosen, source="stopped", step=step, base=_absolute(partial.base, run))
+        step = _stopped_step(run, status, output, saved, chosen.changed_at)
+        return replace(partial, weights=chosen, source="stopped", step=step, base=_absolute_base(partial.base, run))
     if chosen is final:
-        return replace(partial, weights=chosen, base=_absolute(partial.base, run))
+        return replace(partial, weights=chosen, base=_absolute_base(partial.base, run))
     step = checkpoints.step_of(saved)
-    return replace(partial, weights=chosen, source="checkpoint", step=step, base=_absolute(partial.base, run))
+    return replace(partial, weights=chosen, source="checkpoint", step=step, base=_absolute_base(partial.base, run))
 
 
-def _first_weights(folder: Path, places: Iterable[str]) -> Weights | None:
+def _first_weights(folder: Path, subfolders: Iterable[str]) -> Weights | None:
     """Return the first of some places below a folder that holds an adapter or a model."""
-    return next(filter(None, (read_weights(folder / place if place else folder) for place in places)), None)
+    return next(filter(None, (read_weights(folder / place if place else folder) for place in subfolders)), None)
 
 
-def _stopped_at(run: RunDir, now: Status, output: Path, saved: str, written: float) -> int:
+def _stopped_step(run: RunDir, status: Status, output: Path, checkpoint_path: str, written_at: float) -> int:
     """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
-    if step := _state_step(output):
+    if step := _trainer_state_step(output):
         return step
-    checkpoint = _state_step(Path(saved)) or checkpoints.step_of(saved) if saved else 0
-    last = now.attempts[-1] if now.attempts else None
-    if now.live or not last or written < last.started - _CLOCK_TOLERANCE:
+    checkpoint = (
+        _trainer_state_step(Path(checkpoint_path)) or checkpoints.step_of(checkpoint_path) if checkpoint_path else 0
+    )
+    last = status.attempts[-1] if status.attempts else None
+    if status.live or not last or written_at < last.started - _CLOCK_TOLERANCE_SECONDS:
         # What the newest attempt logs came after them.
         return checkpoint
     return max(checkpoint, read_progress(run, [last]).step)
 
 
-def _state_step(folder: Path) -> int:
+def _trainer_state_step(folder: Path) -> int:
     """Return the step in the trainer_state.json of a folder, 0 where there is none."""
     try:
-        step = json_table(read_bytes(folder / "trainer_state.json", _MAX_STATE_BYTES), _MAX_VALUES).get("global_step")
+        step = json_table(
+            read_bytes(folder / "trainer_state.json", _MAX_TRAINER_STATE_BYTES), _MAX_TRAINER_STATE_VALUES
+        ).get("global_step")
     except Unparsable:
         return 0
     return step if isinstance(step, int) and 0 < step < 1 << 50 else 0
 
 
-def _newest_of_automodel(output: Path) -> str:
+def _newest_automodel_checkpoint(output: Path) -> str:
     """Return the newest checkpoint of a trainer that finds its own: NeMo AutoModel's; empty where there is none."""
     try:
-        steps = {str(path): checkpoints.step_of(str(path)) for path in output.glob(_AUTOMODEL_PATTERN) if path.is_dir()}
+        steps = {
+            str(path): checkpoints.step_of(str(path))
+            for path in output.glob(_AUTOMODEL_CHECKPOINT_GLOB)
+            if path.is_dir()
+        }
     except OSError:
         return ""
     return max(steps, key=lambda path: steps[path], default="")
@@ -224,7 +239,7 @@ def _trained_model(run: RunDir) -> tuple[str, str, bool]:
     return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZED_OPTIONS)
 
 
-def _absolute(base: str, run: RunDir) -> str:
+def _absolute_base(base: str, run: RunDir) -> str:
     """Return a base that is a folder by its whole path; a relative one is relative to where the training ran."""
     if not base or base.startswith("/"):
         return base
@@ -232,10 +247,10 @@ def _absolute(base: str, run: RunDir) -> str:
     return str(here) if here.is_dir() else base
 
 
-def _loss_at(point: Point | None) -> Loss | None:
-    return Loss(point.step, point.loss) if point else None
+def _step_loss(point: Point | None) -> StepLoss | None:
+    return StepLoss(point.step, point.loss) if point else None
 
 
-def _best_loss(points: Iterable[Point]) -> Loss | None:
+def _best_loss(points: Iterable[Point]) -> StepLoss | None:
     finite = (point for point in points if math.isfinite(point.loss))
-    return _loss_at(min(finite, key=lambda point: point.loss, default=None))
+    return _step_loss(min(finite, key=lambda point: point.loss, default=None))

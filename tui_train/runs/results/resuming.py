@@ -6,11 +6,11 @@ from tui_train.runner import planned
 from tui_train.runner.checkpoints import newest
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import Status
-from tui_train.runs.other_machines.place import place_of, report_of
+from tui_train.runs.other_machines.place import read_host_report, read_place
 from tui_train.runs.rundir import RunDir
 
 
-def resumption(run: RunDir) -> str:
+def resume_mode(run: RunDir) -> str:
     """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: from step 0."""
     plan = run.plan()
     if plan.get("resumes_itself"):
@@ -20,28 +20,30 @@ def resumption(run: RunDir) -> str:
     return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
 
 
-def why_not_resumable(run: RunDir, now: Status) -> str:
+def why_not_resumable(run: RunDir, status: Status) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
-    if now.live or now.leftover:
+    if status.live or status.leftover:
         return "still runs"
-    if now.state not in {"failed", "stopped", "lost"} or not now.attempts:
-        return "has finished" if now.state == "finished" else "was never started"
-    how = resumption(run)
+    if status.state not in {"failed", "stopped", "lost"} or not status.attempts:
+        return "has finished" if status.state == "finished" else "was never started"
+    how = resume_mode(run)
     if how == "never":
         return "cannot resume: its preset passes no checkpoint"
     return (
-        "" if how == "by itself" or newest_checkpoint(run, now.attempts[-1].position) else "has no complete checkpoint"
+        ""
+        if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position)
+        else "has no complete checkpoint"
     )
 
 
-def newest_checkpoint(run: RunDir, position: int) -> str:
+def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
     """Return the newest whole checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
-    if place_of(run.path):
-        heard = report_of(run.path)
+    if read_place(run.path):
+        heard = read_host_report(run.path)
         return heard.checkpoint if heard else ""
     try:
         attempts = planned.read(str(run.path)).attempts
     except Refused:
         return ""
-    rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
+    rule = attempts[attempt_position - 1].checkpoints if 0 < attempt_position <= len(attempts) else None
     return newest(rule, str(run.path)) if rule else ""

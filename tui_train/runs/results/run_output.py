@@ -9,13 +9,13 @@ from msgspec import Struct
 from tui_train.runner import checkpoints
 from tui_train.runner.planned import Planned, read
 from tui_train.runner.refused import Refused
-from tui_train.runs.other_machines.fetching import is_fetched, local_output
-from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.other_machines.fetching import is_fetched, local_output_folder
+from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import RunDir
 
 # A folder of more files than that is counted no further.
-_MAX_FILES = 5000
+_MAX_FILES_COUNTED = 5000
 
 
 class SavedPath(Struct, frozen=True, kw_only=True):
@@ -41,34 +41,34 @@ class RunOutput(Struct, frozen=True, kw_only=True):
     checkpoint: SavedPath | None = None
 
 
-def find_output(run: RunDir, position: int) -> RunOutput:
+def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
     """Return what the attempt at a position of the plan, from 1, left; empty where there is no plan to tell."""
     try:
         plan = read(str(run.path))
     except Refused:
         return RunOutput()
-    if place := place_of(run.path):
-        here, there = local_output(run, plan.output), plan.output or f"{place.folder}/output"
-        newest = newest_checkpoint(run, position)
+    if place := read_place(run.path):
+        here, there = local_output_folder(run, plan.output), plan.output or f"{place.folder}/output"
+        newest = newest_checkpoint(run, attempt_position)
         checkpoint = SavedPath(path=newest, size=0, step=checkpoints.step_of(newest)) if newest else None
         own = str(here) if is_fetched(run) else ""
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
-    return RunOutput(folder=str(run.path), output=output, checkpoint=_newest_checkpoint(run, plan, position))
+    return RunOutput(folder=str(run.path), output=output, checkpoint=_newest_checkpoint(run, plan, attempt_position))
 
 
-def _newest_checkpoint(run: RunDir, plan: Planned, position: int) -> SavedPath | None:
-    rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
+def _newest_checkpoint(run: RunDir, plan: Planned, attempt_position: int) -> SavedPath | None:
+    rule = plan.attempts[attempt_position - 1].checkpoints if 0 < attempt_position <= len(plan.attempts) else None
     return _saved_path(checkpoints.newest(rule, str(run.path))) if rule else None
 
 
 def _saved_path(path: str) -> SavedPath | None:
     if not path or not os.path.lexists(path):
         return None
-    return SavedPath(path=path, size=sum(_sizes(Path(path))), step=checkpoints.step_of(path))
+    return SavedPath(path=path, size=sum(_file_sizes(Path(path))), step=checkpoints.step_of(path))
 
 
-def _sizes(path: Path) -> Iterator[int]:
+def _file_sizes(path: Path) -> Iterator[int]:
     """Yield the sizes of a file, or of a folder's files, of which no link is followed."""
     if not path.is_dir():
         yield path.lstat().st_size if path.is_file() else 0
@@ -77,7 +77,7 @@ def _sizes(path: Path) -> Iterator[int]:
     for folder, _, names in os.walk(path):
         for name in names:
             seen += 1
-            if seen > _MAX_FILES:
+            if seen > _MAX_FILES_COUNTED:
                 return
             try:
                 yield Path(folder, name).lstat().st_size

@@ -17,10 +17,10 @@ from tui_train.facts.models.safetensors import read_tensors
 WeightsKind = Literal["adapter", "model"]
 
 # The first one says what the folder is.
-ADAPTER, MODEL = "adapter_config.json", "config.json"
-_ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
-_MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
-_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE = "adapter_config.json", "config.json"
+_ADAPTER_WEIGHTS_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+_MODEL_WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
+_WEIGHTS_INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _MAX_CONFIG_BYTES = 4 << 20
 _MAX_INDEX_BYTES = 64 << 20
 
@@ -52,14 +52,16 @@ class Weights(Struct, frozen=True, kw_only=True):
     @property
     def changed_at(self) -> float:
         """When its weights were written, in seconds since 1970; 0 where they are not there."""
-        return max((_changed_at(file) for file in _files(Path(self.path), self.kind)), default=0.0)
+        return max((_changed_at(file) for file in _weights_files(Path(self.path), self.kind)), default=0.0)
 
 
 def read_weights(folder: Path) -> Weights | None:
     """Return what a folder holds, None for neither an adapter nor a model."""
-    if inode_and_size(folder / ADAPTER)[0]:
+    if inode_and_size(folder / ADAPTER_CONFIG_FILE)[0]:
         return _read_adapter(folder)
-    if inode_and_size(folder / MODEL)[0] and _present_names(folder, _MODEL_FILES + _INDEXES):
+    if inode_and_size(folder / MODEL_CONFIG_FILE)[0] and _present_names(
+        folder, _MODEL_WEIGHTS_FILES + _WEIGHTS_INDEX_FILES
+    ):
         return _read_model(folder)
     return None
 
@@ -67,33 +69,33 @@ def read_weights(folder: Path) -> Weights | None:
 def _read_adapter(folder: Path) -> Weights:
     path = str(folder)
     try:
-        config = _read_json(folder / ADAPTER, _MAX_CONFIG_BYTES)
+        config = _read_json(folder / ADAPTER_CONFIG_FILE, _MAX_CONFIG_BYTES)
     except ValueError as error:
         return Weights(path=path, kind="adapter", problem=str(error))
-    files = _files(folder, "adapter")
+    files = _weights_files(folder, "adapter")
     task, rank = _text_value(config, "task_type"), config.get("r")
     return Weights(
         path=path,
         kind="adapter",
-        size=_size(files),
+        size=_total_size(files),
         base=_text_value(config, "base_model_name_or_path"),
         task=task,
         method=_text_value(config, "peft_type"),
         rank=rank if isinstance(rank, int) and 0 < rank < 1 << 20 else 0,
         plain=not config.get("modules_to_save") and not config.get("use_dora") and config.get("bias") in {None, "none"},
         scores=task in {"SEQ_CLS", "TOKEN_CLS"},
-        problem=_first_damage(files) if files else f"{_ADAPTER_FILES[0]} is missing",
+        problem=_first_damage_text(files) if files else f"{_ADAPTER_WEIGHTS_FILES[0]} is missing",
     )
 
 
 def _read_model(folder: Path) -> Weights:
     path = str(folder)
     try:
-        config = _read_json(folder / MODEL, _MAX_CONFIG_BYTES)
-        missing = _missing_part(folder)
+        config = _read_json(folder / MODEL_CONFIG_FILE, _MAX_CONFIG_BYTES)
+        missing = _missing_weights_text(folder)
     except ValueError as error:
         return Weights(path=path, kind="model", problem=str(error))
-    files = _files(folder, "model")
+    files = _weights_files(folder, "model")
     names = config.get("architectures")
     scores = isinstance(names, list) and any("Classification" in str(name) for name in names)
     quantization = config.get("quantization_config")
@@ -101,16 +103,16 @@ def _read_model(folder: Path) -> Weights:
     return Weights(
         path=path,
         kind="model",
-        size=_size(files),
+        size=_total_size(files),
         scores=scores,
         quantized=visible(str(method or "quantized")) if quantization else "",
-        problem=missing or _first_damage(files),
+        problem=missing or _first_damage_text(files),
     )
 
 
-def _missing_part(folder: Path) -> str:
+def _missing_weights_text(folder: Path) -> str:
     """Return which part of a model in several files is not there, empty if all are; ValueError for a broken index."""
-    for name in _present_names(folder, _INDEXES):
+    for name in _present_names(folder, _WEIGHTS_INDEX_FILES):
         parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
         if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
             raise ValueError(f"{name}: it names no files")
@@ -121,25 +123,25 @@ def _missing_part(folder: Path) -> str:
     return ""
 
 
-def _files(folder: Path, kind: WeightsKind) -> list[Path]:
+def _weights_files(folder: Path, kind: WeightsKind) -> list[Path]:
     """Return the files with the weights of a folder; of two formats the safe one."""
     if kind == "adapter":
-        return [folder / name for name in _present_names(folder, _ADAPTER_FILES)[:1]]
-    for name in _present_names(folder, _INDEXES)[:1]:
+        return [folder / name for name in _present_names(folder, _ADAPTER_WEIGHTS_FILES)[:1]]
+    for name in _present_names(folder, _WEIGHTS_INDEX_FILES)[:1]:
         try:
             parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
         except ValueError:
             return []
         return [folder / part for part in sorted({*map(str, parts.values())})] if isinstance(parts, dict) else []
-    return [folder / name for name in _present_names(folder, _MODEL_FILES)[:1]]
+    return [folder / name for name in _present_names(folder, _MODEL_WEIGHTS_FILES)[:1]]
 
 
-def _first_damage(files: list[Path]) -> str:
+def _first_damage_text(files: list[Path]) -> str:
     """Return what is wrong with the first file that is not whole."""
-    return next((f"{visible(file.name)}: {why}" for file in files if (why := _damage(file))), "")
+    return next((f"{visible(file.name)}: {why}" for file in files if (why := _why_damaged(file))), "")
 
 
-def _damage(file: Path) -> str:
+def _why_damaged(file: Path) -> str:
     """Return why a file of weights cannot be loaded: of safetensors its header says how long it is."""
     if file.suffix != ".safetensors":
         return "" if inode_and_size(file)[1] else "it is empty"
@@ -150,10 +152,10 @@ def _damage(file: Path) -> str:
     return ""
 
 
-def _read_json(file: Path, most: int) -> dict[str, Any]:
+def _read_json(file: Path, max_bytes: int) -> dict[str, Any]:
     """Return a JSON file's object; ValueError says why there is none."""
     try:
-        return json_table(read_bytes(file, most))
+        return json_table(read_bytes(file, max_bytes))
     except Unparsable as error:
         raise ValueError(f"{file.name}: {error}") from None
 
@@ -167,7 +169,7 @@ def _present_names(folder: Path, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if inode_and_size(folder / name)[0]]
 
 
-def _size(files: list[Path]) -> int:
+def _total_size(files: list[Path]) -> int:
     return sum(inode_and_size(file)[1] for file in files)
 
 
