@@ -40,7 +40,7 @@ from tui_train.plan.types import Plan
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO, Profile
-from tui_train.programs.survey import closed, room
+from tui_train.programs.survey import free_bytes, why_unwritable
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
@@ -82,8 +82,8 @@ def profile_files(profile: Profile) -> ProfileFiles:
     outputs = _user_output(profile, config_documents, presets, sources.get(script))
     return ProfileFiles(
         paths=probe.read_path_states((*profile_paths(profile), *outputs)),
-        unwritable={path: closed(path) for path in (profile.trainer.output, *outputs) if path},
-        free={path: room(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
+        unwritable={path: why_unwritable(path) for path in (profile.trainer.output, *outputs) if path},
+        free={path: free_bytes(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
         documents=config_documents,
         presets=presets,
         models={name: model_shape(profile, name) for name in workload.models_to_read(profile, config_documents)},
