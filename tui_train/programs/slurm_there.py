@@ -39,7 +39,8 @@ def run_command(words: list[str], question: dict[str, Any]) -> dict[str, Any]:
             words = ["bash", "-lc", LOGIN_SHELL_SCRIPT, "bash", question["without"], *words]
         done = subprocess.run(
             words, input=question["given"].encode(), cwd=question["folder"] or None,
-            env=environment_without(question["without"]), capture_output=True, timeout=question["patience"], check=False,
+            env=environment_without(question["without"]), capture_output=True, timeout=question["patience"],
+            check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"late": True}
