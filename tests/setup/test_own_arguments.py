@@ -23,7 +23,7 @@ from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
 from tui_train.programs.survey import free_bytes, why_unwritable
 from tui_train.setup.recipe import given_arguments
-from tui_train.targets.here import probe_facts, script_sources
+from tui_train.targets.here import probe_facts, read_script_sources
 from tui_train.wizard import wizard
 
 TEXT = """
@@ -118,7 +118,7 @@ def seen(chosen):
 
 
 def read(chosen):
-    return msgspec.structs.replace(facts(), sources=script_sources(chosen))
+    return msgspec.structs.replace(facts(), sources=read_script_sources(chosen))
 
 
 def arguments_found(chosen):

@@ -112,7 +112,7 @@ def long_flags(program: Path) -> list[str]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of those of OTHERS that are installed."""
+    """Return the versions of those of OTHER_LIBRARIES that are installed."""
     found = {}
     for name in OTHER_LIBRARIES:
         try:

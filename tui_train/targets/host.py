@@ -32,11 +32,11 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import status
 from tui_train.targets.elsewhere import with_local_files
-from tui_train.targets.here import config_files, named_python
-from tui_train.trainers import profile_paths, takes_field
+from tui_train.targets.here import config_file_paths, named_python
+from tui_train.trainers import profile_paths, trainer_has_own_field
 
 # Seconds in which the log of a run that was stopped comes along.
-_LOG_SECONDS = 10.0
+_LAST_LOG_SECONDS = 10.0
 
 
 class Host(Struct, frozen=True):
@@ -45,14 +45,14 @@ class Host(Struct, frozen=True):
     name: str
     can_start: ClassVar[bool] = True
 
-    def survey(self) -> Facts:
+    def probe_machine_facts(self) -> Facts:
         """Return the facts of the host."""
         return remote.read_facts(self.name)
 
-    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts of the host that a plan needs."""
-        python, paths, files = named_python(profile), profile_paths(profile), config_files(profile)
-        script = profile.trainer.script if takes_field(profile, "trainer.script") else ""
+        python, paths, files = named_python(profile), profile_paths(profile), config_file_paths(profile)
+        script = profile.trainer.script if trainer_has_own_field(profile, "trainer.script") else ""
         return with_local_files(profile, remote.read_planning_facts(self.name, python, paths, files, script))
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
@@ -66,7 +66,7 @@ class Host(Struct, frozen=True):
             # No start was sent: a run that never started would only clutter the list.
             shutil.rmtree(run.path, ignore_errors=True)
             raise
-        _start(run, place, ())
+        _start_on_host(run, place, ())
         return run
 
     def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
@@ -74,7 +74,7 @@ class Host(Struct, frozen=True):
         self.state(run)
         plan = run.plan()
         by_hand = plan.get("nodes") not in {None, 1} and not plan.get("hosts")
-        _start(run, _place(run), ("--resume",) if by_hand and resumption(run) == "told" else ())
+        _start_on_host(run, _required_place(run), ("--resume",) if by_hand and resumption(run) == "told" else ())
         return ""
 
     def state(self, run: RunDir) -> Status:
@@ -82,12 +82,12 @@ class Host(Struct, frozen=True):
         if status(run).state == UNCONFIRMED:
             self.probe_state(run)
         if why := Mirror(run, follow=False).update_once():
-            raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_remedy(_place(run)))
+            raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_stop_remedy(_required_place(run)))
         return status(run)
 
     def probe_state(self, run: RunDir) -> Status:
         """Ask the host for a run's state and keep it, without what the run wrote."""
-        place = _place(run)
+        place = _required_place(run)
         try:
             report = far.status(place)
         except RunGone:
@@ -96,7 +96,7 @@ class Host(Struct, frozen=True):
                 write_report(run, HostReport(at=time.time(), status=Status("new")))
             raise
         except NoAnswer as error:
-            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_remedy(place)) from None
+            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(place)) from None
         # A disk that is full here keeps nobody from stopping it.
         with suppress(CannotWrite):
             write_report(run, report)
@@ -105,20 +105,20 @@ class Host(Struct, frozen=True):
     def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it there, and return its state."""
         while_waiting()
-        place = _place(run)
+        place = _required_place(run)
         try:
             far.stop(place, at_once=at_once, grace=status(run).grace)
         except NoAnswer as error:
-            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_remedy(place)) from None
+            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(place)) from None
         return receive_last_log(run, self.probe_state(run))
 
 
-def receive_last_log(run: RunDir, now: Status) -> Status:
+def receive_last_log(run: RunDir, known_status: Status) -> Status:
     """Bring the log of a run that was stopped on a host as far as that comes in some seconds; return how it stands."""
     # What does not come is brought by whoever reads the log.
     with suppress(TuiTrainError):
-        feed(run, _place(run), within=_LOG_SECONDS)
-    return now
+        feed(run, _required_place(run), within=_LAST_LOG_SECONDS)
+    return known_status
 
 
 def copy_to_host(host: str, run: RunDir, prepared: Prepared) -> Place:
@@ -129,7 +129,7 @@ def copy_to_host(host: str, run: RunDir, prepared: Prepared) -> Place:
     return place
 
 
-def _start(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
+def _start_on_host(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
     """Have the host start a run; NoAnswer where it does not say whether it has, and the run stays as unconfirmed."""
     before = report_of(run.path)
     report = before or HostReport(at=time.time(), status=Status("new"))
@@ -156,18 +156,18 @@ def _start(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
         Mirror(run, follow=False).update_once()
 
 
-def _has_started(place: Place, starts: int) -> bool:
+def _has_started(place: Place, known_starts: int) -> bool:
     """Ask whether a start whose answer was lost has been made."""
     try:
-        return far.status(place).starts > starts
+        return far.status(place).starts > known_starts
     except Unavailable:
         return False
 
 
-def _restore_report(run: RunDir, before: HostReport | None) -> None:
+def _restore_report(run: RunDir, previous: HostReport | None) -> None:
     """Put back what was known of a run that its host refused to start; of a new one nothing is kept."""
-    if before:
-        write_report(run, before)
+    if previous:
+        write_report(run, previous)
     else:
         shutil.rmtree(run.path, ignore_errors=True)
 
@@ -181,13 +181,13 @@ def _unknown_state_text(run: RunDir) -> str:
     return f"it is not known how {name} stands ({report.status.state} {ago} ago)"
 
 
-def _manual_remedy(place: Place) -> str:
+def _manual_stop_remedy(place: Place) -> str:
     """Return how a run is stopped on a host that answers no question."""
     there = f"python3 {shlex.quote(place.folder)}/runner.pyz stop"
     return f"Try again once `ssh {place.host} true` works, or stop it there: {visible(there)}"
 
 
-def _place(run: RunDir) -> Place:
+def _required_place(run: RunDir) -> Place:
     place = place_of(run.path)
     assert place is not None, "only a run with a place is a host's"  # noqa: S101 - for the type
     return place
