@@ -124,12 +124,12 @@ def probe_python(python: str, run_code: str, probe_text: str) -> dict[str, objec
 def probe_toolchains(question: dict[str, object]) -> list[object]:
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[object, object] = {}
-    named, run, probe = question["pythons"], question["run"], question["probe"]
-    only = bool(question.get("only_named"))
+    named, run_code, probe_text = question["pythons"], question["run"], question["probe"]
+    only_named = bool(question.get("only_named"))
     for python, label in python_candidates(
-        list(named) if isinstance(named, list) else [], also_others=not only
+        list(named) if isinstance(named, list) else [], also_others=not only_named
     ).items():
-        found = probe_python(python, str(run), str(probe))
+        found = probe_python(python, str(run_code), str(probe_text))
         tool = found.get("toolchain") if found else None
         if found and isinstance(tool, dict):
             kept = found.get("executable") if label == "PATH" else python

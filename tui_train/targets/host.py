@@ -131,8 +131,8 @@ def copy_to_host(host: str, run: RunDir, prepared: Prepared) -> Place:
 
 def _start_on_host(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
     """Have the host start a run; NoAnswer where it does not say whether it has, and the run stays as unconfirmed."""
-    before = report_of(run.path)
-    report = before or HostReport(at=time.time(), status=Status("new"))
+    previous = report_of(run.path)
+    report = previous or HostReport(at=time.time(), status=Status("new"))
     # From here on it may train, whatever becomes of the answer.
     write_report(run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state=UNCONFIRMED)))
     try:
@@ -143,10 +143,10 @@ def _start_on_host(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
             raise NoAnswer(message, f"See whether it trains: tui-train attach {visible(run.name)}") from None
         failure = ""
     except Unavailable:
-        _restore_report(run, before)
+        _restore_report(run, previous)
         raise
     if failure:
-        _restore_report(run, before)
+        _restore_report(run, previous)
         raise Unavailable(f"the run did not start on {place.host}: {failure}", "Fix that, then start again.")
     # What cannot be kept here is told by whoever follows the run.
     with suppress(TuiTrainError):

@@ -11,7 +11,7 @@ from tui_train.profile.presets import Preset, PresetArgument, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
-SAMPLE_FILE = "sample.txt"
+SAMPLE_TEXT_FILE = "sample.txt"
 _SCRIPT_FILE = "pretrain.py"
 
 
@@ -68,7 +68,7 @@ class Builtin(Trainer):
 
     def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the script, and the sample text if no data is set."""
-        names = (_SCRIPT_FILE,) if self.profile.trainer.data else (_SCRIPT_FILE, SAMPLE_FILE)
+        names = (_SCRIPT_FILE,) if self.profile.trainer.data else (_SCRIPT_FILE, SAMPLE_TEXT_FILE)
         return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().program_files())
 
 

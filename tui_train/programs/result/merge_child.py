@@ -61,33 +61,33 @@ def merge(request: dict[str, Any], messages: Messages) -> None:
     )
 
 
-def _refuse_quantized(base: str) -> None:
+def _refuse_quantized(base_folder: str) -> None:
     try:
-        config = json.loads(Path(base, "config.json").read_text(encoding="utf-8"))
+        config = json.loads(Path(base_folder, "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise RefusedError("missing", f"there is no config.json in {base}") from None
+        raise RefusedError("missing", f"there is no config.json in {base_folder}") from None
     if config.get("quantization_config"):
         method = config["quantization_config"].get("quant_method", "quantized")
-        raise RefusedError("quantized", f"the weights of {base} are quantized ({method})")
+        raise RefusedError("quantized", f"the weights of {base_folder} are quantized ({method})")
 
 
-def _copy_end_tokens(merged: Any, adapter: str) -> None:
+def _copy_end_tokens(merged: Any, adapter_folder: str) -> None:
     """Have the merged model stop where its adapter was trained to."""
-    path = Path(adapter, "generation_config.json")
+    path = Path(adapter_folder, "generation_config.json")
     if path.is_file() and hasattr(merged, "generation_config"):
         merged.generation_config.eos_token_id = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
 
 
-def _count_labels(adapter: Path) -> int:
+def _count_labels(adapter_folder: Path) -> int:
     """Return how many scores a model for classification gives, by what its adapter holds; 0 for a language model."""
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    config = json.loads((adapter_folder / "adapter_config.json").read_text(encoding="utf-8"))
     if config.get("task_type") not in {"SEQ_CLS", "TOKEN_CLS"}:
         return 0
-    weights = adapter / "adapter_model.safetensors"
+    weights = adapter_folder / "adapter_model.safetensors"
     if not weights.is_file():
         import torch
 
-        tensors = torch.load(adapter / "adapter_model.bin", map_location="cpu", weights_only=True)
+        tensors = torch.load(adapter_folder / "adapter_model.bin", map_location="cpu", weights_only=True)
         return next((int(tensors[name].shape[0]) for name in tensors if _is_head_weight(name)), 1)
     from safetensors import safe_open
 
