@@ -11,7 +11,7 @@ from tui_train.base.text import visible
 from tui_train.cli.environments.nemo import progress_text
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices
 
 from ..messages import AskRecipes, ErrorToShow, ValueChosen
@@ -22,13 +22,15 @@ from ..widgets.dialogs import ChoiceDialog
 def can_prepare(profile: Profile) -> bool:
     """Tell whether a NeMo pretraining names text in place of data."""
     text = any(not path.endswith(".bin") for path in profile.trainer.data)
-    return takes_field(profile, "nemo") and profile.nemo.task == "pretrain" and text
+    return trainer_has_own_field(profile, "nemo") and profile.nemo.task == "pretrain" and text
 
 
 def can_import(profile: Profile, facts: Facts | None) -> bool:
     """Tell whether a NeMo training names a Hugging Face folder in place of a checkpoint."""
     model = profile.trainer.model
-    return bool(facts and takes_field(profile, "nemo") and model and facts.paths.get(f"{model}/config.json") == "file")
+    return bool(
+        facts and trainer_has_own_field(profile, "nemo") and model and facts.paths.get(f"{model}/config.json") == "file"
+    )
 
 
 class NemoMaker(Step):

@@ -15,7 +15,7 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_without_effect
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices, finetune_notes
 
 from ..messages import ErrorToShow, ValueChosen
@@ -153,9 +153,9 @@ NCCL features: those to switch off, each to work around the error that it names,
         if self.facts is None:
             return {}
         hosts = _host_notes(self.facts, self.profile, asks="training_hosts" in self.looking)
-        if takes_field(self.profile, "finetune"):
+        if trainer_has_own_field(self.profile, "finetune"):
             return {**hosts, **finetune_notes.backend_field_notes(setup)}
-        if not takes_field(self.profile, "nemo"):
+        if not trainer_has_own_field(self.profile, "nemo"):
             return hosts
         options = choices.field_options("nemo.recipe", setup)
         asked = bool(options and options[0].note)
@@ -164,7 +164,7 @@ NCCL features: those to switch off, each to work around the error that it names,
 
     def lines_below(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
-        if self.facts is None or not takes_field(self.profile, "finetune"):
+        if self.facts is None or not trainer_has_own_field(self.profile, "finetune"):
             return {}
         return {"trainer.data": finetune_notes.data_note(setup, is_being_read="data" in self.looking)}
 
@@ -182,10 +182,12 @@ NCCL features: those to switch off, each to work around the error that it names,
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
-        container, recipes = self.profile.container, takes_field(self.profile, "nemo")
+        container, recipes = self.profile.container, trainer_has_own_field(self.profile, "nemo")
         bare = container.engine == "none"
         offered = {
-            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.wizard.other_machine,
+            "script_help": bare
+            and trainer_has_own_field(self.profile, "trainer.script")
+            and not self.wizard.other_machine,
             "validate": not bare and bool(container.image) and not self.wizard.other_machine,
             "other_python": bare,
             "recipes": recipes,
@@ -201,7 +203,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             cures.display = setup.backend == "nccl"
             picks = (_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
             cures.show_picks(picks, self.profile.communication.without)
-        if not takes_field(self.profile, "nemo"):
+        if not trainer_has_own_field(self.profile, "nemo"):
             self.offer_arguments()
 
     @on(MultiSelect.Picked)
@@ -221,7 +223,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         from tui_train.actions.image_check import validate_image, validation_text
 
         chosen = profile.container
-        recipe = profile.nemo.recipe if takes_field(profile, "nemo") else ""
+        recipe = profile.nemo.recipe if trainer_has_own_field(profile, "nemo") else ""
         text = validation_text(validate_image(chosen.engine, chosen.image, gpus, recipe))
 
         def lines(width: int) -> list[Content]:

@@ -298,9 +298,9 @@ class DiscoveryApp(GuardedApp):
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
         if self._source or self.facts is None or "help" in self.looking:
             return
-        from tui_train.targets.help_question import undecided
+        from tui_train.targets.help_question import help_question_for_auto
 
-        if question := undecided(self.profile, self.facts):
+        if question := help_question_for_auto(self.profile, self.facts):
             self._run_script_help(question)
 
     def _run_script_help(self, question: "HelpQuestion") -> None:

@@ -36,9 +36,9 @@ def _toolchains(profile: Profile) -> Any:
 
 
 def _profile_files(profile: Profile) -> Any:
-    from tui_train.targets.here import profile_files
+    from tui_train.targets.here import read_profile_files
 
-    return profile_files(profile)
+    return read_profile_files(profile)
 
 
 def _variables(_profile: Profile) -> Any:
@@ -60,9 +60,9 @@ def _resources_in_use(profile: Profile) -> Any:
     found = resources_in_use(rendezvous_port(profile))
     if profile.hardware.scheduler == "none":
         return found
-    from tui_train.targets.slurm import job_resources
+    from tui_train.targets.slurm import resources_in_use_on_nodes
 
-    return job_resources(found)
+    return resources_in_use_on_nodes(found)
 
 
 def _hub(profile: Profile) -> Any:
@@ -72,9 +72,9 @@ def _hub(profile: Profile) -> Any:
 
 
 def _images(profile: Profile) -> Any:
-    from tui_train.targets.here import chosen_image
+    from tui_train.targets.here import read_chosen_image
 
-    return chosen_image(profile)
+    return read_chosen_image(profile)
 
 
 def facts_of_host(profile: Profile, source: "MachineSource", typed: str) -> "Facts":

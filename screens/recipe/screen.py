@@ -23,7 +23,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe.given_arguments import script_source
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 from tui_train.views import finetune_notes
 
 from ..messages import ErrorToShow, SetProfile, ValueChosen
@@ -135,7 +135,7 @@ Those that change the training ask for your consent; the others keep it the same
         yield from super()._groups(setup)
 
     def _script_source(self, setup: Setup | None) -> ScriptSource | None:
-        if setup is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
+        if setup is None or self.facts is None or not trainer_has_own_field(self.profile, "trainer.script"):
             return None
         return script_source(self.profile, self.facts, setup.preset)
 
@@ -166,7 +166,7 @@ Those that change the training ask for your consent; the others keep it the same
         rate = batch.scaled_learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:
             notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
-        if self.facts and takes_field(self.profile, "finetune"):
+        if self.facts and trainer_has_own_field(self.profile, "finetune"):
             notes = {**finetune_notes.recipe_field_notes(setup), **notes}
         return notes
 

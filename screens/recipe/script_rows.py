@@ -12,7 +12,7 @@ from tui_train.profile.rows import Field, FieldKind
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.recipe.given_arguments import GivenArgument, argument_row_key
 from tui_train.setup.setup import Setup
-from tui_train.trainers.auto_preset import SCRIPT_SOURCE, in_scope
+from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, parameters_in_scope
 from tui_train.views.choices import UNSET_LABEL, FieldOption
 
 from ..steps.step_rows import hint_and_fix
@@ -30,7 +30,7 @@ def script_group(source: ScriptSource, words: tuple[str, ...], setup: Setup, fin
         _argument_row(
             parameter, known.get(parameter.name, GivenArgument()), findings.get(argument_row_key(parameter.name))
         )
-        for parameter in in_scope(source, words)
+        for parameter in parameters_in_scope(source, words)
         if not given_arguments.preset_arguments(setup.preset, parameter)
     )
     return Group(
@@ -45,7 +45,7 @@ def script_group(source: ScriptSource, words: tuple[str, ...], setup: Setup, fin
 
 def arguments_with(source: ScriptSource, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
     """Return the arguments after a value was chosen in the row of a key."""
-    parameter = next(one for one in in_scope(source, words) if argument_row_key(one.name) == key)
+    parameter = next(one for one in parameters_in_scope(source, words) if argument_row_key(one.name) == key)
     if value is None:
         values: tuple[str, ...] = ()
     elif isinstance(value, tuple):
@@ -64,10 +64,10 @@ def _argument_row(parameter: ScriptParameter, known: GivenArgument, finding: Fin
     if finding and finding.level == "note":
         note = f"may be the {_recipe_label(given_arguments.likely_placeholder(parameter))}"
     default = {"True": "yes", "False": "no"}.get(parameter.default, parameter.default)
-    held = f"{SCRIPT_SOURCE} ({default})" if default else "" if parameter.required else SCRIPT_SOURCE
+    held = f"{SCRIPT_DEFAULT_SOURCE} ({default})" if default else "" if parameter.required else SCRIPT_DEFAULT_SOURCE
     if field.kind in {"choice", "switch"}:
         # A choice has less room than what is typed.
-        note = f"{SCRIPT_SOURCE}{', ' + note if note else ''}" if value is None and default else note
+        note = f"{SCRIPT_DEFAULT_SOURCE}{', ' + note if note else ''}" if value is None and default else note
         held = default or held
     return FormRow(
         field=field,

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
-from tui_train.trainers import field_for_trainer, trainer_of
+from tui_train.trainers import field_with_trainer_texts, trainer_of
 from tui_train.views import choices
 
 from .. import STEPS
@@ -246,7 +246,7 @@ class Step(FindingsScreen):
         """Return the fields that this step shows now."""
         setup = self.setup
         rows = (
-            field_for_trainer(key, self.profile)
+            field_with_trainer_texts(key, self.profile)
             for key in self.field_keys()
             if choices.is_field_shown(key, setup or self.profile)
         )

@@ -9,7 +9,7 @@ from tui_train.profile.changes import Difference
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
-from tui_train.trainers import field_for_trainer
+from tui_train.trainers import field_with_trainer_texts
 from tui_train.views import choices
 
 from ..widgets.form.form_lines import FormRow, Group, is_typed_field
@@ -38,7 +38,7 @@ def undone_text(changes: Sequence[Difference]) -> str:
 
 def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
     """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
-    field = field_for_trainer(key, profile)
+    field = field_with_trainer_texts(key, profile)
     options = choices.field_options(key, setup) if setup else ()
     held = setup.values.get(key.removeprefix("recipe.")) if setup and key.startswith("recipe.") else None
     source = held.source if held else ""

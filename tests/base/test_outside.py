@@ -167,9 +167,9 @@ def test_files_of_the_machine_are_read_with_limits(place, tmp_path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".conda").mkdir()
     PLACES[place](tmp_path / ".conda/environments.txt")
-    assert survey.candidates([])
+    assert survey.python_candidates([])
     PLACES[place](tmp_path / "version.py")
-    assert not probe.text(tmp_path / "version.py").strip("\0")
+    assert not probe.read_text(tmp_path / "version.py").strip("\0")
 
 
 @pytest.mark.parametrize("place", ["pipe", "endless"])

@@ -12,7 +12,7 @@ from tui_train.facts.other_machines.remote import parse_survey, survey_command
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.disk import checkpoint_disk_use
 from tui_train.profile.changes import apply_change
-from tui_train.targets.here import probe_facts, profile_files
+from tui_train.targets.here import probe_facts, read_profile_files
 
 GIB = 2**30
 PACKAGES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}
@@ -108,9 +108,9 @@ def test_a_run_that_goes_on_has_its_checkpoints_there_already():
 def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
     out = str(tmp_path / "new" / "out")
     chosen = profile({"trainer.output": out})
-    assert set(profile_files(chosen).free) == {"", out}
+    assert set(read_profile_files(chosen).free) == {"", out}
     assert probe_facts(chosen).free[out] is not None
-    seen = with_answer(facts(), "paths", profile_files(chosen))
+    seen = with_answer(facts(), "paths", read_profile_files(chosen))
     assert (seen.free.keys(), seen.unwritable) == ({"", out}, {out: ""})
 
 

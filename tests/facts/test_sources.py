@@ -17,7 +17,7 @@ from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
-from tui_train.targets.here import probe_facts, script_sources
+from tui_train.targets.here import probe_facts, read_script_sources
 
 PARSED = """
 from transformers import HfArgumentParser, Trainer, TrainingArguments
@@ -44,7 +44,7 @@ def found(tmp_path, text, preset="hf-trainer", launcher="torchrun"):
 
 def known(chosen):
     """A machine that has read the files of a profile."""
-    return msgspec.structs.replace(facts(), sources=script_sources(chosen))
+    return msgspec.structs.replace(facts(), sources=read_script_sources(chosen))
 
 
 def of_key(chosen, key, where=None):

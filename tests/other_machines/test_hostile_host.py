@@ -506,7 +506,7 @@ def test_a_stop_does_not_wait_for_the_log(box, run):
 
 
 def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run, monkeypatch):
-    monkeypatch.setattr(host, "_LOG_SECONDS", 0.5)
+    monkeypatch.setattr(host, "_LAST_LOG_SECONDS", 0.5)
     write_report(run, HostReport(at=time.time(), status=Status("running")))
     box["stop"] = "open(path + '.done', 'w'); say(stopped=True)"
     box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"

@@ -21,7 +21,7 @@ from tui_train.profile.fields import FIELDS
 from tui_train.profile.presets import PLACEHOLDERS
 from tui_train.setup.setup import Setup
 from tui_train.targets import target_of
-from tui_train.trainers import TRAINERS, takes_field
+from tui_train.trainers import TRAINERS, trainer_has_own_field
 
 ROOT = Path(__file__).parents[2]
 MACHINES = {
@@ -45,7 +45,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
         return
     made, setup = plan(chosen, where), Setup(chosen, where)
     trainer = setup.trainer
-    program = trainer.program()
+    program = trainer.program_parts()
     words = argv(made.attempts[0].command, "/run")
     assert program
     told = {word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)}
@@ -53,15 +53,15 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
     assert trainer.title() in made.title
     assert setup.context.accepted <= PLACEHOLDERS.keys()
     assert made.resumes_itself == trainer.resumes_itself
-    assert {file.path for file in made.programs} == {file.path for file in trainer.files()}
+    assert {file.path for file in made.programs} == {file.path for file in trainer.program_files()}
 
 
 @pytest.mark.parametrize("kind", TRAINERS)
 def test_a_trainer_takes_fields_that_there_are(kind):
     sections = {key.partition(".")[0] for key in FIELDS}
-    assert TRAINERS[kind].fields <= {*FIELDS, *sections}
+    assert TRAINERS[kind].own_fields <= {*FIELDS, *sections}
     chosen = profile({"trainer.kind": kind})
-    assert all(takes_field(chosen, key) for key in TRAINERS[kind].fields)
+    assert all(trainer_has_own_field(chosen, key) for key in TRAINERS[kind].own_fields)
 
 
 def test_a_target_without_runs_says_what_to_do_instead():
@@ -161,7 +161,7 @@ class Toy(Trainer):
     def preset(self):
         return Preset(label="toy", about="", arguments=(PresetArgument(("--batch={micro_batch}",)),))
 
-    def program(self):
+    def program_parts(self):
         return (Part(("-m", "toy")),)
 """
 
@@ -187,8 +187,8 @@ from tui_train.targets.here import LocalTarget, probe_facts
 class Toy(LocalTarget):
     name = "toyland"
 
-    def probe_for(self, profile, waits):
-        return msgspec.structs.replace(probe_facts(profile, waits), other_machine="toyland")
+    def probe_for(self, profile, on_wait):
+        return msgspec.structs.replace(probe_facts(profile, on_wait), other_machine="toyland")
 """
 
 
@@ -204,7 +204,7 @@ def test_a_target_is_added(project):
     package = project / "tui_train"
     (package / "targets/toy.py").write_text(TARGET)
     entries = package / "targets/__init__.py"
-    edit(entries, "    if machine:\n", f"{NAMED}    if machine:\n")
+    edit(entries, "    if machine_file:\n", f"{NAMED}    if machine_file:\n")
     made = json.loads(printed(project, "plan", "quickstart", "--json", "--host", "toy", *ON_CPU))["plan"]
     assert "toyland" in " ".join(made["notes"])
 

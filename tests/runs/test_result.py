@@ -388,7 +388,7 @@ sys.path.insert(0, sys.argv[1])
 import merge_child
 adapter = Path(sys.argv[2])
 torch.save({"a.lora_A.weight": torch.zeros(2, 4), "score.weight": torch.zeros(3, 4)}, adapter / "adapter_model.bin")
-print(merge_child._labels(adapter))
+print(merge_child._count_labels(adapter))
 """
 
 

@@ -27,7 +27,7 @@ from tui_train.profile.fields import FIELDS, put
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
-from tui_train.trainers.finetune import LEARNING_RATES
+from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD
 from tui_train.views import choices
 from tui_train.wizard import wizard
 
@@ -390,7 +390,7 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_
         await press(pilot, "f2")
         # Unset, so that it follows the method.
         assert pilot.app.profile.recipe.learning_rate is None
-        assert pilot.app.screen.setup.effective.recipe.learning_rate == LEARNING_RATES["sft"][1]
+        assert pilot.app.screen.setup.effective.recipe.learning_rate == LEARNING_RATES_BY_METHOD["sft"][1]
 
 
 @pytest.mark.whole

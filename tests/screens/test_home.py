@@ -352,9 +352,9 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
 
 
 def real_look(chosen: Profile) -> Any:
-    from tui_train.targets.here import profile_files
+    from tui_train.targets.here import read_profile_files
 
-    return facts(paths=profile_files(chosen).paths)
+    return facts(paths=read_profile_files(chosen).paths)
 
 
 async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of):

@@ -713,7 +713,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
 
 async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch):
     asked = []
-    monkeypatch.setattr(here, "chosen_image", lambda profile: asked.append(profile.container.image) or ())
+    monkeypatch.setattr(here, "read_chosen_image", lambda profile: asked.append(profile.container.image) or ())
     async with opened("enter", "enter", size=(120, 50)) as pilot:
         pilot.app.set_profile(in_container(image=""))
         await settle(pilot)

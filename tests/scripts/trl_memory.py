@@ -16,10 +16,10 @@ sys.path.insert(0, asked["programs"])
 
 import trl  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from memory_trace import Account, Watch  # noqa: E402
+from memory_trace import AllocationWatch, MemoryAccount  # noqa: E402
 from peft import LoraConfig  # noqa: E402
 
-account = Account(1)
+account = MemoryAccount(1)
 text = "the quick brown fox jumps over the lazy dog " * 200
 rows = Dataset.from_list([{"prompt": "the", "chosen": text, "rejected": text[::-1]}] * 8)
 adapter = LoraConfig(r=16, lora_dropout=0.05, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -28,7 +28,7 @@ how = trl.DPOConfig(
     gradient_checkpointing=asked["checkpointing"], report_to="none", save_strategy="no", bf16=False, use_cpu=True,
     disable_tqdm=True, learning_rate=1e-5, dataloader_pin_memory=False,
 )  # fmt: skip
-with Watch(account):
+with AllocationWatch(account):
     trainer = trl.DPOTrainer(
         model=asked["folder"], args=how, train_dataset=rows, peft_config=adapter if asked["lora"] else None
     )

@@ -20,7 +20,7 @@ from tui_train.facts.types import ScriptSource
 from tui_train.facts.yaml_documents import parse_document
 from tui_train.memory.predict import predict
 from tui_train.setup.setup import Setup
-from tui_train.targets.here import profile_files
+from tui_train.targets.here import read_profile_files
 from tui_train.views.run_settings import effective_settings
 
 BASIC = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "NO", "num_processes": 1}
@@ -301,7 +301,7 @@ def test_a_damaged_file_is_said_and_not_used(text):
 @pytest.mark.whole
 def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     """Written by `accelerate config` itself, for each of the variables that move it."""
-    assert not profile_files(profile(SCRIPT)).accelerate_config
+    assert not read_profile_files(profile(SCRIPT)).accelerate_config
     home = tmp_path / "hf"
     command = [
         sys.executable,
@@ -313,14 +313,14 @@ def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     ]
     subprocess.run(command, env=plain_environment(HF_HOME=str(home)), check=True, capture_output=True)
     monkeypatch.setenv("HF_HOME", str(home))
-    found = profile_files(profile(SCRIPT))
+    found = read_profile_files(profile(SCRIPT))
     assert Path(found.accelerate_config).is_relative_to(home)
     assert found.documents[found.accelerate_config].values["mixed_precision"] == "bf16"
     # One that is named counts instead.
     other = tmp_path / "other.yaml"
     other.write_text("distributed_type: 'NO'\nmixed_precision: fp16\n")
     chosen = profile(SCRIPT | {"trainer.accelerate_config": str(other)})
-    files = profile_files(chosen)
+    files = read_profile_files(chosen)
     where = msgspec.structs.replace(TWO, documents=files.documents, accelerate_config=files.accelerate_config)
     assert Setup(chosen, where).effective.recipe.precision == "fp16"
 

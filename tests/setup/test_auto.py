@@ -19,9 +19,9 @@ from tui_train.profile import fields
 from tui_train.profile.store import loads
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
-from tui_train.targets.help_question import undecided
-from tui_train.targets.here import probe_facts, script_sources
-from tui_train.trainers.auto_preset import SCRIPT_SOURCE
+from tui_train.targets.help_question import help_question_for_auto
+from tui_train.targets.here import probe_facts, read_script_sources
+from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
 from tui_train.trainers.auto_preset import arguments_summary as said
 from tui_train.views.run_settings import effective_settings
 from tui_train.wizard import wizard
@@ -47,7 +47,7 @@ def script(tmp_path, text, **values_of):
     values = {"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": str(tmp_path / "train.py")}
     values |= {"trainer.python": sys.executable, "hardware.device": "cpu", "ladder.rungs": ()}
     chosen = profile(values | {key.replace("__", "."): value for key, value in values_of.items()})
-    return chosen, msgspec.structs.replace(facts(), sources=script_sources(chosen))
+    return chosen, msgspec.structs.replace(facts(), sources=read_script_sources(chosen))
 
 
 def words(tmp_path, text, **values):
@@ -212,9 +212,9 @@ def test_what_the_script_does_not_say_is_its_own(tmp_path):
     assert "Read of train.py: no arguments." in made.notes
     assert not any("5e-05" in line for line in (*made.notes, *made.numbers))
     settings = effective_settings(chosen, {})
-    assert settings["recipe.learning_rate"].text == SCRIPT_SOURCE
+    assert settings["recipe.learning_rate"].text == SCRIPT_DEFAULT_SOURCE
     held = Setup(chosen, known).values["learning_rate"]
-    assert (held.value, held.display_text) == (None, SCRIPT_SOURCE)
+    assert (held.value, held.display_text) == (None, SCRIPT_DEFAULT_SOURCE)
 
 
 def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
@@ -222,7 +222,7 @@ def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     held = Setup(chosen, known).values
     assert held["learning_rate"].display_text == "1.0, the script's default"
     assert held["epochs"].display_text == "14.0, the script's default"
-    assert held["seed"].display_text == SCRIPT_SOURCE
+    assert held["seed"].display_text == SCRIPT_DEFAULT_SOURCE
     assert effective_settings(chosen, {})["recipe.learning_rate"].text == "1.0 (default)"
 
 
@@ -316,13 +316,13 @@ def test_a_help_is_kept_until_the_script_or_its_modules_change(tmp_path, monkeyp
 def test_only_a_script_that_leaves_its_arguments_open_and_answers_is_asked(tmp_path, text, asks):
     chosen, known = script(tmp_path, text)
     known = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable),))
-    assert (undecided(chosen, known) is not None) == asks
+    assert (help_question_for_auto(chosen, known) is not None) == asks
     answer = ScriptHelp(flags=(HelpFlag("--lr"),))
     unchosen = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable, unchosen=True),))
     answered = facts_with_script_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
     others = [fields.put(chosen, *edit) for edit in (("trainer.preset", "custom"), ("container.engine", "docker"))]
     for pair in (others[0], known), (others[1], known), (chosen, unchosen), (chosen, answered):
-        assert undecided(*pair) is None
+        assert help_question_for_auto(*pair) is None
 
 
 def test_a_help_with_the_fields_of_training_arguments_is_of_their_trainer(tmp_path):

@@ -21,9 +21,9 @@ from tui_train.facts.scripts.script_source import parse_source
 from tui_train.facts.scripts.script_syntax import ScriptModule
 from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
-from tui_train.programs.survey import closed, room
+from tui_train.programs.survey import free_bytes, why_unwritable
 from tui_train.setup.recipe import given_arguments
-from tui_train.targets.here import probe_facts, script_sources
+from tui_train.targets.here import probe_facts, read_script_sources
 from tui_train.wizard import wizard
 
 TEXT = """
@@ -118,7 +118,7 @@ def seen(chosen):
 
 
 def read(chosen):
-    return msgspec.structs.replace(facts(), sources=script_sources(chosen))
+    return msgspec.structs.replace(facts(), sources=read_script_sources(chosen))
 
 
 def arguments_found(chosen):
@@ -160,15 +160,15 @@ def test_an_output_that_cannot_be_made_is_found_before_the_start(tmp_path):
 )
 def test_why_nothing_can_be_written(path, why, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert why in closed(path)
-    assert bool(why) == bool(closed(path))
-    assert room("/proc/x") is None
+    assert why in why_unwritable(path)
+    assert bool(why) == bool(why_unwritable(path))
+    assert free_bytes("/proc/x") is None
 
 
 def test_a_file_system_that_is_read_only_takes_no_output(tmp_path, monkeypatch):
     real = os.statvfs(tmp_path)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=real.f_flag | os.ST_RDONLY))
-    assert closed(str(tmp_path / "out")) == f"{tmp_path} is on a file system that is read-only"
+    assert why_unwritable(str(tmp_path / "out")) == f"{tmp_path} is on a file system that is read-only"
 
 
 def test_a_fix_back_to_the_default_leaves_it_to_the_method():

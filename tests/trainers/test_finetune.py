@@ -56,7 +56,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.targets.here import probe_facts
-from tui_train.trainers.finetune import LEARNING_RATES, Finetune, default_learning_rate, finetune_abilities
+from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD, Finetune, default_learning_rate, supported_tunings
 from tui_train.trainers.finetune_options import adapter_options
 from tui_train.views.overview import overview_lines
 
@@ -84,15 +84,15 @@ def config(chosen, found=None):
 def test_the_defaults_are_those_of_the_method():
     assert config(tuning())["learning_rate"] == 2e-4
     assert config(tuning(finetune__tuning="full"))["learning_rate"] == 2e-5
-    for method, (_, of_adapters) in LEARNING_RATES.items():
+    for method, (_, of_adapters) in LEARNING_RATES_BY_METHOD.items():
         values = config(tuning(finetune__method=method))
         assert values["learning_rate"] == default_learning_rate(tuning(finetune__method=method).finetune) == of_adapters
         preferring = method != "sft"
         assert values["num_train_epochs"] == (1 if preferring else 3)
         assert values["warmup_steps"] == (0.1 if preferring else 0.03)
         assert values["save_total_limit"] == 2
-    assert LEARNING_RATES["kto"] == (5e-7, 5e-7)
-    assert LEARNING_RATES["reward"][1] == 1e-4
+    assert LEARNING_RATES_BY_METHOD["kto"] == (5e-7, 5e-7)
+    assert LEARNING_RATES_BY_METHOD["reward"][1] == 1e-4
     shown = ready(tuning(finetune__method="dpo"), facts(packages=LIBRARIES)).plan.numbers
     assert "1 epoch (as in TRL's example for dpo)" in shown
     assert "10 % of the steps to warm up (as in the alignment handbook)" in shown
@@ -721,8 +721,10 @@ def test_the_options_that_are_read_are_those_of_trl(trl):
         "parsers = [importlib.import_module('trl.scripts.' + name).make_parser() for name in sys.argv[1:]]\n"
         "print(json.dumps([[word for one in parser._actions for word in one.option_strings] for parser in parsers]))"
     )
-    said = subprocess.run([TRL, "-c", code, *LEARNING_RATES], capture_output=True, text=True, check=True).stdout
-    for method, words in zip(LEARNING_RATES, json.loads(said.splitlines()[-1]), strict=True):
+    said = subprocess.run(
+        [TRL, "-c", code, *LEARNING_RATES_BY_METHOD], capture_output=True, text=True, check=True
+    ).stdout
+    for method, words in zip(LEARNING_RATES_BY_METHOD, json.loads(said.splitlines()[-1]), strict=True):
         names = {word.lstrip("-").replace("-", "_") for word in words}
         listed = {*trl.trl_options[""], *trl.trl_options[method]}
         assert listed - names == set()
@@ -844,8 +846,8 @@ def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
 )
 def test_what_a_python_can_do_is_known(without, cuda, able):
     packages = {name: version for name, version in LIBRARIES.items() if name != without}
-    assert finetune_abilities(toolchain(cuda=cuda, packages=packages)) == able
-    assert finetune_abilities(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
+    assert supported_tunings(toolchain(cuda=cuda, packages=packages)) == able
+    assert supported_tunings(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
 
 
 def test_a_trainer_says_what_it_does():

@@ -157,7 +157,7 @@ def test_hidden_size_and_heads_of_a_recipe_change_together():
 def written(values, where=WITH_NEMO):
     """The text of the file that NeMo is given."""
     files = {file.path: file.text for file in ready(profile(values), where).files}
-    return next(files[name] for name in nemo.FILE_NAMES.values() if name in files)
+    return next(files[name] for name in nemo.FILE_NAME_BY_FLAVOUR.values() if name in files)
 
 
 @pytest.mark.parametrize("word", [word for word in HOSTILE if word])

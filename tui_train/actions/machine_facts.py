@@ -68,7 +68,9 @@ def facts_from(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
     own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
-    facts = Facts(machine=probe.probe_machine()) if own and not source.target.name else source.target.survey()
+    facts = (
+        Facts(machine=probe.probe_machine()) if own and not source.target.name else source.target.probe_machine_facts()
+    )
     if own:
         return msgspec.structs.replace(facts, toolchains=(own,)), own
     # Whether a card can train depends on torch alone; the rest can be installed beside it.

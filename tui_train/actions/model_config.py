@@ -11,7 +11,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import valid_revision
 from tui_train.setup.recipe.hub_model import hub_endpoint, is_offline
-from tui_train.targets.here import model_shape
+from tui_train.targets.here import read_model_shape
 
 _TOKEN = "HF_TOKEN"  # noqa: S105  # the name of the variable
 
@@ -60,4 +60,4 @@ def _refused(name: str, at: str, found: HubConfig) -> TuiTrainError:
 
 def with_config(profile: Profile, facts: Facts, name: str) -> Facts:
     """Return the facts with the shape of a model whose config.json is in the cache now."""
-    return msgspec.structs.replace(facts, models={**facts.models, name: model_shape(profile, name)})
+    return msgspec.structs.replace(facts, models={**facts.models, name: read_model_shape(profile, name)})

@@ -17,7 +17,7 @@ from tui_train.profile.fields import Value, field, get, put
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 __all__ = ["CHECKS", "Finding", "find_problems"]
 
@@ -26,7 +26,7 @@ def _only_for(key: str, inner_check: Check) -> Check:
     """Return a check that runs only for trainers that take this key or section."""
 
     def guarded(setup: Setup) -> Iterator[Finding]:
-        if takes_field(setup.profile, key):
+        if trainer_has_own_field(setup.profile, key):
             yield from inner_check(setup)
 
     return guarded

@@ -32,7 +32,7 @@ from tui_train.runs.status import read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective import effective_values, with_effective_values
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.
 _VALUES_PASSED_TO_NEMO = frozenset(
@@ -174,7 +174,7 @@ def _values_reaching_trainer(profile: Profile, document: YamlDocument | None) ->
 
 
 def _trainer_preset(profile: Profile) -> Preset | None:
-    if takes_field(profile, "nemo"):
+    if trainer_has_own_field(profile, "nemo"):
         return None
     try:
         return trainer_of(profile).preset

@@ -15,7 +15,7 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import PHASES
 from tui_train.setup.ladder_context import LadderContext
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 _PORT_STEP_BACK = 1000
 # Rungs of the ladder that keep the training the same, the most helpful first.
@@ -168,26 +168,26 @@ def _replace_zero_by_fsdp2(profile: Profile, _evidence: Evidence) -> Change | No
 
 
 def _target_all_linear_layers(profile: Profile, _evidence: Evidence) -> Change | None:
-    if not takes_field(profile, "finetune") or not profile.finetune.targets:
+    if not trainer_has_own_field(profile, "finetune") or not profile.finetune.targets:
         return None
     return Change("all linear layers", "every model has them, by whatever name", (("finetune.targets", ()),))
 
 
 def _replace_qlora_by_lora(profile: Profile, _evidence: Evidence) -> Change | None:
-    if not takes_field(profile, "finetune") or profile.finetune.tuning != "qlora":
+    if not trainer_has_own_field(profile, "finetune") or profile.finetune.tuning != "qlora":
         return None
     why = "the weights then have the adapter's dtype; they need about four times the memory"
     return Change("LoRA instead of QLoRA", why, (("finetune.tuning", "lora"),))
 
 
 def _learn_whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None:
-    if not takes_field(profile, "finetune") or not profile.finetune.answers_only:
+    if not trainer_has_own_field(profile, "finetune") or not profile.finetune.answers_only:
         return None
     return Change("learn from whole conversations", "needs no marks", (("finetune.answers_only", False),))
 
 
 def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
-    return USE_TORCHRUN_CHANGE if takes_field(profile, "trainer.script") else None
+    return USE_TORCHRUN_CHANGE if trainer_has_own_field(profile, "trainer.script") else None
 
 
 _MAKE_CHANGE_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] = {

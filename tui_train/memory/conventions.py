@@ -4,7 +4,7 @@ from tui_train.base.versions import at_least, older
 from tui_train.memory.types import Dtype, Kernels, Loss, Quantization, Sharding
 from tui_train.setup.recipe.options import Options
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import trainer_has_own_field, trainer_of
 
 _DTYPE_BY_NAME: dict[str, Dtype] = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"
@@ -38,7 +38,7 @@ def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
 def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: Sharding, loaded_dtype: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
     profile = setup.effective
-    if trainer_of(profile).conventions() != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
+    if trainer_of(profile).conventions_preset() != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
     return "bf16" if quantization else loaded_dtype if sharding == "zero3" else "fp32"
 
@@ -47,7 +47,7 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
     profile, options = setup.effective, setup.options
     precision = profile.recipe.precision or "fp32"
-    conventions = trainer_of(profile).conventions()
+    conventions = trainer_of(profile).conventions_preset()
     if conventions == "llama-factory":
         if not lora and not options.is_on("pure_bf16"):
             return "fp32"
@@ -66,10 +66,10 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
 def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
     profile, options = setup.effective, setup.options
-    method = profile.finetune.method if takes_field(profile, "finetune") else "sft"
+    method = profile.finetune.method if trainer_has_own_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""
-    if trainer_of(profile).conventions() == "trl":
+    if trainer_of(profile).conventions_preset() == "trl":
         trl = _library_version(setup, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""

@@ -13,8 +13,8 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
 from tui_train.setup.recipe.effective import EffectiveValue, is_default
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field, trainer_of
-from tui_train.trainers.finetune import is_evaluated
+from tui_train.trainers import trainer_has_own_field, trainer_of
+from tui_train.trainers.finetune import has_evaluation_data
 
 # Of the rows, what a default may cut; and a length up to which none is cut.
 _MAX_CUT_SHARE, _NEVER_CUT_LENGTH = 0.01, 1024
@@ -69,7 +69,7 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
 def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
     """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
     profile, value = setup.effective, setup.values["checkpoint_every"]
-    if not (takes_field(profile, "finetune") and is_evaluated(profile) and is_default(value)):
+    if not (trainer_has_own_field(profile, "finetune") and has_evaluation_data(profile) and is_default(value)):
         return {}
     default = value.value if isinstance(value.value, int) else 1
     if every := profile.recipe.evaluate_every:
@@ -145,7 +145,7 @@ def _lengths_fitting_in_memory(setup: Setup, lengths: list[int]) -> Iterator[tup
     """
     micro, recipe = setup.values["micro_batch"], setup.effective.recipe
     sizes = [recipe.micro_batch or 1]
-    min_micro = trainer_of(setup.effective).min_micro()
+    min_micro = trainer_of(setup.effective).min_micro_batch()
     while is_default(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= min_micro:
         sizes.append(sizes[-1] // 2)
     for length in sorted(lengths, reverse=True):

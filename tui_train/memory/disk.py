@@ -8,8 +8,8 @@ from tui_train.memory.estimate import checkpoint_sizes
 from tui_train.memory.predict import predict
 from tui_train.setup.recipe.data_questions import training_steps
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field, trainer_of
-from tui_train.trainers.finetune import KEPT_CHECKPOINTS, keeps_best
+from tui_train.trainers import trainer_has_own_field, trainer_of
+from tui_train.trainers.finetune import KEPT_CHECKPOINT_COUNT, keeps_best_checkpoint
 
 # What transformers' Trainer calls its checkpoints, and what it keeps; the built-in trainer sets the latter itself.
 _TRANSFORMERS_CHECKPOINT_PREFIX = "checkpoint-"
@@ -58,11 +58,13 @@ def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     options = setup.options
     checkpoints = setup.preset.checkpoints
     transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS_CHECKPOINT_PREFIX
-    nemo = takes_field(profile, "nemo")
+    nemo = trainer_has_own_field(profile, "nemo")
     if prediction.estimate is None or model is None or how is None or not (transformers or nemo):
         return None
     weights, states = checkpoint_sizes(model, how)
-    best = (takes_field(profile, "finetune") and keeps_best(profile)) or options.is_on("load_best_model_at_end")
+    best = (trainer_has_own_field(profile, "finetune") and keeps_best_checkpoint(profile)) or options.is_on(
+        "load_best_model_at_end"
+    )
     min_kept = 2 if best else 1
     kept = _kept_checkpoint_count(setup)
     return CheckpointDiskUse(
@@ -79,11 +81,11 @@ def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
 def _kept_checkpoint_count(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
     profile = setup.effective
-    if takes_field(profile, "nemo"):
+    if trainer_has_own_field(profile, "nemo"):
         return _CHECKPOINTS_KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
     default = (
-        KEPT_CHECKPOINTS
-        if takes_field(profile, "finetune")
+        KEPT_CHECKPOINT_COUNT
+        if trainer_has_own_field(profile, "finetune")
         else _CHECKPOINTS_KEPT_BY_BUILTIN
         if trainer_of(profile).makes_model
         else 0

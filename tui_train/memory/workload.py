@@ -29,7 +29,7 @@ from tui_train.setup.recipe.options import Options, script_options, user_argumen
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo as nemo_trainer
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
 _BUILTIN_VOCABULARY_SIZE = 264
@@ -65,7 +65,7 @@ class Workload(Struct, frozen=True):
 def derive_workload(setup: Setup) -> Workload:
     """Return the model and settings of an attempt; pure."""
     profile = setup.effective
-    if takes_field(profile, "nemo"):
+    if trainer_has_own_field(profile, "nemo"):
         return _nemo_workload(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
         return Workload(new_model_dimensions(profile.recipe), _memory_settings(setup))
@@ -81,7 +81,7 @@ def _loaded_model_workload(setup: Setup) -> Workload:
         return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
     name = chosen_model_name(profile, setup.options)
     if not name:
-        own = takes_field(profile, "trainer.script") and "model" not in setup.context.accepted
+        own = trainer_has_own_field(profile, "trainer.script") and "model" not in setup.context.accepted
         return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
@@ -153,7 +153,7 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
     loaded_dtype: Dtype = "fp32" if widened else filed or "fp32"
     kind, kernels = loss_and_kernels(setup, liger=bool(recipe.fused_cross_entropy or options.is_on("liger")))
     checkpointing = _recomputes_activations(setup)
-    finetune_method = profile.finetune.method if takes_field(profile, "finetune") else ""
+    finetune_method = profile.finetune.method if trainer_has_own_field(profile, "finetune") else ""
     return MemorySettings(
         micro_batch=_effective_micro_batch(setup) or 1,
         rows=2 if finetune_method in {"dpo", "reward"} else 1,
@@ -287,7 +287,7 @@ def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
         f"{_ASSUMED_SEQUENCE_LENGTH} tokens per sample are assumed: the script does not set it": not length,
         "fp32 is assumed: the script does not set a precision": not precision,
         "FSDP1: some programs load the full model on each GPU": _uses_fsdp1(options),
-        "your own script: assumed to train like transformers' Trainer": takes_field(profile, "trainer.script")
+        "your own script: assumed to train like transformers' Trainer": trainer_has_own_field(profile, "trainer.script")
         and not setup.preset.module,
     }
     return tuple(words for words, holds in conditions.items() if holds)
@@ -297,14 +297,14 @@ def _nemo_workload(setup: Setup) -> Workload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
     profile = setup.effective
     nemo, recipe = profile.nemo, profile.recipe
-    if nemo_trainer.gpus_per_copy(nemo, setup.nemo_flavour) > 1:
+    if nemo_trainer.gpus_per_model_copy(nemo, setup.nemo_flavour) > 1:
         return Workload(why_unknown="tensor, pipeline and context parallel are not modelled")
     model = dimensions_by_name(nemo.recipe)
     if model is None:
         return Workload(
             why_unknown="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
-    if nemo_trainer.takes_size(profile, setup.nemo_flavour):
+    if nemo_trainer.size_can_differ(profile, setup.nemo_flavour):
         model = _with_recipe_sizes(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
         return Workload(why_unknown="the recipe's batch is unknown: set micro batch and sequence length")

@@ -42,7 +42,7 @@ def build_attempt(
     resume = tuple(_word_with_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *LAUNCHERS[setup.launcher](job).parts(),
-        *setup.trainer.program(),
+        *setup.trainer.program_parts(),
         *([Part(save_arguments, "saves when the run is stopped")] if save_arguments else []),
         *_preset_and_user_arguments(setup, passed, config_path),
         *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),

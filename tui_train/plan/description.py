@@ -14,9 +14,9 @@ from tui_train.setup.machine.idle_cards import left_out_sentences
 from tui_train.setup.recipe import data_questions, launcher_config
 from tui_train.setup.recipe.effective import global_batch_change, is_default
 from tui_train.setup.setup import Setup
-from tui_train.trainers import nemo, profile_paths, takes_field, trainer_of
-from tui_train.trainers.auto_preset import SCRIPT_SOURCE, arguments_summary
-from tui_train.trainers.finetune import keeps_best
+from tui_train.trainers import nemo, profile_paths, trainer_has_own_field, trainer_of
+from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, arguments_summary
+from tui_train.trainers.finetune import keeps_best_checkpoint
 
 _WANDB_OFFLINE_MODES = frozenset({"offline", "dryrun"})
 # Machines whose processes are listed one by one.
@@ -77,7 +77,7 @@ def plan_number_texts(setup: Setup) -> tuple[str, ...]:
 def _finetune_number_texts(setup: Setup) -> dict[str, tuple[str, str]]:
     """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
     profile = setup.effective
-    if not takes_field(profile, "finetune"):
+    if not trainer_has_own_field(profile, "finetune"):
         return {}
     texts, recipe = {}, profile.recipe
     if warm := warm_up_text(recipe.warmup, 0):
@@ -86,7 +86,7 @@ def _finetune_number_texts(setup: Setup) -> dict[str, tuple[str, str]]:
         texts["answers"] = ("answers alone are learned", value.source)
     if value := setup.by_data.get(data_questions.EVALUATION_KEY):
         texts["evaluation"] = (f"{percent(profile.data.evaluation or 0.0, 1)} for evaluations", value.source)
-    if keeps_best(profile):
+    if keeps_best_checkpoint(profile):
         saved = setup.values["checkpoint_every"]
         texts["best"] = (f"the best checkpoint by evaluation, each {recipe.checkpoint_every} steps", saved.source)
     return texts
@@ -120,7 +120,9 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     sentences += _accelerate_notes(setup)
     document = facts.documents.get(profile.trainer.config)
     sentences += filter(None, [global_batch_change(setup.trainer, setup.preset, document, setup.copies)])
-    sentences += nemo.nemo_notes(profile, setup.nemo_flavour, facts, setup.toolchain) if setup.nemo_flavour else ()
+    sentences += (
+        nemo.nemo_script_notes(profile, setup.nemo_flavour, facts, setup.toolchain) if setup.nemo_flavour else ()
+    )
     if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _WANDB_OFFLINE_MODES:
         sentences.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself
@@ -147,7 +149,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
 def _script_notes(profile: Profile, facts: Facts) -> list[str]:
     """Return what was read of the script, where the preset goes by that."""
     script = profile.trainer.script
-    if profile.trainer.preset != AUTO or not script or not takes_field(profile, "trainer.script"):
+    if profile.trainer.preset != AUTO or not script or not trainer_has_own_field(profile, "trainer.script"):
         return []
     arguments = arguments_summary(facts.sources.get(script), profile.trainer.arguments)
     return [f"Read of {visible(script.rpartition('/')[2])}: {arguments}."]
@@ -212,10 +214,12 @@ def batch_arithmetic_text(setup: Setup, job: Job) -> str:
     # A changed batch no longer comes from the source.
     first = setup.first.recipe
     unchanged = (recipe.micro_batch, recipe.global_batch) == (first.micro_batch, first.global_batch)
-    with_source = [value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_SOURCE}]
+    with_source = [
+        value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_DEFAULT_SOURCE}
+    ]
     sources = dict.fromkeys(value.source for value in with_source)
     source = visible(f" ({', '.join(sources)})") if sources else ""
     if recipe.global_batch is None:
-        return f"micro batch {recipe.micro_batch}{source} x {processes}, accumulation: {SCRIPT_SOURCE}"
+        return f"micro batch {recipe.micro_batch}{source} x {processes}, accumulation: {SCRIPT_DEFAULT_SOURCE}"
     product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     return f"{product} = global batch {recipe.global_batch}{source}"

@@ -48,7 +48,7 @@ def attempt_variables(
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.container_settings(profile.container)
-    settings += nemo.nemo_settings_variables(profile.nemo, setup.nemo_flavour, setup.gpus) if setup.nemo_flavour else ()
+    settings += nemo.split_model_variables(profile.nemo, setup.nemo_flavour, setup.gpus) if setup.nemo_flavour else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))

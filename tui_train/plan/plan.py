@@ -26,7 +26,7 @@ from tui_train.setup.recipe import config_file, hub_model, launcher_config
 from tui_train.setup.recipe.options import set_options
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
-from tui_train.trainers import nemo, takes_field, trainer_of
+from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.nemo_file import NemoFile
 
 
@@ -48,7 +48,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         attempts=attempts,
         phases=setup.context.phases,
         configs=(*launcher_configs, *configs),
-        programs=(*setup.trainer.files(), *hub_model.download_programs(setup)),
+        programs=(*setup.trainer.program_files(), *hub_model.download_programs(setup)),
         nemo=_build_nemo_file(setup),
         container=container.container_wrapper(setup.profile, jobs[0].gpus, tuple(map(attempt_output_folder, setups))),
     )
@@ -143,7 +143,7 @@ def _log_rules(setup: Setup) -> LogRules:
     profile = setup.profile
     own = (profile.trainer.progress,) if profile.trainer.progress else ()
     steps = setup.effective.recipe.steps or 0
-    return LogRules((*own, *setup.preset.log), steps, takes_field(profile, "trainer.progress"))
+    return LogRules((*own, *setup.preset.log), steps, trainer_has_own_field(profile, "trainer.progress"))
 
 
 def _slurm_job(profile: Profile, job: Job) -> SlurmJob:
@@ -164,7 +164,7 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     env = preparation_variables(profile)
     # What prepares the data may need the model.
     trainer = trainer_of(setup.effective, facts=setup.facts)
-    items = (*hub_model.download_steps(setup), *trainer.preparations())
+    items = (*hub_model.download_steps(setup), *trainer.preparation_steps())
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
         for item in items

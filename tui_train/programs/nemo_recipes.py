@@ -15,46 +15,48 @@ import sys
 import warnings
 
 # These are no causal language models, whose data has another form; hyena_base only helps to write others.
-OTHERS = ("bert_", "e5_", "hyena_base", "llama_embedding", "llama_reranker", "t5_")
-TASKS = ("pretrain", "finetune")
-NAMED = re.compile("^(.+)_(pretrain|sft|peft)_config$")
-BRIDGE_TASKS = {"pretrain": "pretrain", "sft": "finetune", "peft": "lora"}
+OTHER_RECIPE_PREFIXES = ("bert_", "e5_", "hyena_base", "llama_embedding", "llama_reranker", "t5_")
+NEMO_TASKS = ("pretrain", "finetune")
+BRIDGE_RECIPE_PATTERN = re.compile("^(.+)_(pretrain|sft|peft)_config$")
+TASK_BY_BRIDGE_KIND = {"pretrain": "pretrain", "sft": "finetune", "peft": "lora"}
 # Families of models that see, hear or paint.
-SEEING = re.compile("_(vl|omni|audio)$|^(flux|wan|ministral3|stepfun)$")
+MULTIMODAL_FAMILY_PATTERN = re.compile("_(vl|omni|audio)$|^(flux|wan|ministral3|stepfun)$")
 
 
-def recipes() -> dict[str, list[str]]:
+def list_nemo_recipes() -> dict[str, list[str]]:
     """Return the tasks of each recipe, by its name."""
     from nemo.collections import llm
 
     found = {}
     for name in sorted(dir(llm)):
         module = getattr(llm, name)
-        tasks = [task for task in TASKS if callable(getattr(module, f"{task}_recipe", None))]
-        if tasks and not name.startswith(OTHERS):
+        tasks = [task for task in NEMO_TASKS if callable(getattr(module, f"{task}_recipe", None))]
+        if tasks and not name.startswith(OTHER_RECIPE_PREFIXES):
             found[name] = tasks
     return found
 
 
-def bridge() -> dict[str, list[str]]:
+def list_bridge_recipes() -> dict[str, list[str]]:
     """Return the tasks of each recipe of Megatron-Bridge, by its name."""
     from megatron.bridge import recipes as library
 
     found: dict[str, list[str]] = {}
-    for match in filter(None, map(NAMED.match, sorted(dir(library)))):
+    for match in filter(None, map(BRIDGE_RECIPE_PATTERN.match, sorted(dir(library)))):
         name, kind = match.groups()
         module = getattr(getattr(library, match.group()), "__module__", "")
         family = module.partition(".recipes.")[2].partition(".")[0]
-        if not SEEING.search(family) and "_vl_" not in name:
-            found.setdefault(name, []).append(BRIDGE_TASKS[kind])
-    return {name: [task for task in BRIDGE_TASKS.values() if task in tasks] for name, tasks in found.items()}
+        if not MULTIMODAL_FAMILY_PATTERN.search(family) and "_vl_" not in name:
+            found.setdefault(name, []).append(TASK_BY_BRIDGE_KIND[kind])
+    return {name: [task for task in TASK_BY_BRIDGE_KIND.values() if task in tasks] for name, tasks in found.items()}
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     try:
-        told: dict[str, object] = {"recipes": bridge() if sys.argv[-1] == "bridge" else recipes()}
+        answer: dict[str, object] = {
+            "recipes": list_bridge_recipes() if sys.argv[-1] == "bridge" else list_nemo_recipes()
+        }
     except BaseException as error:  # noqa: BLE001 - whatever NeMo raises is the answer
-        told = {"problem": f"{type(error).__name__}: {error}".strip()[:300]}
-    print("\n" + json.dumps(told))
+        answer = {"problem": f"{type(error).__name__}: {error}".strip()[:300]}
+    print("\n" + json.dumps(answer))

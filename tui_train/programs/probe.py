@@ -15,47 +15,47 @@ import sys
 from importlib import metadata, util
 from pathlib import Path
 
-VERSION = re.compile(r"^__version__\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-CUDA = re.compile(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-FLAG = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"],", re.MULTILINE)
+VERSION_PATTERN = re.compile(r"^__version__\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+CUDA_PATTERN = re.compile(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+FLAG_PATTERN = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"],", re.MULTILINE)
 # The value of CUDA_ARCH_FLAGS, a C string of its own in the binding.
-FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
+ARCH_FLAGS_PATTERN = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
 
-_MAX_BYTES = 1 << 24
+_MAX_FILE_BYTES = 1 << 24
 # libtorch_python.so has some 30 MB, and what is looked for lies in their middle.
 _MAX_LIBRARY_BYTES = 1 << 30
 # Libraries whose presence or version decides what can be generated.
-OTHERS = (
+OTHER_LIBRARIES = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
     "datasets", "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl",
     "lightning", "liger-kernel", "huggingface_hub", "wandb", "tensorboard", "transformer-engine", "apex",
 )  # fmt: skip
 # TRL's programs, each of which names the classes whose fields are its options.
-PROGRAMS = ("sft", "dpo", "kto", "reward")
+TRL_PROGRAMS = ("sft", "dpo", "kto", "reward")
 # Bases that have no options of their own.
-BASES = ("object", "ABC")
+BASES_WITHOUT_OPTIONS = ("object", "ABC")
 # Those that are there where this can be imported.
-BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
+MODULE_BY_BUILT_LIBRARY = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
 
-def content(path: Path, most: int = _MAX_BYTES) -> bytes:
+def read_content(path: Path, max_bytes: int = _MAX_FILE_BYTES) -> bytes:
     """Return what a file holds, at most so many bytes, nothing where it cannot be read."""
     try:
         # A pipe or a device in its place is never waited for.
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            return file.read(most)
+            return file.read(max_bytes)
     except OSError:
         return b""
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return the text of a file, empty where it cannot be read."""
-    return content(path).decode("utf-8", "replace")
+    return read_content(path).decode("utf-8", "replace")
 
 
-def package(name: str) -> Path | None:
+def find_package(name: str) -> Path | None:
     """Return the `__init__.py` of an importable top-level package, None where there is none."""
     try:
         spec = util.find_spec(name)
@@ -64,9 +64,9 @@ def package(name: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def version(name: str, where: Path | None) -> str | None:
-    """Return the version of package `name` whose `__init__.py` is `where`; "unknown" where nothing tells."""
-    if where is None:
+def package_version(name: str, init_file: Path | None) -> str | None:
+    """Return the version of package `name` whose `__init__.py` is `init_file`; "unknown" where nothing tells."""
+    if init_file is None:
         return None
     try:
         found = metadata.version(name)
@@ -74,24 +74,24 @@ def version(name: str, where: Path | None) -> str | None:
         found = None
     if found:
         return str(found)
-    match = VERSION.search(text(where))
+    match = VERSION_PATTERN.search(read_text(init_file))
     return match.group(1) if match else "unknown"
 
 
-def compiled(folder: Path) -> list[str]:
-    """Return the architectures of the torch in `folder`, as `torch.cuda.get_arch_list()` would with a GPU."""
+def compiled_architectures(torch_folder: Path) -> list[str]:
+    """Return the architectures of the torch in `torch_folder`, as `torch.cuda.get_arch_list()` would with a GPU."""
     # Conda keeps the library beside the interpreter's own.
-    for lib in (folder / "lib", Path(sys.prefix) / "lib"):
-        match = FLAGS.search(content(lib / "libtorch_python.so", _MAX_LIBRARY_BYTES))
+    for lib in (torch_folder / "lib", Path(sys.prefix) / "lib"):
+        match = ARCH_FLAGS_PATTERN.search(read_content(lib / "libtorch_python.so", _MAX_LIBRARY_BYTES))
         if match:
             return match.group(1).decode("ascii").split()
     return []
 
 
-def released(folder: Path, cuda: str) -> list[str]:
+def released_architectures(torch_folder: Path, cuda: str) -> list[str]:
     """Return the architectures that torch 2.11 and later say its releases for `cuda` and this processor have."""
     try:
-        for node in ast.parse(text(folder / "cuda" / "__init__.py")).body:
+        for node in ast.parse(read_text(torch_folder / "cuda" / "__init__.py")).body:
             target: ast.expr
             if isinstance(node, ast.AnnAssign) and node.value is not None:
                 target, value = node.target, node.value
@@ -106,32 +106,32 @@ def released(folder: Path, cuda: str) -> list[str]:
     return []
 
 
-def flags(program: Path) -> list[str]:
+def long_flags(program: Path) -> list[str]:
     """Return the long flags that a program names to its argument parser."""
-    return sorted(set(FLAG.findall(text(program))))
+    return sorted(set(FLAG_PATTERN.findall(read_text(program))))
 
 
-def others() -> dict[str, str]:
-    """Return the versions of those of OTHERS that are installed."""
+def library_versions() -> dict[str, str]:
+    """Return the versions of those of OTHER_LIBRARIES that are installed."""
     found = {}
-    for name in OTHERS:
+    for name in OTHER_LIBRARIES:
         try:
             found[name] = str(metadata.version(name))
         except (metadata.PackageNotFoundError, OSError, KeyError, ValueError):
             continue
     # Images have these built, some without saying so where packages are listed. Another project is named apex as well.
-    for name, module in BUILT.items():
-        where = package(module)
-        found.pop(name, None) if where is None else found.setdefault(name, "unknown")
+    for name, module in MODULE_BY_BUILT_LIBRARY.items():
+        init_file = find_package(module)
+        found.pop(name, None) if init_file is None else found.setdefault(name, "unknown")
     return found
 
 
-def classes(files: list[Path]) -> dict[str, tuple[list[str], list[str]]]:
+def read_classes(files: list[Path]) -> dict[str, tuple[list[str], list[str]]]:
     """Return the bases and the annotated fields of the classes in these files, by name; the first of a name counts."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     for file in files:
         try:
-            body = ast.parse(text(file)).body
+            body = ast.parse(read_text(file)).body
         except (SyntaxError, ValueError):
             continue
         for node in body:
@@ -145,22 +145,22 @@ def classes(files: list[Path]) -> dict[str, tuple[list[str], list[str]]]:
     return found
 
 
-def trl_options() -> dict[str, list[str]]:
+def read_trl_options() -> dict[str, list[str]]:
     """Return the options of TRL's programs: under "" those of all, and by name what each has besides; else nothing."""
-    trl, transformers = package("trl"), package("transformers")
+    trl, transformers = find_package("trl"), find_package("transformers")
     if trl is None or transformers is None:
         return {}
     scripts, trainer = trl.parent / "scripts", trl.parent / "trainer"
     files = [scripts / "utils.py", *sorted(trainer.glob("*_config.py")), transformers.parent / "training_args.py"]
-    known = classes(files)
+    known = read_classes(files)
     programs: dict[str, set[str]] = {}
-    for program in PROGRAMS:
-        match = re.search(r"dataclass_types = \(([\w, ]+)\)", text(scripts / f"{program}.py"))
+    for program in TRL_PROGRAMS:
+        match = re.search(r"dataclass_types = \(([\w, ]+)\)", read_text(scripts / f"{program}.py"))
         wanted = re.findall(r"\w+", match.group(1)) if match else [""]
         options: set[str] = set()
         while wanted:
             name = wanted.pop()
-            if name not in known and name not in BASES:
+            if name not in known and name not in BASES_WITHOUT_OPTIONS:
                 return {}
             bases, fields = known.get(name, ([], []))
             wanted += bases
@@ -170,31 +170,37 @@ def trl_options() -> dict[str, list[str]]:
     return {"": sorted(common), **{program: sorted(names - common) for program, names in programs.items()}}
 
 
-def libraries() -> dict[str, object]:
+def describe_toolchain() -> dict[str, object]:
     """Return what this interpreter has, under the field names of `Toolchain`."""
-    where = package("torch")
+    torch_file = find_package("torch")
     found: dict[str, object] = {
         "python": sys.executable or "",
         "version": platform.python_version(),
-        "accelerate": version("accelerate", package("accelerate")),
-        "transformers": version("transformers", package("transformers")),
-        "packages": others(),
-        "trl_options": trl_options(),
+        "accelerate": package_version("accelerate", find_package("accelerate")),
+        "transformers": package_version("transformers", find_package("transformers")),
+        "packages": library_versions(),
+        "trl_options": read_trl_options(),
     }
-    if where is None:
+    if torch_file is None:
         return found
     # The installed metadata leaves out the local part, "+cu132".
-    told = text(where.parent / "version.py")
-    match = VERSION.search(told)
-    found["torch"] = match.group(1) if match else version("torch", where)
-    found["torchrun"] = flags(where.parent / "distributed" / "run.py")
-    match = CUDA.search(told)
+    version_text = read_text(torch_file.parent / "version.py")
+    match = VERSION_PATTERN.search(version_text)
+    found["torch"] = match.group(1) if match else package_version("torch", torch_file)
+    found["torchrun"] = long_flags(torch_file.parent / "distributed" / "run.py")
+    match = CUDA_PATTERN.search(version_text)
     if match:
         found["cuda"] = match.group(1)
-        found["arch_list"] = compiled(where.parent) or released(where.parent, match.group(1))
+        found["arch_list"] = compiled_architectures(torch_file.parent) or released_architectures(
+            torch_file.parent, match.group(1)
+        )
     return found
 
 
 if __name__ == "__main__":
-    told = {"prefix": os.path.realpath(sys.prefix), "executable": sys.executable or "", "toolchain": libraries()}
-    print(json.dumps(told))
+    answer = {
+        "prefix": os.path.realpath(sys.prefix),
+        "executable": sys.executable or "",
+        "toolchain": describe_toolchain(),
+    }
+    print(json.dumps(answer))

@@ -15,36 +15,37 @@ import subprocess
 import sys
 from typing import Any
 
-NOT_FOUND = 127
+NOT_FOUND_EXIT_CODE = 127
 # What a login shell reads may set again what is left out.
-LOGIN = """
+LOGIN_SHELL_SCRIPT = """
 without=$1; shift
 for name in $(compgen -e); do [[ $name =~ ^($without)$ ]] && unset -v "$name"; done
 exec "$@"
 """
 
 
-def environment(without: str) -> dict[str, str]:
+def environment_without(name_pattern: str) -> dict[str, str]:
     """Return the variables of this host but those whose whole names match an expression."""
-    return {name: value for name, value in os.environ.items() if not re.fullmatch(without, name)}
+    return {name: value for name, value in os.environ.items() if not re.fullmatch(name_pattern, name)}
 
 
-def answer(words: list[str], asked: dict[str, Any]) -> dict[str, Any]:
+def run_command(words: list[str], question: dict[str, Any]) -> dict[str, Any]:
     """Return the output and the exit code of a command, or that it was late; `{user}` in it is the user's name here."""
     try:
         if "{user}" in "".join(words):
             words = [word.replace("{user}", getpass.getuser()) for word in words]
         if shutil.which(words[0]) is None:
             # Many clusters add the folder of Slurm's commands in what only a login shell reads.
-            words = ["bash", "-lc", LOGIN, "bash", asked["without"], *words]
+            words = ["bash", "-lc", LOGIN_SHELL_SCRIPT, "bash", question["without"], *words]
         done = subprocess.run(
-            words, input=asked["given"].encode(), cwd=asked["folder"] or None, env=environment(asked["without"]),
-            capture_output=True, timeout=asked["patience"], check=False,
+            words, input=question["given"].encode(), cwd=question["folder"] or None,
+            env=environment_without(question["without"]), capture_output=True, timeout=question["patience"],
+            check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"late": True}
     except (OSError, KeyError) as error:
-        return {"code": NOT_FOUND, "error": str(error)}
+        return {"code": NOT_FOUND_EXIT_CODE, "error": str(error)}
     return {
         "code": done.returncode,
         "out": done.stdout.decode(errors="replace"),
@@ -53,5 +54,5 @@ def answer(words: list[str], asked: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    question = json.loads(sys.argv[1])
-    print(json.dumps([answer(words, question) for words in question["commands"]]))
+    request = json.loads(sys.argv[1])
+    print(json.dumps([run_command(words, request) for words in request["commands"]]))

@@ -17,11 +17,11 @@ import sys
 import time
 from pathlib import Path
 
-MOST = 2**18
-PATIENCE = 10
+MAX_FILE_BYTES = 2**18
+TIMEOUT_SECONDS = 10
 
 
-def state(name: str) -> str:
+def path_state(name: str) -> str:
     """Return whether a path is a file or a folder that may be read, missing, or unreadable."""
     if not name:
         return "missing"
@@ -41,7 +41,7 @@ def state(name: str) -> str:
     return "folder" if folder else "file"
 
 
-def closed(name: str) -> str:
+def why_unwritable(name: str) -> str:
     """Return why nothing can be written into the folder of this path, there or yet to be made; empty where it can."""
     try:
         path = Path(name).expanduser().absolute()
@@ -58,7 +58,7 @@ def closed(name: str) -> str:
         return getattr(error, "strerror", None) or "it is no path"
 
 
-def room(name: str) -> int | None:
+def free_bytes(name: str) -> int | None:
     """Return the bytes that are free for the folder of this path, there or yet to be made; None where none can be."""
     try:
         path = Path(name).expanduser().absolute()
@@ -77,27 +77,27 @@ def runs_folder() -> str:
     return os.path.join(state if os.path.isabs(state) else "~/.local/state", "tui-train", "runs")  # noqa: PTH117, PTH118
 
 
-def content(name: str) -> str | None:
+def read_as_base64(name: str) -> str | None:
     """Return the beginning of a file in base64, None where it cannot be read."""
-    if state(name) != "file":
+    if path_state(name) != "file":
         return None
     try:
         with Path(name).expanduser().open("rb") as file:
-            return base64.b64encode(file.read(MOST)).decode("ascii")
+            return base64.b64encode(file.read(MAX_FILE_BYTES)).decode("ascii")
     except OSError:
         return None
 
 
-def candidates(named: list[str], *, others: bool = True) -> dict[str, str]:
-    """Return the paths of Pythons to ask, each with what it is; without `others` those that are named."""
+def python_candidates(named: list[str], *, also_others: bool = True) -> dict[str, str]:
+    """Return the paths of Pythons to ask, each with what it is; without `also_others` those that are named."""
     home = Path.home()
     data = os.environ.get("XDG_DATA_HOME") or str(home / ".local" / "share")
     found = {str(Path(name).expanduser()): "chosen" for name in named}
-    if not others:
+    if not also_others:
         return found
     for python in sorted(Path(data, "tui-train", "envs").glob("*/bin/python")):
         found.setdefault(str(python), "env " + python.parent.parent.name)
-    kept = base64.b64decode(content(str(home / ".conda" / "environments.txt")) or "")
+    kept = base64.b64decode(read_as_base64(str(home / ".conda" / "environments.txt")) or "")
     for folder in filter(None, map(str.strip, kept.decode("utf-8", "replace").splitlines())):
         if Path(folder, "bin", "python").exists():
             found.setdefault(str(Path(folder, "bin", "python")), "conda env (" + Path(folder).name + ")")
@@ -108,12 +108,12 @@ def candidates(named: list[str], *, others: bool = True) -> dict[str, str]:
     return found
 
 
-def told(python: str, run: str, probe: str) -> dict[str, object] | None:
+def probe_python(python: str, run_code: str, probe_text: str) -> dict[str, object] | None:
     """Return what a Python says of itself, None where it says nothing."""
-    command = [python, "-B", "-c", run, probe]
+    command = [python, "-B", "-c", run_code, probe_text]
     try:
         out = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
         ).stdout
         found = json.loads(out.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
@@ -121,13 +121,15 @@ def told(python: str, run: str, probe: str) -> dict[str, object] | None:
     return found if isinstance(found, dict) else None
 
 
-def toolchains(question: dict[str, object]) -> list[object]:
+def probe_toolchains(question: dict[str, object]) -> list[object]:
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[object, object] = {}
-    named, run, probe = question["pythons"], question["run"], question["probe"]
-    only = bool(question.get("only_named"))
-    for python, label in candidates(list(named) if isinstance(named, list) else [], others=not only).items():
-        found = told(python, str(run), str(probe))
+    named, run_code, probe_text = question["pythons"], question["run"], question["probe"]
+    only_named = bool(question.get("only_named"))
+    for python, label in python_candidates(
+        list(named) if isinstance(named, list) else [], also_others=not only_named
+    ).items():
+        found = probe_python(python, str(run_code), str(probe_text))
         tool = found.get("toolchain") if found else None
         if found and isinstance(tool, dict):
             kept = found.get("executable") if label == "PATH" else python
@@ -135,7 +137,7 @@ def toolchains(question: dict[str, object]) -> list[object]:
     return list(of_prefix.values())
 
 
-def identity() -> str:
+def machine_identity() -> str:
     """Return what no other machine has: its name, which clones share, with the id of its last boot."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -144,7 +146,7 @@ def identity() -> str:
     return platform.node() + " " + boot
 
 
-def processor() -> dict[str, str]:
+def read_processor() -> dict[str, str]:
     """Return the name of the host's processor, where it tells."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
@@ -153,7 +155,7 @@ def processor() -> dict[str, str]:
         return {}
 
 
-def memory() -> dict[str, int]:
+def read_memory() -> dict[str, int]:
     """Return the host's memory and shared memory in bytes, as far as it tells."""
     found = {}
     try:
@@ -167,22 +169,22 @@ def memory() -> dict[str, int]:
     return found
 
 
-def said(command: list[str]) -> dict[str, object] | None:
+def command_result(command: list[str]) -> dict[str, object] | None:
     """Return what a command prints and its exit code, None where there is none."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     return {"code": done.returncode, "text": done.stdout.decode("utf-8", "replace")}
 
 
-def called(program: str, name: str) -> object:
+def call_in_program(program_text: str, function_name: str) -> object:
     """Return what a function says of this environment, in a program on Hugging Face's folder that was sent along."""
     names: dict[str, object] = {"__name__": "hub_cache"}
-    exec(compile(program, "hub_cache.py", "exec"), names)  # noqa: S102  # sent by whoever sent this program
-    function = names.get(name)
+    exec(compile(program_text, "hub_cache.py", "exec"), names)  # noqa: S102  # sent by whoever sent this program
+    function = names.get(function_name)
     return function(dict(os.environ)) if callable(function) else None
 
 
@@ -193,20 +195,20 @@ def main(question: dict[str, list[str]]) -> None:
     """
     own = {"hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1}
     hub = str(question.get("hub") or "")
-    config = str(called(hub, "accelerate_config") or "")
-    machine = {**own, **processor(), **memory()}
+    config = str(call_in_program(hub, "accelerate_config") or "")
+    machine = {**own, **read_processor(), **read_memory()}
     answer = {
         "machine": machine,
-        "toolchains": toolchains(dict(question)) if question["probe"] else [],
-        "paths": {name: state(name) for name in question["paths"]},
-        "closed": {name: closed(name) for name in question["paths"]},
-        "free": {name: room(name or runs_folder()) for name in ("", *question["paths"])},
-        "files": {name: content(name) for name in (*question["files"], *filter(None, [config]))},
+        "toolchains": probe_toolchains(dict(question)) if question["probe"] else [],
+        "paths": {name: path_state(name) for name in question["paths"]},
+        "closed": {name: why_unwritable(name) for name in question["paths"]},
+        "free": {name: free_bytes(name or runs_folder()) for name in ("", *question["paths"])},
+        "files": {name: read_as_base64(name) for name in (*question["files"], *filter(None, [config]))},
         "accelerate_config": config,
-        "hub": called(hub, "read"),
-        "said": said(question["command"]) if question.get("command") else None,
+        "hub": call_in_program(hub, "read"),
+        "said": command_result(question["command"]) if question.get("command") else None,
         "clock": time.time(),
-        "identity": identity(),
+        "identity": machine_identity(),
         "submits": shutil.which("sbatch") is not None,
     }
     print(json.dumps(answer))

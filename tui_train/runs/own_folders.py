@@ -10,7 +10,7 @@ from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.recipe.given_arguments import given_arguments
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 _MAX_FILES_CHECKED = 1000  # files of a folder that are looked at
 
@@ -21,7 +21,7 @@ def folders_written_since(run: RunDir, since: float) -> tuple[Path, ...]:
         profile = store.load(str(run.profile))
     except TuiTrainError:
         return ()
-    if not takes_field(profile, "trainer.script") or not profile.trainer.script:
+    if not trainer_has_own_field(profile, "trainer.script") or not profile.trainer.script:
         return ()
     start = Path(profile.trainer.working_directory or Path(profile.trainer.script).parent)
     named = dict.fromkeys(start / value for value in _argument_values(profile))

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from tui_train.profile.types import Profile
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import trainer_has_own_field, trainer_of
 
 UNNAMED = Profile().name
 _MAX_LENGTH = 40
@@ -32,11 +32,11 @@ class TrainingSummary(Struct, frozen=True):
 def training_summary(profile: Profile) -> TrainingSummary:
     """Return what a profile trains, by the names of its files without their folders."""
     trainer = profile.trainer
-    model = PurePath(trainer.model).name or trainer_of(profile).recipe()
+    model = PurePath(trainer.model).name or trainer_of(profile).recipe_name()
     names = [PurePath(path).name for path in trainer.data]
     more = f" + {len(names) - _MAX_DATA_NAMES}" if len(names) > _MAX_DATA_NAMES else ""
-    script = PurePath(trainer.script or trainer.config).name if takes_field(profile, "trainer.script") else ""
-    return TrainingSummary(trainer_of(profile).method(), model, ", ".join(names[:_MAX_DATA_NAMES]) + more, script)
+    script = PurePath(trainer.script or trainer.config).name if trainer_has_own_field(profile, "trainer.script") else ""
+    return TrainingSummary(trainer_of(profile).method_label(), model, ", ".join(names[:_MAX_DATA_NAMES]) + more, script)
 
 
 def profile_name(profile: Profile) -> str:

@@ -29,7 +29,7 @@ from tui_train.setup.recipe.effective import (
     with_effective_values,
 )
 from tui_train.setup.recipe.options import Options, script_options
-from tui_train.trainers import auto_preset, takes_field, trainer_of
+from tui_train.trainers import auto_preset, trainer_has_own_field, trainer_of
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import entry_point
 from tui_train.trainers.trainer import Trainer
@@ -160,7 +160,7 @@ class Setup:
     @cached_property
     def copies(self) -> int:
         """The copies of the model that take samples of their own: one a process, unless NeMo splits it."""
-        return self.trainer.copies(self.world_size)
+        return self.trainer.data_parallel_copies(self.world_size)
 
     @cached_property
     def backend(self) -> str:
@@ -220,7 +220,7 @@ class Setup:
     def accepted(self) -> frozenset[str]:
         """The placeholders whose values reach the trainer or its launcher."""
         accepted = self.trainer.accepted_placeholders()
-        by_launcher = takes_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].sets_precision
+        by_launcher = trainer_has_own_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].sets_precision
         return accepted | {"precision"} if by_launcher else accepted
 
     @property
@@ -249,7 +249,7 @@ class Setup:
     @cached_property
     def options(self) -> Options:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
-        by_trainer = trainer_of(self.effective).options()
+        by_trainer = trainer_of(self.effective).library_options()
         return Options({**by_trainer, **script_options(self.effective, self.facts.documents)})
 
     @cached_property
@@ -278,7 +278,7 @@ class Setup:
             eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.document),
             evaluates=trainer.evaluates(),
             batch_not_set=batch_not_set,
-            min_micro=trainer.min_micro(),
+            min_micro=trainer.min_micro_batch(),
         )
 
     def _refused(self) -> dict[str, str]:
@@ -299,7 +299,7 @@ class Setup:
         if recipe.micro_batch is None or recipe.global_batch is None:
             return True
         sources = {self.values[name].source for name in ("micro_batch", "global_batch")}
-        is_script = takes_field(self.profile, "trainer.script")
+        is_script = trainer_has_own_field(self.profile, "trainer.script")
         own_script = is_script and entry_point(self.profile, self.preset) != self.preset.module
         return own_script and any(source.endswith("default") for source in sources)
 

@@ -29,14 +29,14 @@ class Target(Protocol):
 
     can_start: ClassVar[bool]
 
-    def survey(self) -> Facts:
+    def probe_machine_facts(self) -> Facts:
         """Return the facts of the machine, without those of a profile."""
         ...
 
-    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
 
-        `waits` gets what may take longer, before it does.
+        `on_wait` gets what may take longer, before it does.
         """
         ...
 
@@ -61,7 +61,7 @@ class Target(Protocol):
         ...
 
 
-def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = False) -> Target:
+def target_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = False) -> Target:
     """Return the target of a machine file or a host, which may be saved by its name: this machine without both.
 
     With `slurm` it is the cluster of this machine or the host, whose nodes are like the machine in the file.
@@ -70,12 +70,12 @@ def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = Fals
     if slurm:
         from tui_train.targets.slurm import Slurm
 
-        return Slurm(machine, hosts.address_of(host) if host else "")
-    if machine:
+        return Slurm(machine_file, hosts.address_of(host) if host else "")
+    if machine_file:
         from tui_train.targets.elsewhere import MachineFile
 
-        return MachineFile(machine)
-    return _host(hosts.address_of(host)) if host else LocalTarget()
+        return MachineFile(machine_file)
+    return _host_target(hosts.address_of(host)) if host else LocalTarget()
 
 
 def target_of_run(run: RunDir) -> Target:
@@ -87,10 +87,10 @@ def target_of_run(run: RunDir) -> Target:
         from tui_train.targets.slurm import Slurm
 
         return Slurm(host=place.host if place else "")
-    return _host(place.host) if place else LocalTarget()
+    return _host_target(place.host) if place else LocalTarget()
 
 
-def _host(name: str) -> Target:
+def _host_target(host: str) -> Target:
     from tui_train.targets.host import Host
 
-    return Host(name)
+    return Host(host)

@@ -19,7 +19,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.targets.here import config_files, model_shape, script_sources
+from tui_train.targets.here import config_file_paths, read_model_shape, read_script_sources
 
 
 def with_local_files(profile: Profile, facts: Facts) -> Facts:
@@ -27,15 +27,17 @@ def with_local_files(profile: Profile, facts: Facts) -> Facts:
 
     A YAML file and a model may be on both; one that is missing here is no error.
     """
-    read = facts.documents or read_documents(config_files(profile))
-    shapes = {name: model_shape(profile, name) for name in workload.models_to_read(profile, read)}
+    documents = facts.documents or read_documents(config_file_paths(profile))
+    shapes = {name: read_model_shape(profile, name) for name in workload.models_to_read(profile, documents)}
     known = {
         name: found
         for name, found in shapes.items()
         if found.path or (name[0] == "/" and Path(name, "config.json").is_file())
     }
-    sources = facts.sources or {path: found for path, found in script_sources(profile).items() if not found.problem}
-    return msgspec.structs.replace(facts, documents=read, presets=user_presets(), models=known, sources=sources)
+    sources = facts.sources or {
+        path: found for path, found in read_script_sources(profile).items() if not found.problem
+    }
+    return msgspec.structs.replace(facts, documents=documents, presets=user_presets(), models=known, sources=sources)
 
 
 class MachineFile(Struct, frozen=True):
@@ -49,11 +51,11 @@ class MachineFile(Struct, frozen=True):
         """The file."""
         return str(self.path)
 
-    def survey(self) -> Facts:
+    def probe_machine_facts(self) -> Facts:
         """Return the facts in the file."""
         return machine_files.load_machine_file(self.path)
 
-    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return them with what a plan needs besides."""
         return with_local_files(profile, machine_files.load_planning_facts(self.path))
 

@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import AUTO, Profile
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.script import entry_point
 
 
@@ -24,7 +24,7 @@ class HelpQuestion(Struct, frozen=True, kw_only=True):
 def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
     """Return the command that prints the --help of the profile's script; Unavailable without a script or a Python."""
     setup = set_up(profile, facts)
-    key = entry_point(profile, setup.preset) if takes_field(profile, "trainer.script") else ""
+    key = entry_point(profile, setup.preset) if trainer_has_own_field(profile, "trainer.script") else ""
     if not key:
         raise Unavailable("no script is set", "Name the file that trains.")
     if setup.toolchain is None:
@@ -34,10 +34,10 @@ def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
     return HelpQuestion(key=key, python=setup.toolchain.python, words=words, folder=folder)
 
 
-def undecided(profile: Profile, facts: Facts) -> HelpQuestion | None:
+def help_question_for_auto(profile: Profile, facts: Facts) -> HelpQuestion | None:
     """Return the question by which the preset `auto` learns what the source of a script leaves open; None for none."""
-    own = facts.sources.get(profile.trainer.script)
-    if profile.trainer.preset != AUTO or own is None or not own.asks or profile.container.engine != "none":
+    source = facts.sources.get(profile.trainer.script)
+    if profile.trainer.preset != AUTO or source is None or not source.asks or profile.container.engine != "none":
         return None
     try:
         question = help_question(profile, facts)

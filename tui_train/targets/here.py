@@ -40,7 +40,7 @@ from tui_train.plan.types import Plan
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO, Profile
-from tui_train.programs.survey import closed, room
+from tui_train.programs.survey import free_bytes, why_unwritable
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
@@ -52,8 +52,8 @@ from tui_train.runs.stop import stop_run
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
-from tui_train.targets.help_question import undecided
-from tui_train.trainers import profile_paths, takes_field
+from tui_train.targets.help_question import help_question_for_auto
+from tui_train.trainers import profile_paths, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
 
 
@@ -73,66 +73,70 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
     tokenizers: dict[str, NemoTokenizer]
 
 
-def profile_files(profile: Profile) -> ProfileFiles:
+def read_profile_files(profile: Profile) -> ProfileFiles:
     """Read the files that a profile names."""
     script, accelerate_config = profile.trainer.script, hub.find_accelerate_config(hub.hub_variables(profile))
-    config_documents = read_documents(filter(None, (*config_files(profile), accelerate_config)))
+    config_documents = read_documents(filter(None, (*config_file_paths(profile), accelerate_config)))
     presets = user_presets()
-    sources = script_sources(profile)
-    outputs = _user_output(profile, config_documents, presets, sources.get(script))
+    sources = read_script_sources(profile)
+    outputs = _user_output_folder(profile, config_documents, presets, sources.get(script))
     return ProfileFiles(
         paths=probe.read_path_states((*profile_paths(profile), *outputs)),
-        unwritable={path: closed(path) for path in (profile.trainer.output, *outputs) if path},
-        free={path: room(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
+        unwritable={path: why_unwritable(path) for path in (profile.trainer.output, *outputs) if path},
+        free={path: free_bytes(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
         documents=config_documents,
         presets=presets,
-        models={name: model_shape(profile, name) for name in workload.models_to_read(profile, config_documents)},
+        models={name: read_model_shape(profile, name) for name in workload.models_to_read(profile, config_documents)},
         sources=sources,
         wandb_key=has_wandb_key(),
-        checkpoints=_checkpoints(profile),
+        checkpoints=_read_start_checkpoint(profile),
         accelerate_config=accelerate_config,
-        tokenizers=_tokenizers(profile),
+        tokenizers=_read_nemo_tokenizer(profile),
     )
 
 
-def script_sources(profile: Profile) -> dict[str, ScriptSource]:
+def read_script_sources(profile: Profile) -> dict[str, ScriptSource]:
     """Return the facts of the profile's training script, by its path."""
     script = profile.trainer.script
-    return {script: read_source(script)} if script and takes_field(profile, "trainer.script") else {}
+    return {script: read_source(script)} if script and trainer_has_own_field(profile, "trainer.script") else {}
 
 
-def config_files(profile: Profile) -> tuple[str, ...]:
+def config_file_paths(profile: Profile) -> tuple[str, ...]:
     """Return the YAML files that a profile names."""
     return tuple(filter(None, (profile.trainer.config, profile.trainer.accelerate_config)))
 
 
-def model_shape(profile: Profile, name: str) -> ModelFolder:
+def read_model_shape(profile: Profile, model: str) -> ModelFolder:
     """Return the shape of a model by its folder, or by its id of the Hub from the cache; empty where that lacks it."""
-    if name.startswith("/"):
-        return model_folders.read_model_folder(name)
-    revision = profile.trainer.revision if name == profile.trainer.model else ""
-    folder = hub.snapshot_folder(hub.hub_variables(profile), name, revision)
+    if model.startswith("/"):
+        return model_folders.read_model_folder(model)
+    revision = profile.trainer.revision if model == profile.trainer.model else ""
+    folder = hub.snapshot_folder(hub.hub_variables(profile), model, revision)
     if not folder:
         return ModelFolder()
     return msgspec.structs.replace(model_folders.read_model_folder(folder), path=folder)
 
 
-def _user_output(
-    profile: Profile, read: dict[str, YamlDocument], user_presets: UserPresets, own: ScriptSource | None
+def _user_output_folder(
+    profile: Profile, documents: dict[str, YamlDocument], user_presets: UserPresets, source: ScriptSource | None
 ) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:
-        named_preset, words = profile.trainer.preset, profile.trainer.arguments
-        chosen = get_preset(named_preset, user_presets) if named_preset != AUTO else preset_for_source(own, words)
+        named_preset, user_arguments = profile.trainer.preset, profile.trainer.arguments
+        chosen = (
+            get_preset(named_preset, user_presets)
+            if named_preset != AUTO
+            else preset_for_source(source, user_arguments)
+        )
     except BadInput:
         return ()
-    return tuple(filter(None, (user_output_folder(profile, chosen, read.get(profile.trainer.config)),)))
+    return tuple(filter(None, (user_output_folder(profile, chosen, documents.get(profile.trainer.config)),)))
 
 
-def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
+def _read_start_checkpoint(profile: Profile) -> dict[str, NemoCheckpoint]:
     """Return the NeMo checkpoint that the profile starts from."""
     model = profile.trainer.model
-    if not takes_field(profile, "nemo") or not model:
+    if not trainer_has_own_field(profile, "nemo") or not model:
         return {}
     try:
         is_checkpoint = Path(model, "context").is_dir()
@@ -142,21 +146,23 @@ def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
     return {model: nemo_models.read_nemo_checkpoint(model)} if is_checkpoint else {}
 
 
-def _tokenizers(profile: Profile) -> dict[str, NemoTokenizer]:
+def _read_nemo_tokenizer(profile: Profile) -> dict[str, NemoTokenizer]:
     """Return the tokenizer that a NeMo training names."""
     folder = profile.nemo.tokenizer
-    return {folder: nemo_models.read_nemo_tokenizer(folder)} if folder and takes_field(profile, "nemo") else {}
+    return (
+        {folder: nemo_models.read_nemo_tokenizer(folder)} if folder and trainer_has_own_field(profile, "nemo") else {}
+    )
 
 
-def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+def probe_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
     """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
 
-    `waits` gets what may take longer, before it does.
+    `on_wait` gets what may take longer, before it does.
     """
     in_container = profile.container.engine != "none"
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(probe.probe_machine)
-        files = profile_files(profile)
+        files = read_profile_files(profile)
         toolchains = () if in_container else probe.probe_toolchains(named_python(profile))
     facts = Facts(
         machine=machine.result(),
@@ -174,14 +180,14 @@ def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None)
         tokenizers=files.tokenizers,
         variables=read_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
-        images=chosen_image(profile),
+        images=read_chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),
         hub=hub.read_hub_cache(hub.hub_variables(profile)),
     )
     facts = msgspec.structs.replace(facts, hub_models=ask_hub_for_model(profile, facts))
-    if question := undecided(profile, facts):
+    if question := help_question_for_auto(profile, facts):
         words = f"Running {question.key} --help, as its source does not name all arguments …"
-        answer = read_script_help(question.python, question.words, question.folder, lambda: waits(words))
+        answer = read_script_help(question.python, question.words, question.folder, lambda: on_wait(words))
         facts = facts_with_script_help(msgspec.structs.replace(facts, help={question.key: answer}))
     return facts if in_container else msgspec.structs.replace(facts, data=read_profile_data(profile, facts))
 
@@ -216,7 +222,7 @@ def rendezvous_port(profile: Profile) -> int:
     return profile.nodes.port if profile.nodes.machines > 1 else 0
 
 
-def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
+def read_chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
     """Return the content of the profile's image, nothing where it has none; takes up to a minute."""
     chosen = profile.container
     return (
@@ -249,13 +255,13 @@ class LocalTarget:
     name = ""
     can_start: ClassVar[bool] = True
 
-    def survey(self) -> Facts:
+    def probe_machine_facts(self) -> Facts:
         """Return the facts of the machine, without those of a profile."""
         return probe_facts(Profile())
 
-    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; takes up to some seconds."""
-        return probe_facts(profile, waits)
+        return probe_facts(profile, on_wait)
 
     def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder and start it."""

@@ -33,11 +33,11 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import read_status
 from tui_train.targets.elsewhere import with_local_files
-from tui_train.targets.here import config_files, named_python
-from tui_train.trainers import profile_paths, takes_field
+from tui_train.targets.here import config_file_paths, named_python
+from tui_train.trainers import profile_paths, trainer_has_own_field
 
 # Seconds in which the log of a run that was stopped comes along.
-_LOG_SECONDS = 10.0
+_LAST_LOG_SECONDS = 10.0
 
 
 class Host(Struct, frozen=True):
@@ -46,14 +46,14 @@ class Host(Struct, frozen=True):
     name: str
     can_start: ClassVar[bool] = True
 
-    def survey(self) -> Facts:
+    def probe_machine_facts(self) -> Facts:
         """Return the facts of the host."""
         return remote.read_host_facts(self.name)
 
-    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts of the host that a plan needs."""
-        python, paths, files = named_python(profile), profile_paths(profile), config_files(profile)
-        script = profile.trainer.script if takes_field(profile, "trainer.script") else ""
+        python, paths, files = named_python(profile), profile_paths(profile), config_file_paths(profile)
+        script = profile.trainer.script if trainer_has_own_field(profile, "trainer.script") else ""
         return with_local_files(profile, remote.read_planning_facts(self.name, python, paths, files, script))
 
     def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
@@ -67,7 +67,7 @@ class Host(Struct, frozen=True):
             # No start was sent: a run that never started would only clutter the list.
             shutil.rmtree(run.path, ignore_errors=True)
             raise
-        _start(run, place, ())
+        _start_on_host(run, place, ())
         return run
 
     def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
@@ -75,7 +75,7 @@ class Host(Struct, frozen=True):
         self.state(run)
         plan = run.plan()
         by_hand = plan.get("nodes") not in {None, 1} and not plan.get("hosts")
-        _start(run, _place(run), ("--resume",) if by_hand and resume_mode(run) == "told" else ())
+        _start_on_host(run, _required_place(run), ("--resume",) if by_hand and resume_mode(run) == "told" else ())
         return ""
 
     def state(self, run: RunDir) -> Status:
@@ -83,12 +83,12 @@ class Host(Struct, frozen=True):
         if read_status(run).state == UNCONFIRMED:
             self.probe_state(run)
         if why := RunMirror(run, follow=False).update_once():
-            raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_remedy(_place(run)))
+            raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_stop_remedy(_required_place(run)))
         return read_status(run)
 
     def probe_state(self, run: RunDir) -> Status:
         """Ask the host for a run's state and keep it, without what the run wrote."""
-        place = _place(run)
+        place = _required_place(run)
         try:
             report = far.ask_host_report(place)
         except RunGone:
@@ -97,7 +97,7 @@ class Host(Struct, frozen=True):
                 write_report(run, HostReport(at=time.time(), status=Status("new")))
             raise
         except NoAnswer as error:
-            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_remedy(place)) from None
+            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(place)) from None
         # A disk that is full here keeps nobody from stopping it.
         with suppress(CannotWrite):
             write_report(run, report)
@@ -106,20 +106,20 @@ class Host(Struct, frozen=True):
     def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it there, and return its state."""
         while_waiting()
-        place = _place(run)
+        place = _required_place(run)
         try:
             far.stop_on_host(place, at_once=at_once, grace_seconds=read_status(run).grace)
         except NoAnswer as error:
-            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_remedy(place)) from None
+            raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(place)) from None
         return receive_last_log(run, self.probe_state(run))
 
 
-def receive_last_log(run: RunDir, now: Status) -> Status:
+def receive_last_log(run: RunDir, known_status: Status) -> Status:
     """Bring the log of a run that was stopped on a host as far as that comes in some seconds; return how it stands."""
     # What does not come is brought by whoever reads the log.
     with suppress(TuiTrainError):
-        receive_from_host(run, _place(run), within_seconds=_LOG_SECONDS)
-    return now
+        receive_from_host(run, _required_place(run), within_seconds=_LAST_LOG_SECONDS)
+    return known_status
 
 
 def copy_to_host(host: str, run: RunDir, prepared: PreparedPlan) -> RunPlace:
@@ -130,10 +130,10 @@ def copy_to_host(host: str, run: RunDir, prepared: PreparedPlan) -> RunPlace:
     return place
 
 
-def _start(run: RunDir, place: RunPlace, options: tuple[str, ...]) -> None:
+def _start_on_host(run: RunDir, place: RunPlace, options: tuple[str, ...]) -> None:
     """Have the host start a run; NoAnswer where it does not say whether it has, and the run stays as unconfirmed."""
-    before = read_host_report(run.path)
-    report = before or HostReport(at=time.time(), status=Status("new"))
+    previous = read_host_report(run.path)
+    report = previous or HostReport(at=time.time(), status=Status("new"))
     # From here on it may train, whatever becomes of the answer.
     write_report(run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state=UNCONFIRMED)))
     try:
@@ -144,10 +144,10 @@ def _start(run: RunDir, place: RunPlace, options: tuple[str, ...]) -> None:
             raise NoAnswer(message, f"See whether it trains: tui-train attach {visible(run.name)}") from None
         failure = ""
     except Unavailable:
-        _restore_report(run, before)
+        _restore_report(run, previous)
         raise
     if failure:
-        _restore_report(run, before)
+        _restore_report(run, previous)
         raise Unavailable(f"the run did not start on {place.host}: {failure}", "Fix that, then start again.")
     # What cannot be kept here is told by whoever follows the run.
     with suppress(TuiTrainError):
@@ -157,18 +157,18 @@ def _start(run: RunDir, place: RunPlace, options: tuple[str, ...]) -> None:
         RunMirror(run, follow=False).update_once()
 
 
-def _has_started(place: RunPlace, starts: int) -> bool:
+def _has_started(place: RunPlace, known_starts: int) -> bool:
     """Ask whether a start whose answer was lost has been made."""
     try:
-        return far.ask_host_report(place).starts > starts
+        return far.ask_host_report(place).starts > known_starts
     except Unavailable:
         return False
 
 
-def _restore_report(run: RunDir, before: HostReport | None) -> None:
+def _restore_report(run: RunDir, previous: HostReport | None) -> None:
     """Put back what was known of a run that its host refused to start; of a new one nothing is kept."""
-    if before:
-        write_report(run, before)
+    if previous:
+        write_report(run, previous)
     else:
         shutil.rmtree(run.path, ignore_errors=True)
 
@@ -182,13 +182,13 @@ def _unknown_state_text(run: RunDir) -> str:
     return f"it is not known how {name} stands ({report.status.state} {ago} ago)"
 
 
-def _manual_remedy(place: RunPlace) -> str:
+def _manual_stop_remedy(place: RunPlace) -> str:
     """Return how a run is stopped on a host that answers no question."""
     there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_NAME}')} stop"
     return f"Try again once `ssh {place.host} true` works, or stop it there: {visible(there)}"
 
 
-def _place(run: RunDir) -> RunPlace:
+def _required_place(run: RunDir) -> RunPlace:
     place = read_place(run.path)
     assert place is not None, "only a run with a place is a host's"  # noqa: S101 - for the type
     return place

@@ -16,7 +16,7 @@ from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import last_gres_value, planned_machine, read_cluster
 from tui_train.facts.types import Facts, Machine, ResourcesInUse
 from tui_train.plan.render.prepare import PreparedPlan
-from tui_train.plan.render.slurm import SCRIPT_NAME as SCRIPT
+from tui_train.plan.render.slurm import SCRIPT_NAME as SLURM_SCRIPT
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
@@ -28,27 +28,27 @@ from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained
 from tui_train.runs.status import read_status
-from tui_train.targets.here import probe_facts, profile_files
+from tui_train.targets.here import probe_facts, read_profile_files
 from tui_train.targets.host import Host, copy_to_host, receive_last_log
 
 
-def node_for_profile(here: Machine, cluster: Cluster, profile: Profile) -> Machine:
+def node_for_profile(submit_machine: Machine, cluster: Cluster, profile: Profile) -> Machine:
     """Return the node that a profile's job may get, where it is submitted from here."""
-    return planned_machine(here, cluster, profile.slurm.partition, last_gres_value(profile.slurm.options))
+    return planned_machine(submit_machine, cluster, profile.slurm.partition, last_gres_value(profile.slurm.options))
 
 
-def job_resources(taken: tuple[ResourcesInUse, ...]) -> tuple[ResourcesInUse, ...]:
+def resources_in_use_on_nodes(in_use: tuple[ResourcesInUse, ...]) -> tuple[ResourcesInUse, ...]:
     """Return what runs hold that a job could take: cards and ports that are taken here are not those of the nodes."""
-    return tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in taken if other.run)
+    return tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in in_use if other.run)
 
 
 class Slurm(Struct, frozen=True):
     """The cluster to which this machine submits, or that of a host, by its name for ssh.
 
-    `machine` has the facts of a node (None: as Slurm counts them).
+    `machine_file` has the facts of a node (None: as Slurm counts them).
     """
 
-    machine: Path | None = None
+    machine_file: Path | None = None
     host: str = ""
     can_start: ClassVar[bool] = True
 
@@ -57,39 +57,39 @@ class Slurm(Struct, frozen=True):
         """Name that the user calls it by."""
         return queue.cluster_title(self.host)
 
-    def survey(self) -> Facts:
+    def probe_machine_facts(self) -> Facts:
         """Return the facts of a node, without those of a profile."""
         return self.probe_for(Profile())
 
-    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; its files are those of where it is submitted, on the shared disk."""
-        facts = self._submission_facts(profile, waits)
+        facts = self._submission_facts(profile, on_wait)
         cluster = read_cluster(self.host)
-        machine = facts.machine if self.machine else node_for_profile(facts.machine, cluster, profile)
+        machine = facts.machine if self.machine_file else node_for_profile(facts.machine, cluster, profile)
         return msgspec.structs.replace(
             facts,
             machine=machine,
             cluster=cluster,
-            resources_in_use=job_resources(facts.resources_in_use),
+            resources_in_use=resources_in_use_on_nodes(facts.resources_in_use),
             scheduler="slurm",
         )
 
-    def _submission_facts(self, profile: Profile, waits: Callable[[str], None]) -> Facts:
+    def _submission_facts(self, profile: Profile, on_wait: Callable[[str], None]) -> Facts:
         """Return the facts of where it is submitted, with the node and the Pythons of a file where one is given."""
         there = Host(self.host).probe_for(profile) if self.host else None
-        if self.machine is None:
-            return there or probe_facts(profile, waits)
-        node = machine_files.load_planning_facts(self.machine)
+        if self.machine_file is None:
+            return there or probe_facts(profile, on_wait)
+        node = machine_files.load_planning_facts(self.machine_file)
         if there:
             return msgspec.structs.replace(there, machine=node.machine, toolchains=node.toolchains)
-        files = profile_files(profile)
+        files = read_profile_files(profile)
         own = {name: getattr(files, name) for name in files.__struct_fields__}
         return msgspec.structs.replace(node, **own, other_machine="")
 
     def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder and submit its job, after `sbatch --test-only`."""
         interrupts.raise_if_interrupted("")
-        submission.dry_run_job(next(file.text for file in prepared.files if file.path == SCRIPT), self.host)
+        submission.dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
         run = rundir.create_run(plan.name, prepared.files)
         try:
             if self.host:
@@ -98,7 +98,7 @@ class Slurm(Struct, frozen=True):
         except TuiTrainError:
             # A run that never started would only clutter the list; one whose job Slurm may have is kept for it.
             if not queue.is_in_queue(run.path):
-                _discard(run)
+                _remove_refused_run(run)
             raise
         return run
 
@@ -136,7 +136,7 @@ class Slurm(Struct, frozen=True):
         return receive_last_log(run, self.probe_state(run)) if self.host else read_status(run)
 
 
-def _discard(run: RunDir) -> None:
+def _remove_refused_run(run: RunDir) -> None:
     """Remove the folder of a run that was refused, on its host as well."""
     if place := read_place(run.path):
         with suppress(Unavailable):

@@ -22,24 +22,24 @@ def trainer_of(profile: Profile, toolchain: Toolchain | None = None, facts: Fact
     return TRAINERS[profile.trainer.kind](profile, toolchain, facts)
 
 
-def field_for_trainer(key: str, profile: Profile) -> Field:
+def field_with_trainer_texts(key: str, profile: Profile) -> Field:
     """Return a field with the words of the profile's trainer where that has its own; BadInput for an unknown key."""
     row, own = fields.field(key), trainer_of(profile).field_texts.get(key)
     return replace(row, empty=own.empty, help=own.help) if own else row
 
 
-def trainers_taking(key: str) -> tuple[type[Trainer], ...]:
+def trainers_with_own_field(key: str) -> tuple[type[Trainer], ...]:
     """Return the trainers that take a key or its section if only some do; empty for keys that all take."""
     section = key.partition(".")[0]
-    return tuple(trainer for trainer in TRAINERS.values() if {key, section} & trainer.fields)
+    return tuple(trainer for trainer in TRAINERS.values() if {key, section} & trainer.own_fields)
 
 
-def takes_field(profile: Profile, key: str) -> bool:
+def trainer_has_own_field(profile: Profile, key: str) -> bool:
     """Return whether the trainer of a profile takes a key, or a section, that only some take."""
-    return TRAINERS[profile.trainer.kind] in trainers_taking(key)
+    return TRAINERS[profile.trainer.kind] in trainers_with_own_field(key)
 
 
-def model_id(profile: Profile) -> str:
+def hub_model_id(profile: Profile) -> str:
     """Return the id of the profile's model on the Hugging Face Hub; empty for a folder, and where there is none."""
     model = profile.trainer.model
     return "" if model.startswith("/") else model
@@ -58,6 +58,6 @@ def profile_paths(profile: Profile) -> tuple[str, ...]:
         trainer.output,
     )
     data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
-    model = () if model_id(profile) else (trainer.model,)
-    named = (*single_paths, *model, *data, *mounted, image, *trainer_of(profile).paths())
+    model = () if hub_model_id(profile) else (trainer.model,)
+    named = (*single_paths, *model, *data, *mounted, image, *trainer_of(profile).own_paths())
     return tuple(dict.fromkeys(path for path in named if path))

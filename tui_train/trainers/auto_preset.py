@@ -21,10 +21,10 @@ from tui_train.profile.presets import (
 from tui_train.profile.rows import Field
 from tui_train.profile.types import AUTO, Profile
 
-SCRIPT_SOURCE = "the script's own"
+SCRIPT_DEFAULT_SOURCE = "the script's own"
 
 # Names of arguments that leave no doubt, dashes as underscores, by the placeholder that they take.
-_SURE_NAMES: Mapping[str, frozenset[str]] = {
+_SURE_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
     "output": frozenset({"output_dir", "out_dir", "output_folder", "save_dir"}),
     "model": frozenset({"model_name_or_path"}),
     "micro_batch": frozenset({"batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"}),
@@ -40,55 +40,57 @@ _SURE_NAMES: Mapping[str, frozenset[str]] = {
     "evaluate_every": frozenset({"eval_steps", "eval_every"}),
     "seed": frozenset({"seed", "random_seed"}),
 }
-_INTEGER_FORM = {"epochs": "whole_epochs"}
-_VALUE_OF_FORM = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
+_INTEGER_FORM_BY_PLACEHOLDER = {"epochs": "whole_epochs"}
+_VALUE_BY_FORM = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
 # Placeholders that stand for the same value in another form.
-_FORMS_OF_VALUE = {
+_FORMS_BY_VALUE = {
     "epochs": ("epochs", "whole_epochs"),
     "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
     "accumulation": ("accumulation", "total_accumulation"),
 }
-_WITHOUT_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
+_CONFIGS_WITHOUT_SEQUENCE_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
 _PRECISION_ARGUMENTS = (
     PresetArgument(("--mixed_precision=no",), "precision=fp32"),
     PresetArgument(("--mixed_precision={precision}",), "precision!=fp32"),
 )
-_ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
-_KIND_LABELS = {
+_ACCUMULATION_FIELD = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
+_LABEL_BY_SOURCE_KIND = {
     "": "arguments not known", "none": "no arguments", "hf-trainer": "HfArgumentParser", "trl": "TRL's parser",
     "lightning": "LightningCLI", "nanogpt": "nanoGPT's configurator", "hydra": "Hydra", "argparse": "argparse",
     "dataclass": "HfArgumentParser", "click": "click", "typer": "typer", "fire": "fire", "absl": "absl",
     "help": "arguments",
 }  # fmt: skip
-_MAX_NAMES = 8
+_MAX_NAMES_LISTED = 8
 
 
-def preset_for_source(source: ScriptSource | None, words: Sequence[str] = ()) -> Preset:
+def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str] = ()) -> Preset:
     """Return the preset that suits a script with this source and the user's arguments, which may choose a subcommand.
 
     It passes nothing where no source is known.
     """
     source = source or ScriptSource()
-    source = msgspec.structs.replace(source, parameters=in_scope(source, words))
+    source = msgspec.structs.replace(source, parameters=parameters_in_scope(source, user_arguments))
     if named := shipped_preset_name(source):
-        return _with_declared(_without_length(shipped_presets()[named], source), source, takes_all=True)
+        return _with_declared_arguments(
+            _without_sequence_length(shipped_presets()[named], source), source, takes_all=True
+        )
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.creates_accelerator else ""
     own = Preset(label=SCRIPT, about="what its source declares")
-    return _with_declared(_limited_to_declared(shipped_presets()[like], own, source) if like else own, source)
+    return _with_declared_arguments(_limited_to_declared(shipped_presets()[like], own, source) if like else own, source)
 
 
-def command_of(source: ScriptSource, words: Sequence[str]) -> str:
+def chosen_subcommand(source: ScriptSource, user_arguments: Sequence[str]) -> str:
     """Return the subcommand that the arguments choose, empty for none."""
-    return next((word for word in words if word in source.subcommands), "")
+    return next((word for word in user_arguments if word in source.subcommands), "")
 
 
-def in_scope(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
+def parameters_in_scope(source: ScriptSource, user_arguments: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
-    command = command_of(source, words)
+    command = chosen_subcommand(source, user_arguments)
     return tuple(parameter for parameter in source.parameters if parameter.command in {"", command})
 
 
-def arguments_summary(source: ScriptSource | None, words: Sequence[str] = ()) -> str:
+def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str] = ()) -> str:
     """Return in one line what a script's source says of its arguments, and where; safe to show, empty for no script.
 
     The user's arguments may choose a subcommand.
@@ -99,17 +101,23 @@ def arguments_summary(source: ScriptSource | None, words: Sequence[str] = ()) ->
         return visible(f"its arguments are not known: {source.problem}")
     line = f", line {source.line}" if source.line else ""
     where = f"{line} of {source.file}" if source.file else line
-    command = command_of(source, words)
-    names = [parameter.name for parameter in (in_scope(source, words) if command else source.parameters)]
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    command = chosen_subcommand(source, user_arguments)
+    names = [
+        parameter.name for parameter in (parameters_in_scope(source, user_arguments) if command else source.parameters)
+    ]
+    more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
     inherits = f"{', ' if source.kind == 'none' else ' with '}{source.base}" if source.base else ""
     listed = (
-        f": {' '.join(names[:_MAX_NAMES])}{more}" if names else f": {source.why_unread}" if source.why_unread else ""
+        f": {' '.join(names[:_MAX_NAMES_LISTED])}{more}"
+        if names
+        else f": {source.why_unread}"
+        if source.why_unread
+        else ""
     )
     accelerated = ", accelerate" if source.creates_accelerator else ""
     accelerated += ", read from --help" if source.helped else ""
     chosen = f", {command}" if command else ""
-    said = source.why_unread if source.kind == "help" and source.why_unread else _KIND_LABELS[source.kind]
+    said = source.why_unread if source.kind == "help" and source.why_unread else _LABEL_BY_SOURCE_KIND[source.kind]
     return visible(f"{said}{inherits}{accelerated}{where}{chosen}{listed}")
 
 
@@ -125,14 +133,14 @@ def with_shipped_preset(profile: Profile, sources: Mapping[str, ScriptSource]) -
     return msgspec.structs.replace(profile, trainer=chosen) if name else profile
 
 
-def _with_declared(preset: Preset, source: ScriptSource, *, takes_all: bool = False) -> Preset:
+def _with_declared_arguments(preset: Preset, source: ScriptSource, *, takes_all: bool = False) -> Preset:
     """Return the preset with what the source declares under sure names; `takes_all`: the script takes all of it."""
     passed = accepted_placeholders(preset)
     matched = dict(_matching_parameters(source.parameters))
     more = [
         PresetArgument((f"{each.name}={{{name}}}",), after=each.command)
         for name, each in matched.items()
-        if not passed & {name, *_FORMS_OF_VALUE.get(_VALUE_OF_FORM.get(name, name), ())}
+        if not passed & {name, *_FORMS_BY_VALUE.get(_VALUE_BY_FORM.get(name, name), ())}
     ]
     arguments = (*preset.arguments, *more)
     return msgspec.structs.replace(
@@ -142,15 +150,15 @@ def _with_declared(preset: Preset, source: ScriptSource, *, takes_all: bool = Fa
     )
 
 
-def _without_length(preset: Preset, source: ScriptSource) -> Preset:
+def _without_sequence_length(preset: Preset, source: ScriptSource) -> Preset:
     """Return the preset without the length of a sequence for what has none: GRPO and similar count two of them."""
-    if source.base not in _WITHOUT_LENGTH:
+    if source.base not in _CONFIGS_WITHOUT_SEQUENCE_LENGTH:
         return preset
     kept = tuple(each for each in preset.arguments if not any("{sequence_length}" in word for word in each.words))
     return msgspec.structs.replace(preset, arguments=kept)
 
 
-def _limited_to_declared(preset: Preset, own: Preset, source: ScriptSource) -> Preset:
+def _limited_to_declared(preset: Preset, script_preset: Preset, source: ScriptSource) -> Preset:
     """Return that of a kind of scripts, with no more than this source declares of it."""
     own_parameters = tuple(each for each in source.parameters if not each.command)
     declared = {
@@ -163,7 +171,7 @@ def _limited_to_declared(preset: Preset, own: Preset, source: ScriptSource) -> P
     resumes = all(_normalized_flag(word.partition("=")[0]) in declared for word in resume)
     precision = "mixed_precision" in declared
     return msgspec.structs.replace(
-        own,
+        script_preset,
         arguments=(*arguments, *(_PRECISION_ARGUMENTS if precision else ())),
         variables=() if precision or source.sets_precision else preset.variables,
         user_arguments_first=preset.user_arguments_first,
@@ -196,14 +204,14 @@ def _single_value_options(parameters: tuple[ScriptParameter, ...]) -> Iterator[S
 
 def _matching_parameters(parameters: tuple[ScriptParameter, ...]) -> Iterator[tuple[str, ScriptParameter]]:
     """Yield each placeholder that exactly one argument takes by its name."""
-    for placeholder, names in _SURE_NAMES.items():
+    for placeholder, names in _SURE_NAMES_BY_PLACEHOLDER.items():
         matches = [
             each
             for each in _single_value_options(parameters)
             if names & {_normalized_flag(flag) for flag in (each.name, *each.flags)}
         ]
         if len(matches) == 1 and not matches[0].choices:
-            integer_form = matches[0].type in {"int", ""} and _INTEGER_FORM.get(placeholder)
+            integer_form = matches[0].type in {"int", ""} and _INTEGER_FORM_BY_PLACEHOLDER.get(placeholder)
             yield integer_form or placeholder, matches[0]
 
 
@@ -214,8 +222,8 @@ def _normalized_flag(flag: str) -> str:
 def _declared_defaults(matched: Mapping[str, ScriptParameter]) -> Iterator[tuple[str, Scalar]]:
     """Yield the defaults that a source writes out, for values of which a preset may say one."""
     for placeholder, parameter in matched.items():
-        name = _VALUE_OF_FORM.get(placeholder, placeholder)
-        row = _ACCUMULATION if name == "accumulation" else fields.FIELDS.get(f"recipe.{name}")
+        name = _VALUE_BY_FORM.get(placeholder, placeholder)
+        row = _ACCUMULATION_FIELD if name == "accumulation" else fields.FIELDS.get(f"recipe.{name}")
         if name not in DEFAULT_NAMES or row is None or not parameter.default:
             continue
         with contextlib.suppress(BadInput):

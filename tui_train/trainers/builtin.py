@@ -11,8 +11,8 @@ from tui_train.profile.presets import Preset, PresetArgument, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
-SAMPLE_FILE = "sample.txt"
-_SCRIPT = "pretrain.py"
+SAMPLE_TEXT_FILE = "sample.txt"
+_SCRIPT_FILE = "pretrain.py"
 
 
 class Builtin(Trainer):
@@ -21,7 +21,7 @@ class Builtin(Trainer):
     name = "Pretrain a new one"
     about = "a small language model, on text or JSONL"
     label = "the built-in trainer"
-    fields = frozenset({"trainer.allow", "trainer.arguments", "trainer.working_directory"})
+    own_fields = frozenset({"trainer.allow", "trainer.arguments", "trainer.working_directory"})
     makes_model = True
     gets_every_value = True
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
@@ -36,9 +36,9 @@ class Builtin(Trainer):
         """Return the libraries that its script imports."""
         return ("accelerate", "transformers")
 
-    def method(self) -> str:
+    def method_label(self) -> str:
         """Return whether it begins with a model or with random weights."""
-        return super().method() or ("finetune" if self.profile.trainer.model else "pretrain")
+        return super().method_label() or ("finetune" if self.profile.trainer.model else "pretrain")
 
     @cached_property
     def preset(self) -> Preset:
@@ -54,22 +54,22 @@ class Builtin(Trainer):
         """Return whether there is data for it."""
         return bool(self.profile.trainer.validation_data)
 
-    def default_source(self) -> str:
+    def unset_value_source(self) -> str:
         """Return when it evaluates, the one value of the recipe that has no default."""
         return "at the end" if self.evaluates() else "no validation data"
 
-    def options(self) -> dict[str, Any]:
+    def library_options(self) -> dict[str, Any]:
         """Return how the script loads a model, and whether it evaluates."""
         return {"dtype": "float32", **({"eval_strategy": "steps"} if self.evaluates() else {})}
 
-    def program(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[Part, ...]:
         """Return the script."""
-        return (Part((in_run_dir(_SCRIPT),)),)
+        return (Part((in_run_dir(_SCRIPT_FILE),)),)
 
-    def files(self) -> tuple[ProgramFile, ...]:
+    def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the script, and the sample text if no data is set."""
-        names = (_SCRIPT,) if self.profile.trainer.data else (_SCRIPT, SAMPLE_FILE)
-        return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().files())
+        names = (_SCRIPT_FILE,) if self.profile.trainer.data else (_SCRIPT_FILE, SAMPLE_TEXT_FILE)
+        return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().program_files())
 
 
 def _evaluation_arguments(profile: Profile) -> tuple[PresetArgument, ...]:

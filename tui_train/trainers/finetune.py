@@ -10,20 +10,20 @@ from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.data.data_use import format_of_files
 from tui_train.facts.types import Toolchain
 from tui_train.profile.presets import Checkpoints, FileValue, GracefulStop, Preset, PresetArgument, Scalar, TrainerFile
-from tui_train.profile.types import Finetune as Chosen
+from tui_train.profile.types import Finetune as FinetuneSettings
 from tui_train.profile.types import Method, Profile
-from tui_train.trainers.finetune_data import PREPARE_MODULES, end_token, preparation_parts
+from tui_train.trainers.finetune_data import PREPARE_MODULES, end_token_to_pass, preparation_parts
 from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options
 from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
 
-DATA_FOLDER = "data"
+PREPARED_DATA_FOLDER = "data"
 MIN_TRL_VERSION = "1.0"
 # Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
-KEPT_CHECKPOINTS = 2
+KEPT_CHECKPOINT_COUNT = 2
 METHOD_LABELS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
 # reward model, whose program has none, in TRL's documentation and as the default of RewardConfig.
-LEARNING_RATES: dict[Method, tuple[float, float]] = {
+LEARNING_RATES_BY_METHOD: dict[Method, tuple[float, float]] = {
     "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
 }  # fmt: skip
 # One pass and a longer warm-up, as those examples and the alignment handbook have them.
@@ -41,7 +41,7 @@ FINETUNE_DEFAULTS: dict[str, Scalar] = {
     "seed": 42,
 }
 # What the attempts may change stands in the command, and so do the paths of the run.
-_ARGUMENTS = (
+_COMMAND_ARGUMENTS = (
     # Two words: TRL looks for "--config" alone.
     PresetArgument(("--config", "{config}")),
     PresetArgument(("--output_dir={output}",)),
@@ -55,12 +55,12 @@ _ARGUMENTS = (
     PresetArgument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
     PresetArgument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
 )
-_WEIGHT_FILES = (
+_WEIGHT_FILE_NAMES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
 )  # fmt: skip
 # Taken by the preparation, or by what the profile adds to the file.
-_TAKEN_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every"})
-_FILE_VALUES = (
+_PLACEHOLDERS_TAKEN_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every"})
+_CONFIG_FILE_VALUES = (
     FileValue("model_name_or_path", "{model}"),
     FileValue("model_revision", "{revision}", when="revision!="),
     FileValue("learning_rate", "{learning_rate}"),
@@ -76,7 +76,7 @@ _FILE_VALUES = (
     FileValue("logging_steps", 1),
     FileValue("save_strategy", "steps"),
     FileValue("save_steps", "{checkpoint_every}"),
-    FileValue("save_total_limit", KEPT_CHECKPOINTS),
+    FileValue("save_total_limit", KEPT_CHECKPOINT_COUNT),
     FileValue("seed", "{seed}"),
     FileValue("report_to", "none", when="report_to="),
     FileValue("report_to", ["tensorboard"], when="report_to=tensorboard"),
@@ -86,7 +86,7 @@ _FILE_VALUES = (
     FileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
 # transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
-_CHECKPOINTS = Checkpoints(
+_CHECKPOINT_LAYOUT = Checkpoints(
     prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
 )
 # On SIGTERM it waits 3 s, then saves. Several processes would not agree on the step, and hang.
@@ -101,7 +101,7 @@ class Finetune(Trainer):
     name = "Fine-tune a model"
     about = "on your chats, text or preferences, by TRL"
     label = "the fine-tuning"
-    fields = frozenset({"finetune", "data", "trainer.allow", "trainer.arguments", "trainer.revision"})
+    own_fields = frozenset({"finetune", "data", "trainer.allow", "trainer.arguments", "trainer.revision"})
     gets_every_value = True
     wants_data = True
     takes_hub_ids = True
@@ -137,7 +137,7 @@ class Finetune(Trainer):
 
     def evaluates(self) -> bool:
         """Return whether there is data for it."""
-        return is_evaluated(self.profile)
+        return has_evaluation_data(self.profile)
 
     def why_unusable(self) -> str:
         """Return that TRL is too old."""
@@ -145,7 +145,7 @@ class Finetune(Trainer):
         old = version is not None and not at_least(version, MIN_TRL_VERSION)
         return f"trl {version}, but {MIN_TRL_VERSION} or newer is needed" if old else ""
 
-    def method(self) -> str:
+    def method_label(self) -> str:
         """Return the method and what is trained, such as SFT LoRA."""
         chosen = self.profile.finetune
         tuning = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
@@ -153,7 +153,7 @@ class Finetune(Trainer):
 
     def title(self) -> str:
         """Return the method and the program."""
-        return f"{self.method()} by trl.scripts.{self.profile.finetune.method}"
+        return f"{self.method_label()} by trl.scripts.{self.profile.finetune.method}"
 
     @cached_property
     def preset(self) -> Preset:
@@ -162,13 +162,15 @@ class Finetune(Trainer):
         # A full fine-tune may fall back to an adapter.
         may_fall_back = chosen.tuning == "full"
         arguments = (
-            (*_ARGUMENTS, PresetArgument(_adapter_arguments(chosen), when="lora=yes")) if may_fall_back else _ARGUMENTS
+            (*_COMMAND_ARGUMENTS, PresetArgument(_adapter_arguments(chosen), when="lora=yes"))
+            if may_fall_back
+            else _COMMAND_ARGUMENTS
         )
-        values = (*_FILE_VALUES, *_evaluation_values(profile), *trl_options(chosen, self._data_format))
-        if end := end_token(profile, self._data_reports):
+        values = (*_CONFIG_FILE_VALUES, *_evaluation_values(profile), *trl_options(chosen, self._data_format))
+        if end := end_token_to_pass(profile, self._data_reports):
             values = (*values, FileValue("eos_token", end))
         if may_fall_back and profile.recipe.learning_rate is None:
-            values = (*values, FileValue("learning_rate", LEARNING_RATES[chosen.method][1], when="lora=yes"))
+            values = (*values, FileValue("learning_rate", LEARNING_RATES_BY_METHOD[chosen.method][1], when="lora=yes"))
         return Preset(
             label="TRL",
             about="fine-tuning",
@@ -181,16 +183,16 @@ class Finetune(Trainer):
             },
             arguments=arguments,
             file=TrainerFile(needs_user_file=False, values=values),
-            checkpoints=_CHECKPOINTS,
+            checkpoints=_CHECKPOINT_LAYOUT,
             stop=_GRACEFUL_STOP,
             strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
         )
 
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders of the preset, and what the preparation takes."""
-        return super().accepted_placeholders() | _TAKEN_ELSEWHERE
+        return super().accepted_placeholders() | _PLACEHOLDERS_TAKEN_ELSEWHERE
 
-    def default_sources(self) -> Mapping[str, str]:
+    def own_default_sources(self) -> Mapping[str, str]:
         """Return where the method's own defaults come from."""
         method = self.profile.finetune.method
         example = f"as in TRL's example for {method}"
@@ -198,49 +200,49 @@ class Finetune(Trainer):
         rate_source = f"TRL's for {'a full fine-tune' if self.profile.finetune.tuning == 'full' else 'adapters'}"
         return {**own, "learning_rate": rate_source if method == "reward" else example}
 
-    def default_source(self) -> str:
+    def unset_value_source(self) -> str:
         """Return TRL as the source of what is not set."""
         return "TRL's default"
 
-    def min_micro(self) -> int:
+    def min_micro_batch(self) -> int:
         """Return 2 for KTO, which compares the answers of a micro batch with each other."""
         return 2 if self.profile.finetune.method == "kto" else 1
 
-    def paths(self) -> tuple[str, ...]:
+    def own_paths(self) -> tuple[str, ...]:
         """Return the files of which a model folder has one or more."""
         model = self.profile.trainer.model
-        return tuple(f"{model}/{name}" for name in _WEIGHT_FILES) if model.startswith("/") else ()
+        return tuple(f"{model}/{name}" for name in _WEIGHT_FILE_NAMES) if model.startswith("/") else ()
 
-    def options(self) -> dict[str, Any]:
+    def library_options(self) -> dict[str, Any]:
         """Return the options of TRL that say how the model is loaded and trained."""
         chosen, precision = self.profile.finetune, self.profile.recipe.precision or "fp32"
         condition = f"precision={precision}"
         values = {item.key: item.value for item in trl_options(chosen, "") if item.when in {"", condition}}
-        return values | ({"eval_strategy": "steps"} if is_evaluated(self.profile) else {})
+        return values | ({"eval_strategy": "steps"} if has_evaluation_data(self.profile) else {})
 
-    def conventions(self) -> str:
+    def conventions_preset(self) -> str:
         """Return TRL's preset."""
         return "trl"
 
-    def preparations(self) -> tuple[PreparationStep, ...]:
+    def preparation_steps(self) -> tuple[PreparationStep, ...]:
         """Return what writes the data as TRL takes it."""
         if not self.profile.trainer.data:
             return ()
         marked = learns_marked_answers(self.profile.finetune, self._data_format)
-        parts = preparation_parts(self.profile, DATA_FOLDER, marked_answers=marked)
+        parts = preparation_parts(self.profile, PREPARED_DATA_FOLDER, marked_answers=marked)
         return (PreparationStep("data", "writes data/ from your files, as TRL takes it; once", parts),)
 
-    def program(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[Part, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
-        return (Part(("-m", self.preset.module)), Part((in_run_dir(DATA_FOLDER, "--dataset_name="),)))
+        return (Part(("-m", self.preset.module)), Part((in_run_dir(PREPARED_DATA_FOLDER, "--dataset_name="),)))
 
-    def files(self) -> tuple[ProgramFile, ...]:
+    def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
         prepare = tuple(ProgramFile(f"prepare/{name}.py", f"programs/data/{name}.py") for name in PREPARE_MODULES)
-        return (*prepare, *super().files())
+        return (*prepare, *super().program_files())
 
 
-def finetune_abilities(toolchain: Toolchain) -> tuple[str, ...]:
+def supported_tunings(toolchain: Toolchain) -> tuple[str, ...]:
     """Return how a Python can fine-tune: all weights, adapters, adapters on weights in 4 bits; empty if it cannot."""
     packages = toolchain.packages
     basis = toolchain.torch, toolchain.accelerate, toolchain.transformers, packages.get("datasets"), packages.get("trl")
@@ -251,15 +253,15 @@ def finetune_abilities(toolchain: Toolchain) -> tuple[str, ...]:
     return ("full", *(("LoRA",) if lora else ()), *(("QLoRA",) if qlora else ()))
 
 
-def default_learning_rate(chosen: Chosen) -> float:
+def default_learning_rate(settings: FinetuneSettings) -> float:
     """Return the learning rate that suits the method and what is trained."""
-    return LEARNING_RATES[chosen.method][chosen.tuning != "full"]
+    return LEARNING_RATES_BY_METHOD[settings.method][settings.tuning != "full"]
 
 
-def _adapter_arguments(chosen: Chosen) -> tuple[str, ...]:
+def _adapter_arguments(settings: FinetuneSettings) -> tuple[str, ...]:
     """Return the options of an adapter as arguments, for the attempt that falls back to one."""
     words: list[str] = []
-    for key, value in adapter_options(chosen).items():
+    for key, value in adapter_options(settings).items():
         words += [f"--{key}", *value] if isinstance(value, list) else [f"--{key}={value}"]
     return tuple(words)
 
@@ -269,24 +271,24 @@ def _evaluation_values(profile: Profile) -> tuple[FileValue, ...]:
 
     The best one is kept and is the result; of a sharded model, which cannot be loaded everywhere, it is only kept.
     """
-    if not is_evaluated(profile):
+    if not has_evaluation_data(profile):
         return ()
     best = (FileValue("load_best_model_at_end", True),) if profile.trainer.strategy == "ddp" else ()
     return (
         FileValue("eval_strategy", "steps"),
         FileValue("eval_steps", "{checkpoint_every}", when="evaluate_every="),
         FileValue("eval_steps", "{evaluate_every}", when="evaluate_every!="),
-        *((*best, FileValue("metric_for_best_model", "eval_loss")) if keeps_best(profile) else ()),
+        *((*best, FileValue("metric_for_best_model", "eval_loss")) if keeps_best_checkpoint(profile) else ()),
     )
 
 
-def is_evaluated(profile: Profile) -> bool:
+def has_evaluation_data(profile: Profile) -> bool:
     """Return whether there is data for evaluations."""
     return bool(profile.trainer.validation_data or profile.data.evaluation)
 
 
-def keeps_best(profile: Profile) -> bool:
+def keeps_best_checkpoint(profile: Profile) -> bool:
     """Return whether each checkpoint is evaluated, so that the best one is kept."""
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
     # The default follows the evaluations.
-    return is_evaluated(profile) and not (every and saved and saved % every)
+    return has_evaluation_data(profile) and not (every and saved and saved % every)

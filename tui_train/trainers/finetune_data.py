@@ -36,10 +36,10 @@ def _template_parts(profile: Profile) -> tuple[Part, ...]:
     """Return whose chat template tries the rows: the model's, unless the training takes another one."""
     if not profile.trainer.model:
         return ()
-    own = (f"--chat-template={path}",) if (path := chat_template(profile)) else ()
+    own = (f"--chat-template={path}",) if (path := chosen_chat_template(profile)) else ()
     only = ("--answers-only",) if profile.finetune.answers_only else _find_answers_option(profile)
     # A reward model writes nothing that could end.
-    keeps = profile.finetune.method == "reward" or _argument_value(profile, "--eos_token")
+    keeps = profile.finetune.method == "reward" or _user_argument_value(profile, "--eos_token")
     end = ("--keep-end",) if keeps else ()
     revision = (f"--revision={profile.trainer.revision}",) if profile.trainer.revision else ()
     words = (f"--model={profile.trainer.model}", *revision, *own, *only, *end)
@@ -49,7 +49,7 @@ def _template_parts(profile: Profile) -> tuple[Part, ...]:
 def _find_answers_option(profile: Profile) -> tuple[str, ...]:
     """Return that the preparation finds out whether answers are marked, where nothing here says it."""
     undecided = profile.finetune.method == "sft" and profile.finetune.answers_only is None
-    return ("--find-answers",) if undecided and not _argument_value(profile, "--assistant_only_loss") else ()
+    return ("--find-answers",) if undecided and not _user_argument_value(profile, "--assistant_only_loss") else ()
 
 
 def _length_parts(profile: Profile) -> tuple[Part, ...]:
@@ -61,16 +61,16 @@ def _length_parts(profile: Profile) -> tuple[Part, ...]:
     return (Part(words, "so many rows may be longer (data.cut)"),)
 
 
-def chat_template(profile: Profile) -> str:
+def chosen_chat_template(profile: Profile) -> str:
     """Return the chat template that TRL's option names instead of the model's, empty for none."""
-    return _argument_value(profile, "--chat_template_path")
+    return _user_argument_value(profile, "--chat_template_path")
 
 
-def end_token(profile: Profile, reports: Mapping[str, DataReport]) -> str:
+def end_token_to_pass(profile: Profile, reports: Mapping[str, DataReport]) -> str:
     """Return the token to pass as the end of a chat, where its data was read and the model would not stop at it."""
-    if profile.finetune.method != "sft" or _argument_value(profile, "--eos_token"):
+    if profile.finetune.method != "sft" or _user_argument_value(profile, "--eos_token"):
         return ""
-    wanted = profile.trainer.data, profile.trainer.model, profile.trainer.revision, chat_template(profile)
+    wanted = profile.trainer.data, profile.trainer.model, profile.trainer.revision, chosen_chat_template(profile)
     for encoded, report in reports.items():
         question = json_as(encoded.encode(), DataQuestion)
         if (question.files, question.model, question.revision, question.chat_template) == wanted:
@@ -78,12 +78,12 @@ def end_token(profile: Profile, reports: Mapping[str, DataReport]) -> str:
     return ""
 
 
-def _argument_value(profile: Profile, name: str) -> str:
+def _user_argument_value(profile: Profile, option_name: str) -> str:
     """Return the value that the user's arguments give an option, empty for none."""
     words = profile.trainer.arguments
     for word, following in zip(words, (*words, "")[1:], strict=True):
         option, equals, value = word.partition("=")
-        if option == name:
+        if option == option_name:
             return value if equals else following
     return ""
 

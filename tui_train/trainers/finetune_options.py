@@ -1,70 +1,70 @@
 """TRL's options besides the recipe: learned text, adapter, type of the weights."""
 
 from tui_train.profile.presets import FileValue, Scalar
-from tui_train.profile.types import Finetune as Chosen
+from tui_train.profile.types import Finetune as FinetuneSettings
 
 # What TRL calls a completion has a prompt of its own.
 _PROMPT_FORMATS = frozenset({"prompt_completion", "alpaca"})
 
 
-def learns_marked_answers(chosen: Chosen, data_format: str) -> bool:
+def learns_marked_answers(settings: FinetuneSettings, data_format: str) -> bool:
     """Return whether TRL is to learn what the chat template marks as answers, which only chats have.
 
     An empty format, of data that was not read, is taken for chats.
     """
-    return chosen.method == "sft" and bool(chosen.answers_only) and data_format not in _PROMPT_FORMATS
+    return settings.method == "sft" and bool(settings.answers_only) and data_format not in _PROMPT_FORMATS
 
 
-def trl_options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
+def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[FileValue, ...]:
     """Return the options of TRL that the fine-tuning sets besides the recipe."""
     values: dict[str, Scalar | list[str]] = {}
-    if chosen.method == "sft":
-        values["packing"] = chosen.packing
-        if chosen.answers_only is not None:
+    if settings.method == "sft":
+        values["packing"] = settings.packing
+        if settings.answers_only is not None:
             prompted = data_format in _PROMPT_FORMATS
             if not prompted:
-                values["assistant_only_loss"] = chosen.answers_only
-            if prompted or not (data_format or chosen.answers_only):
-                values["completion_only_loss"] = chosen.answers_only
-    elif chosen.beta is not None and chosen.method in {"dpo", "kto"}:
-        values["beta"] = chosen.beta
-    if chosen.tuning != "full":
-        values |= adapter_options(chosen)
+                values["assistant_only_loss"] = settings.answers_only
+            if prompted or not (data_format or settings.answers_only):
+                values["completion_only_loss"] = settings.answers_only
+    elif settings.beta is not None and settings.method in {"dpo", "kto"}:
+        values["beta"] = settings.beta
+    if settings.tuning != "full":
+        values |= adapter_options(settings)
     unconditional = tuple(FileValue(key, value) for key, value in values.items())
-    return (*unconditional, *_dtype_values(chosen))
+    return (*unconditional, *_dtype_values(settings))
 
 
-ALL_LINEAR = "all-linear"
+ALL_LINEAR_TARGETS = "all-linear"
 
 
-def _targets(names: tuple[str, ...]) -> str | list[str]:
+def _lora_targets(names: tuple[str, ...]) -> str | list[str]:
     """Return LoRA's targets as TRL takes them."""
-    if names in {(), (ALL_LINEAR,)}:
-        return ALL_LINEAR
+    if names in {(), (ALL_LINEAR_TARGETS,)}:
+        return ALL_LINEAR_TARGETS
     # Of a list of one TRL makes a text, which PEFT takes for an expression that has to fit the whole path.
     return [*names, *names] if len(names) == 1 else list(names)
 
 
-def adapter_options(chosen: Chosen) -> dict[str, Scalar | list[str]]:
+def adapter_options(settings: FinetuneSettings) -> dict[str, Scalar | list[str]]:
     """Return the options of an adapter, for each its value."""
     values: dict[str, Scalar | list[str]] = {
         "use_peft": True,
-        "lora_r": chosen.rank,
-        "lora_alpha": chosen.alpha,
-        "lora_dropout": chosen.dropout,
-        "lora_target_modules": _targets(chosen.targets),
+        "lora_r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout,
+        "lora_target_modules": _lora_targets(settings.targets),
     }
-    if chosen.method == "reward":
+    if settings.method == "reward":
         # The head that gives the reward is new, and is trained whole.
         values |= {"lora_task_type": "SEQ_CLS", "lora_modules_to_save": ["score"]}
-    if chosen.tuning == "qlora":
+    if settings.tuning == "qlora":
         values |= {"load_in_4bit": True, "use_bnb_nested_quant": True}
     return values
 
 
-def _dtype_values(chosen: Chosen) -> tuple[FileValue, ...]:
+def _dtype_values(settings: FinetuneSettings) -> tuple[FileValue, ...]:
     """Return the type of the weights: those that an adapter leaves as they are need no more than 16 bits."""
-    if chosen.tuning == "full":
+    if settings.tuning == "full":
         return ()
     types = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
     return tuple(FileValue("dtype", name, when=f"precision={short}") for short, name in types.items())

@@ -28,24 +28,24 @@ from tui_train.trainers.nemo_file import NemoFile
 Flavour = Literal["recipes", "bridge", "automodel"]
 
 RECOMMENDED_IMAGES = "nvcr.io/nvidia/nemo:25.04 or newer"
-_SIZE_NAMES = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
+_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # Values that the file sets itself, besides those that arguments of the attempts change.
-_VALUES_IN_FILE = frozenset(
+_PLACEHOLDERS_IN_FILE = frozenset(
     {
         "data", "model", "sequence_length", "micro_batch", "global_batch", "accumulation", "learning_rate", "precision",
         "steps", "checkpoint_every", "seed", "activation_checkpointing",
     }
 )  # fmt: skip
-FILE_NAMES: dict[Flavour, str] = {
+FILE_NAME_BY_FLAVOUR: dict[Flavour, str] = {
     "recipes": "nemo_recipe.py",
     "bridge": "megatron_bridge.py",
     "automodel": "automodel.yaml",
 }
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:E[-+]?\d+)?|nan|inf|NAN|INF)"
+_NUMBER_PATTERN = r"[-+]?(?:\d+\.?\d*(?:E[-+]?\d+)?|nan|inf|NAN|INF)"
 # Megatron's progress line; a skipped step has no loss.
-_PROGRESS_LINE = (
+_PROGRESS_LINE_PATTERN = (
     r"\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|"
-    rf"(?:.*\| learning rate: (?P<lr>{_NUMBER}) \|)?(?:.*\| lm loss: (?P<loss>{_NUMBER}) \|)?"
+    rf"(?:.*\| learning rate: (?P<lr>{_NUMBER_PATTERN}) \|)?(?:.*\| lm loss: (?P<loss>{_NUMBER_PATTERN}) \|)?"
 )
 
 _RECIPE_ARGUMENTS = (
@@ -54,13 +54,13 @@ _RECIPE_ARGUMENTS = (
     PresetArgument(("--sequence-length={sequence_length}",)),
     PresetArgument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
 )
-NEMO_PRESETS: dict[Flavour, Preset] = {
+PRESET_BY_FLAVOUR: dict[Flavour, Preset] = {
     "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo", arguments=_RECIPE_ARGUMENTS),
     "bridge": Preset(
         label="Megatron-Bridge recipe",
         about="a recipe of NVIDIA Megatron-Bridge",
         arguments=_RECIPE_ARGUMENTS,
-        log=(_PROGRESS_LINE,),
+        log=(_PROGRESS_LINE_PATTERN,),
     ),
     "automodel": Preset(
         label="NeMo AutoModel",
@@ -89,26 +89,28 @@ def nemo_flavour(toolchain: Toolchain | None) -> Flavour | None:
     """Return the flavour of NeMo that a Python has, None if it has none."""
     if toolchain is None:
         return None
-    return next((kind for kind, _, lack in _FLAVOURS if not lack(toolchain.packages)), None)
+    return next((flavour for flavour, _, lack in _PREFERRED_FLAVOURS if not lack(toolchain.packages)), None)
 
 
 def flavour_rank(toolchain: Toolchain | None) -> int:
     """Return the rank of a Python among those that have NeMo; the lowest is preferred."""
-    kinds = [kind for kind, *_ in _FLAVOURS]
+    flavours = [flavour for flavour, *_ in _PREFERRED_FLAVOURS]
     current = nemo_flavour(toolchain)
-    return kinds.index(current) if current else len(kinds)
+    return flavours.index(current) if current else len(flavours)
 
 
 def why_unusable(packages: dict[str, str]) -> str:
     """Return what these packages lack to train with NeMo, as words that follow "has"; empty if nothing."""
-    if not all(lack(packages) for *_, lack in _FLAVOURS):
+    if not all(lack(packages) for *_, lack in _PREFERRED_FLAVOURS):
         return ""
-    return next((lack(packages) for _, name, lack in _FLAVOURS if name in packages), _why_no_recipes(packages))
+    return next(
+        (lack(packages) for _, name, lack in _PREFERRED_FLAVOURS if name in packages), _why_no_recipes(packages)
+    )
 
 
 def nemo_packages() -> tuple[str, ...]:
     """Return the names of the packages that train with NeMo."""
-    return tuple(name for _, name, _ in _FLAVOURS)
+    return tuple(name for _, name, _ in _PREFERRED_FLAVOURS)
 
 
 def _why_no_automodel(packages: dict[str, str]) -> str:
@@ -137,58 +139,58 @@ def _why_no_bridge(packages: dict[str, str]) -> str:
 
 
 # Flavours in order of preference, each with its package and the function that returns what is missing.
-_FLAVOURS: tuple[tuple[Flavour, str, Callable[[dict[str, str]], str]], ...] = (
+_PREFERRED_FLAVOURS: tuple[tuple[Flavour, str, Callable[[dict[str, str]], str]], ...] = (
     ("recipes", "nemo_toolkit", _why_no_recipes),
     ("bridge", "megatron-bridge", _why_no_bridge),
     ("automodel", "nemo_automodel", _why_no_automodel),
 )
 
 
-def nemo_preset(profile: Profile, kind: Flavour | None) -> Preset:
+def nemo_preset(profile: Profile, flavour: Flavour | None) -> Preset:
     """Return the preset by which the values that attempts may change are passed to NeMo."""
-    chosen = NEMO_PRESETS[kind or "recipes"]
+    chosen = PRESET_BY_FLAVOUR[flavour or "recipes"]
     more: tuple[PresetArgument, ...] = ()
-    if kind == "automodel":
+    if flavour == "automodel":
         length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
         more = (PresetArgument((f"--dataset.{length}={{sequence_length}}",)),)
-    elif takes_size(profile, kind) and profile.recipe.layers is not None:
+    elif size_can_differ(profile, flavour) and profile.recipe.layers is not None:
         more = (PresetArgument(("--layers={layers}",)),)
     return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
 
 
-def accepted_placeholders(profile: Profile, kind: Flavour | None) -> frozenset[str]:
+def accepted_placeholders(profile: Profile, flavour: Flavour | None) -> frozenset[str]:
     """Return the placeholders whose values reach NeMo."""
-    size = _SIZE_NAMES if takes_size(profile, kind) else frozenset()
-    warmup = frozenset() if kind == "automodel" else frozenset({"warmup"})
-    return _VALUES_IN_FILE | {"output", "validation_data", "test_data"} | size | warmup
+    size = _SIZE_PLACEHOLDERS if size_can_differ(profile, flavour) else frozenset()
+    warmup = frozenset() if flavour == "automodel" else frozenset({"warmup"})
+    return _PLACEHOLDERS_IN_FILE | {"output", "validation_data", "test_data"} | size | warmup
 
 
-def takes_size(profile: Profile, kind: Flavour | None) -> bool:
+def size_can_differ(profile: Profile, flavour: Flavour | None) -> bool:
     """Return whether the model size can differ from the recipe's: not if weights are loaded."""
-    return not (kind == "automodel" or profile.nemo.task == "finetune" or profile.trainer.model)
+    return not (flavour == "automodel" or profile.nemo.task == "finetune" or profile.trainer.model)
 
 
-def required_task(nemo: Nemo, kind: Flavour | None) -> str:
+def required_task(nemo: Nemo, flavour: Flavour | None) -> str:
     """Return the task that the recipe must support; Megatron-Bridge has a separate one for LoRA."""
-    return "lora" if kind == "bridge" and nemo.task == "finetune" and nemo.peft == "lora" else nemo.task
+    return "lora" if flavour == "bridge" and nemo.task == "finetune" and nemo.peft == "lora" else nemo.task
 
 
-def own_recipe_defaults(nemo: Nemo, kind: Flavour | None) -> RecipeDefaults | None:
+def own_recipe_defaults(nemo: Nemo, flavour: Flavour | None) -> RecipeDefaults | None:
     """Return what the recipe sets by itself, None if it is unknown."""
     name = (nemo.recipe, nemo.task if nemo.task == "pretrain" else nemo.peft)
-    return nemo_models.defaults_by_recipe().get(name) if kind == "recipes" else None
+    return nemo_models.defaults_by_recipe().get(name) if flavour == "recipes" else None
 
 
-def parallel_sizes(nemo: Nemo, kind: Flavour | None) -> dict[str, int]:
+def parallel_sizes(nemo: Nemo, flavour: Flavour | None) -> dict[str, int]:
     """Return the sizes in force of tensor, pipeline and context parallel: chosen, else the recipe's own, else 1."""
-    defaults = own_recipe_defaults(nemo, kind)
+    defaults = own_recipe_defaults(nemo, flavour)
     names = ("tensor_parallel", "pipeline_parallel", "context_parallel")
     return {name: getattr(nemo, name) or (getattr(defaults, name) if defaults else 1) for name in names}
 
 
-def gpus_per_copy(nemo: Nemo, kind: Flavour | None) -> int:
+def gpus_per_model_copy(nemo: Nemo, flavour: Flavour | None) -> int:
     """Return the number of GPUs that share one copy of the model."""
-    return math.prod(parallel_sizes(nemo, kind).values())
+    return math.prod(parallel_sizes(nemo, flavour).values())
 
 
 def opened_data_files(profile: Profile) -> tuple[str, ...]:
@@ -205,30 +207,32 @@ def is_python_name(recipe: str) -> bool:
     return recipe.isidentifier() and recipe.isascii() and not keyword.iskeyword(recipe)
 
 
-def nemo_program(kind: Flavour | None) -> tuple[Part, ...]:
+def nemo_program_parts(flavour: Flavour | None) -> tuple[Part, ...]:
     """Return the arguments that start NeMo with its file."""
-    if kind == "automodel":
+    if flavour == "automodel":
         return (
             Part(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"),
-            Part((in_run_dir(FILE_NAMES["automodel"]),)),
+            Part((in_run_dir(FILE_NAME_BY_FLAVOUR["automodel"]),)),
         )
-    file_kind = kind or "recipes"
-    name = "Megatron-Bridge" if kind == "bridge" else "NeMo"
-    return (Part((in_run_dir(FILE_NAMES[file_kind]),), f"{name} resumes from its newest checkpoint itself"),)
+    file_flavour = flavour or "recipes"
+    name = "Megatron-Bridge" if flavour == "bridge" else "NeMo"
+    return (
+        Part((in_run_dir(FILE_NAME_BY_FLAVOUR[file_flavour]),), f"{name} resumes from its newest checkpoint itself"),
+    )
 
 
 def build_nemo_file(
-    profile: Profile, kind: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts, toolchain: Toolchain | None
+    profile: Profile, flavour: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts, toolchain: Toolchain | None
 ) -> NemoFile:
     """Return the content of the file that configures NeMo."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
-    own_size = takes_size(profile, kind)
+    own_size = size_can_differ(profile, flavour)
     validation_file = facts.paths.get(
         opened_data_files(profile)[-1] if trainer.data else "", "file" if facts.other_machine else "missing"
     )
     validating = nemo.task == "pretrain" or validation_file == "file"
     return NemoFile(
-        path=FILE_NAMES[kind or "recipes"],
+        path=FILE_NAME_BY_FLAVOUR[flavour or "recipes"],
         recipe=nemo.recipe,
         task=nemo.task,
         peft=nemo.peft,
@@ -256,14 +260,14 @@ def build_nemo_file(
         seed=recipe.seed,
         validation_data=trainer.validation_data,
         test_data=trainer.test_data,
-        without=nemo_settings.settings_to_turn_off(toolchain) if kind == "recipes" else (),
-        more=tuple((name, nemo_settings.parse_setting(text)) for name, text in nemo.set.items()),
+        without=nemo_settings.settings_to_turn_off(toolchain) if flavour == "recipes" else (),
+        more=tuple((name, nemo_settings.parse_setting_value(text)) for name, text in nemo.set.items()),
     )
 
 
-def nemo_settings_variables(nemo: Nemo, kind: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
+def split_model_variables(nemo: Nemo, flavour: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
     """Return the environment variables for a model that is split over GPUs."""
-    sizes = parallel_sizes(nemo, kind)
+    sizes = parallel_sizes(nemo, flavour)
     before_blackwell = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
     if sizes["tensor_parallel"] * sizes["context_parallel"] == 1 or not before_blackwell:
         return ()
@@ -271,10 +275,12 @@ def nemo_settings_variables(nemo: Nemo, kind: Flavour | None, gpus: tuple[Gpu, .
     return (Setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)
 
 
-def nemo_notes(profile: Profile, kind: Flavour | None, facts: Facts, toolchain: Toolchain | None) -> tuple[str, ...]:
+def nemo_script_notes(
+    profile: Profile, flavour: Flavour | None, facts: Facts, toolchain: Toolchain | None
+) -> tuple[str, ...]:
     """Return notes for the reader of the script."""
     notes = []
-    if kind == "recipes" and len(nemo_settings.settings_to_turn_off(toolchain)) > 1:
+    if flavour == "recipes" and len(nemo_settings.settings_to_turn_off(toolchain)) > 1:
         notes.append(
             "Without Transformer Engine and Apex the recipe's fused kernels are off, and PyTorch's AdamW is used."
         )
@@ -284,8 +290,8 @@ def nemo_notes(profile: Profile, kind: Flavour | None, facts: Facts, toolchain: 
         )
     if profile.nemo.mock_data:
         notes.append("MOCK DATA: trains on random tokens to test whether it runs; the model learns nothing useful.")
-    if kind == "bridge":
+    if flavour == "bridge":
         notes.append("Uses Megatron-Bridge, because this Python does not have NeMo's recipes.")
-    if kind == "automodel":
+    if flavour == "automodel":
         notes.append("Uses AutoModel, because this Python does not have NeMo's recipes.")
     return tuple(notes)

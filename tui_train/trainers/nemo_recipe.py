@@ -17,7 +17,7 @@ class NemoRecipe(Trainer):
     name = "NeMo recipe"
     about = "by its name; GPUs only"
     label = "a NeMo recipe"
-    fields = frozenset({"nemo"})
+    own_fields = frozenset({"nemo"})
     allows_uneven = False
     resumes_itself = True
     why_no_gloo = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
@@ -31,13 +31,13 @@ class NemoRecipe(Trainer):
         ),
     }
 
-    def method(self) -> str:
+    def method_label(self) -> str:
         """Return its task; of fine-tuning, what is trained."""
         if self.profile.nemo.task == "pretrain":
             return "pretrain"
         return "LoRA" if self.profile.nemo.peft == "lora" else "finetune"
 
-    def recipe(self) -> str:
+    def recipe_name(self) -> str:
         """Return the recipe, which names a model."""
         return self.profile.nemo.recipe
 
@@ -63,11 +63,11 @@ class NemoRecipe(Trainer):
         """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""
         return nemo.flavour_rank(self.toolchain)
 
-    def copies(self, world_size: int) -> int:
+    def data_parallel_copies(self, world_size: int) -> int:
         """Return the processes divided by the GPUs that share one copy."""
-        return max(1, world_size // nemo.gpus_per_copy(self.profile.nemo, self.flavour))
+        return max(1, world_size // nemo.gpus_per_model_copy(self.profile.nemo, self.flavour))
 
-    def paths(self) -> tuple[str, ...]:
+    def own_paths(self) -> tuple[str, ...]:
         """Return the tokenizer, the data files, and the files that a model folder must have."""
         model = self.profile.trainer.model
         weights = (f"{model}/config.json", f"{model}/context") if model else ()
@@ -78,10 +78,10 @@ class NemoRecipe(Trainer):
         recipe = f" {self.profile.nemo.recipe}" if self.flavour in {"recipes", "bridge"} else ""
         return self.preset.label + recipe
 
-    def default_source(self) -> str:
+    def unset_value_source(self) -> str:
         """Return the recipe as the source of unset values."""
         return "the recipe's default"
 
-    def program(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[Part, ...]:
         """Return the arguments that start its flavour of NeMo."""
-        return nemo.nemo_program(self.flavour)
+        return nemo.nemo_program_parts(self.flavour)

@@ -10,7 +10,7 @@ from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import is_dotted_name
 
 # Settings that the plan writes, each with the profile key that changes it.
-SETTINGS_OF_PLAN = {
+PROFILE_KEY_BY_PLAN_SETTING = {
     "data.seq_length": "recipe.sequence_length",
     "data.micro_batch_size": "recipe.micro_batch",
     "data.global_batch_size": "recipe.global_batch",
@@ -43,7 +43,7 @@ SETTINGS_OF_PLAN = {
     "resume.restore_config": "trainer.model",
 }
 # A run needs these to resume from its newest checkpoint.
-_NEEDED_TO_RESUME = (
+_SETTINGS_NEEDED_TO_RESUME = (
     "log.ckpt.save_last",
     "log.ckpt.save_optim_on_train_end",
     "resume.resume_if_exists",
@@ -51,7 +51,7 @@ _NEEDED_TO_RESUME = (
     "log.ckpt",
 )
 # Written only if the profile sets the model size.
-_SIZE_SETTINGS = {
+_PROFILE_KEY_BY_SIZE_SETTING = {
     "model.config.num_layers": "recipe.layers",
     "model.config.hidden_size": "recipe.hidden_size",
     "model.config.ffn_hidden_size": "recipe.ffn_hidden_size",
@@ -60,13 +60,13 @@ _SIZE_SETTINGS = {
     "model.config.kv_channels": "recipe.heads",
 }
 SETTING_ROOTS = ("data", "log", "model", "optim", "peft", "resume", "trainer")
-_CONSTANTS = {"true": True, "false": False, "none": None, "null": None}
+_CONSTANT_BY_WORD = {"true": True, "false": False, "none": None, "null": None}
 
 
-def parse_setting(text: str) -> Any:
+def parse_setting_value(text: str) -> Any:
     """Return the value of a text written as in Python or TOML; BadInput if it is not one."""
-    if text.strip().lower() in _CONSTANTS:
-        return _CONSTANTS[text.strip().lower()]
+    if text.strip().lower() in _CONSTANT_BY_WORD:
+        return _CONSTANT_BY_WORD[text.strip().lower()]
     try:
         parsed = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
@@ -77,30 +77,30 @@ def parse_setting(text: str) -> Any:
     return parsed
 
 
-def _is_plain_data(parsed: Any) -> bool:
-    if isinstance(parsed, (list, tuple)):
-        return all(map(_is_plain_data, parsed))
-    if isinstance(parsed, dict):
-        return all(isinstance(key, str) and _is_plain_data(inner) for key, inner in parsed.items())
-    if isinstance(parsed, float):
-        return math.isfinite(parsed)
-    return parsed is None or isinstance(parsed, (str, int))
+def _is_plain_data(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain_data, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain_data(inner) for key, inner in value.items())
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (str, int))
 
 
 def why_setting_refused(name: str, *, own_size: bool) -> tuple[str, str]:
     """Return why a setting cannot be set and what to do instead, empty if it can."""
     if not is_dotted_name(name) or name.partition(".")[0] not in SETTING_ROOTS:
         return "is not a setting of a recipe", f"Start with one of {', '.join(SETTING_ROOTS)}, with dots between names."
-    written = SETTINGS_OF_PLAN | ({} if own_size else _SIZE_SETTINGS)
+    written = PROFILE_KEY_BY_PLAN_SETTING | ({} if own_size else _PROFILE_KEY_BY_SIZE_SETTING)
     for setting, key in written.items():
-        if _names_overlap(name, setting):
+        if _dotted_names_overlap(name, setting):
             return "is set by the plan", f"Set {key} instead."
-    if any(name == setting or setting.startswith(f"{name}.") for setting in _NEEDED_TO_RESUME):
+    if any(name == setting or setting.startswith(f"{name}.") for setting in _SETTINGS_NEEDED_TO_RESUME):
         return "is set by the plan: a run needs it to resume", "Leave it out."
     return "", ""
 
 
-def _names_overlap(first: str, second: str) -> bool:
+def _dotted_names_overlap(first: str, second: str) -> bool:
     """Return whether two dotted names are equal, or one contains the other."""
     return first == second or first.startswith(f"{second}.") or second.startswith(f"{first}.")
 

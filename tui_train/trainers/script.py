@@ -8,7 +8,7 @@ from tui_train.base.command import Part
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO, Profile
-from tui_train.trainers.auto_preset import SCRIPT_SOURCE, preset_for_source
+from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, preset_for_source
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 
@@ -25,7 +25,7 @@ class Script(Trainer):
         ),
         "trainer.data": FieldTexts("not passed", "Files or folders that the preset passes to the script."),
     }
-    fields = frozenset(
+    own_fields = frozenset(
         {
             "trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory",
             "trainer.revision", "trainer.allow", "trainer.progress",
@@ -41,7 +41,7 @@ class Script(Trainer):
         own = self.facts.sources.get(script) if self.facts else read_source(script) if script else None
         return preset_for_source(own, self.profile.trainer.arguments)
 
-    def conventions(self) -> str:
+    def conventions_preset(self) -> str:
         """Return the preset."""
         return self.profile.trainer.preset
 
@@ -49,12 +49,12 @@ class Script(Trainer):
         """Return the script or the module."""
         return entry_point(self.profile, self.preset)
 
-    def default_source(self) -> str:
+    def unset_value_source(self) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
-        by_preset = has_preset_defaults(self.profile, self.preset) and self.preset.module
-        return f"{self.preset.label}'s default" if by_preset else SCRIPT_SOURCE
+        by_preset = preset_defaults_apply(self.profile, self.preset) and self.preset.module
+        return f"{self.preset.label}'s default" if by_preset else SCRIPT_DEFAULT_SOURCE
 
-    def program(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[Part, ...]:
         """Return the script or the module."""
         named = entry_point(self.profile, self.preset)
         return (Part(("-m", named) if named == self.preset.module else (named,)),)
@@ -65,6 +65,6 @@ def entry_point(profile: Profile, preset: Preset) -> str:
     return (profile.trainer.script if preset.wants_script else "") or preset.module
 
 
-def has_preset_defaults(profile: Profile, preset: Preset) -> bool:
+def preset_defaults_apply(profile: Profile, preset: Preset) -> bool:
     """Return whether the preset's defaults apply: not if a script replaces its module."""
     return not preset.module or not (preset.wants_script and profile.trainer.script)

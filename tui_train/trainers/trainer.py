@@ -9,8 +9,8 @@ from msgspec import Struct
 from tui_train.base.command import Part, ProgramFile
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile.presets import Preset
-from tui_train.profile.presets import accepted_placeholders as preset_takes
-from tui_train.profile.presets import get_preset as named_preset
+from tui_train.profile.presets import accepted_placeholders as preset_placeholders
+from tui_train.profile.presets import get_preset as find_preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 
@@ -41,7 +41,7 @@ class Trainer:
     """Shown in the choice."""
     label: ClassVar[str]
     """Its name in a sentence."""
-    fields: ClassVar[frozenset[str]] = frozenset()
+    own_fields: ClassVar[frozenset[str]] = frozenset()
     """The keys or sections of a profile that this trainer takes and others do not."""
     makes_model: ClassVar[bool] = False
     """Without a model it makes one of the recipe's size; without data it trains on a sample text."""
@@ -68,22 +68,22 @@ class Trainer:
         """Bind it to a profile."""
         self.profile, self.toolchain, self.facts = profile, toolchain, facts
 
-    def method(self) -> str:
+    def method_label(self) -> str:
         """Return how it trains, in a word; empty where only its own script or file says so."""
         return "LoRA" if self.profile.recipe.lora else ""
 
-    def recipe(self) -> str:
+    def recipe_name(self) -> str:
         """Return what stands for the model where the profile names none; empty where nothing does."""
         return ""
 
     @cached_property
     def preset(self) -> Preset:
         """How the recipe is passed to it; BadInput for an unknown preset."""
-        return named_preset(self.profile.trainer.preset, self.facts.presets if self.facts else {})
+        return find_preset(self.profile.trainer.preset, self.facts.presets if self.facts else {})
 
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders whose values reach it."""
-        return preset_takes(self.preset, self.profile.trainer.arguments)
+        return preset_placeholders(self.preset, self.profile.trainer.arguments)
 
     def needed_packages(self) -> tuple[str, ...]:
         """Return the packages that the training Python must have."""
@@ -93,19 +93,19 @@ class Trainer:
         """Return whether it may evaluate, where memory can run out."""
         return True
 
-    def min_micro(self) -> int:
+    def min_micro_batch(self) -> int:
         """Return the smallest micro batch that it can train with."""
         return 1
 
-    def options(self) -> dict[str, Any]:
+    def library_options(self) -> dict[str, Any]:
         """Return the options that its own section of an effective profile sets, by the name that its library has."""
         return {}
 
-    def conventions(self) -> str:
+    def conventions_preset(self) -> str:
         """Return the preset whose library decides what the options do not say; empty: none is known."""
         return ""
 
-    def preparations(self) -> tuple[PreparationStep, ...]:
+    def preparation_steps(self) -> tuple[PreparationStep, ...]:
         """Return what its Python does before the training."""
         return ()
 
@@ -127,11 +127,11 @@ class Trainer:
         """Return the rank of its Python among those that can train; the lowest is preferred."""
         return 0
 
-    def copies(self, world_size: int) -> int:
+    def data_parallel_copies(self, world_size: int) -> int:
         """Return the number of data-parallel copies of the model."""
         return world_size
 
-    def paths(self) -> tuple[str, ...]:
+    def own_paths(self) -> tuple[str, ...]:
         """Return the paths that only this trainer opens."""
         return ()
 
@@ -139,18 +139,18 @@ class Trainer:
         """Return the name of the training for a headline."""
         return self.label
 
-    def default_sources(self) -> Mapping[str, str]:
+    def own_default_sources(self) -> Mapping[str, str]:
         """Return the sources of its own defaults that have one, by their name in the recipe."""
         return {}
 
-    def default_source(self) -> str:
+    def unset_value_source(self) -> str:
         """Return the source of values that are neither set nor known."""
         return "the trainer's default"
 
-    def program(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[Part, ...]:
         """Return the arguments after the launcher that start it."""
         raise NotImplementedError
 
-    def files(self) -> tuple[ProgramFile, ...]:
+    def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the files of this package that it needs in the run folder: the module that prints its devices."""
         return (ProgramFile(f"{SHIM_FOLDER}/sitecustomize.py", "programs/shim/sitecustomize.py"),)

@@ -21,7 +21,7 @@ from tui_train.setup.machine import strategies
 from tui_train.setup.machine.idle_cards import all_cards_idle
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
-from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
+from tui_train.trainers import TRAINERS, nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import arguments_summary
 from tui_train.trainers.finetune import METHOD_LABELS
 from tui_train.views import clusters
@@ -181,7 +181,7 @@ def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
             reason = f"starts one process, and {devices} are chosen"
         elif not launcher.spans_machines and profile.nodes.machines > 1:
             reason = "starts processes on one machine only"
-        elif not launcher.starts_recipes and takes_field(profile, "nemo"):
+        elif not launcher.starts_recipes and trainer_has_own_field(profile, "nemo"):
             reason = f"NeMo runs under {launcher_labels(lambda other: other.starts_recipes)}"
         elif tool and (missing := [package for package in launcher.needs if not installed.get(package)]):
             reason = f"the chosen Python has no {missing[0]}"

@@ -17,8 +17,8 @@ from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field, trainer_of
-from tui_train.trainers.auto_preset import SCRIPT_SOURCE
+from tui_train.trainers import trainer_has_own_field, trainer_of
+from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
 from tui_train.trainers.finetune import default_learning_rate as usual_rate
 from tui_train.trainers.script import entry_point
 
@@ -67,7 +67,7 @@ def _model_line(setup: Setup) -> OverviewLine:
     recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.workload, prediction.estimate, []
     name = chosen_model_name(profile, script_options(profile, setup.facts.documents))
-    if takes_field(profile, "nemo"):
+    if trainer_has_own_field(profile, "nemo"):
         value = profile.nemo.recipe or "no recipe"
     elif name:
         value = _file_name(name) + _revision_suffix(profile)
@@ -101,7 +101,7 @@ def _data_line(setup: Setup) -> OverviewLine:
         return OverviewLine("Data", _files_text(trainer.data), held_out)
     if trainer_of(setup.effective).makes_model:
         return OverviewLine("Data", "sample text", "comes with the built-in trainer")
-    if takes_field(setup.effective, "nemo") and setup.effective.nemo.mock_data:
+    if trainer_has_own_field(setup.effective, "nemo") and setup.effective.nemo.mock_data:
         return OverviewLine("Data", "random tokens", "only to see whether it runs")
     where = (
         f"in {_file_name(trainer.config)} or the arguments"
@@ -183,7 +183,7 @@ def _rate_line(setup: Setup) -> OverviewLine:
 
 
 def _own_value_text(profile: Profile) -> str:
-    return SCRIPT_SOURCE if takes_field(profile, "trainer.script") else "the trainer's own"
+    return SCRIPT_DEFAULT_SOURCE if trainer_has_own_field(profile, "trainer.script") else "the trainer's own"
 
 
 def usual_learning_rate_text(chosen: Finetune) -> str:

@@ -24,7 +24,7 @@ from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.place import read_host_report
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.status import training_seconds
-from tui_train.trainers.finetune import finetune_abilities
+from tui_train.trainers.finetune import supported_tunings
 
 _CARD_TABLE_HEADER = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
 _COLUMNS_OF_EQUAL_CARDS = (1, 2, 3, 7)  # the columns that equal cards share
@@ -59,7 +59,7 @@ def facts_text(
     pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "fine-tuning", "")]
     for tool in machine_facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
-        tunes = ", ".join(finetune_abilities(tool)) or "-"
+        tunes = ", ".join(supported_tunings(tool)) or "-"
         pythons.append((visible(tool.python), *map(visible, versions), tunes, visible(tool.problem or tool.label)))
     return "\n".join([*lines, "", text_table(pythons, max_width)])
 

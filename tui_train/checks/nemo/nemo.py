@@ -169,7 +169,7 @@ def impossible_model_split(setup: Setup) -> Iterator[Finding]:
     """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
     profile = setup.profile
     sizes, world = nemo.parallel_sizes(profile.nemo, setup.nemo_flavour), setup.world_size
-    gpus_per_copy = nemo.gpus_per_copy(profile.nemo, setup.nemo_flavour)
+    gpus_per_copy = nemo.gpus_per_model_copy(profile.nemo, setup.nemo_flavour)
     if world % gpus_per_copy:
         edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
         key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
@@ -269,7 +269,7 @@ def _uneven_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]
     """Heads, layers and tokens that can be split evenly."""
     recipe = profile.recipe
     tensor, pipeline, context = nemo.parallel_sizes(profile.nemo, flavour).values()
-    if nemo.takes_size(profile, flavour):
+    if nemo.size_can_differ(profile, flavour):
         yield from _hidden_size_without_heads(recipe)
         yield from _uneven_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
         yield from _uneven_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
@@ -338,7 +338,7 @@ def unsupported_uses(setup: Setup) -> Iterator[Finding]:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
         message, remedy = (
             "a NeMo recipe takes no more arguments",
-            f"Export it, and edit {nemo.FILE_NAMES[setup.nemo_flavour]}.",
+            f"Export it, and edit {nemo.FILE_NAME_BY_FLAVOUR[setup.nemo_flavour]}.",
         )
         yield error("trainer.arguments", message, remedy, change=none)
 

@@ -145,7 +145,7 @@ def invalid_recipe_settings(setup: Setup) -> Iterator[Finding]:
             yield error("nemo.set", message, remedy, change=change)
             continue
         try:
-            nemo_settings.parse_setting(text)
+            nemo_settings.parse_setting_value(text)
         except BadInput as invalid:
             message = f"{visible(name)}: {invalid.message}"
             yield error("nemo.set", message, invalid.remedy, change=change)

@@ -9,7 +9,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.finetune import METHOD_LABELS
 
 # A rate so many times off the usual one is hardly meant, and so many times above it trains nothing.
@@ -20,7 +20,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
     """A rate that is far from the usual one of a trainer whose own is known to suit it."""
     profile = setup.profile
     chosen, default = setup.effective.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
-    if takes_field(profile, "trainer.script"):
+    if trainer_has_own_field(profile, "trainer.script"):
         return  # of a script it is not known what suits it
     if (
         chosen is None
@@ -75,7 +75,7 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
 
 
 def _method_label(profile: Profile) -> str:
-    if not takes_field(profile, "finetune"):
+    if not trainer_has_own_field(profile, "finetune"):
         return "this trainer"
     trained = "all weights" if profile.finetune.tuning == "full" else "an adapter"
     return f"{METHOD_LABELS[profile.finetune.method]} of {trained}"

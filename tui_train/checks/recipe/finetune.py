@@ -16,8 +16,8 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions, options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
-from tui_train.trainers.finetune import METHOD_LABELS, default_learning_rate, is_evaluated, keeps_best
-from tui_train.trainers.finetune_options import ALL_LINEAR, learns_marked_answers
+from tui_train.trainers.finetune import METHOD_LABELS, default_learning_rate, has_evaluation_data, keeps_best_checkpoint
+from tui_train.trainers.finetune_options import ALL_LINEAR_TARGETS, learns_marked_answers
 
 # What the plan sets, each with the key for it.
 PROFILE_KEY_BY_OPTION = {
@@ -108,7 +108,7 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
 
 def has_no_weights(profile: Profile, facts: Facts) -> bool:
     """Return whether the model is a folder known to hold no weights."""
-    states = [facts.paths.get(path) for path in trainer_of(profile).paths()]
+    states = [facts.paths.get(path) for path in trainer_of(profile).own_paths()]
     return bool(states) and all(state == "missing" for state in states)
 
 
@@ -128,7 +128,7 @@ def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
     """LoRA's targets that no layer of the model has as its name: PEFT refuses them if no other name fits."""
     profile = setup.profile
     names, model = profile.finetune.targets, setup.facts.models.get(profile.trainer.model)
-    if profile.finetune.tuning == "full" or not model or not model.layers or names == (ALL_LINEAR,):
+    if profile.finetune.tuning == "full" or not model or not model.layers or names == (ALL_LINEAR_TARGETS,):
         return
     missing = [name for name in names if not model.has_layer(name)]
     if not missing:
@@ -190,7 +190,7 @@ def useless_evaluations(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
     profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
-    if is_evaluated(setup.effective) and not keeps_best(setup.effective) and every and saved:
+    if has_evaluation_data(setup.effective) and not keeps_best_checkpoint(setup.effective) and every and saved:
         aligned = -(-saved // every) * every
         yield warning(
             "recipe.checkpoint_every",
@@ -198,7 +198,7 @@ def useless_evaluations(setup: Setup) -> Iterator[Finding]:
             "Save at evaluations, so that the best one is the result.",
             change=Change(f"save every {aligned} steps", "each is evaluated", (("recipe.checkpoint_every", aligned),)),
         )
-    if every is not None and not is_evaluated(setup.effective):
+    if every is not None and not has_evaluation_data(setup.effective):
         yield warning(
             "recipe.evaluate_every",
             "there is no validation data, so nothing is evaluated",

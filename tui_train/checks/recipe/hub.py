@@ -14,7 +14,7 @@ from tui_train.programs import hub_cache
 from tui_train.programs.hub_cache import OFFLINE
 from tui_train.setup.recipe.hub_model import cached_model, hub_endpoint, is_offline, model_to_download, pinned_id
 from tui_train.setup.setup import Setup
-from tui_train.trainers import model_id, trainer_of
+from tui_train.trainers import hub_model_id, trainer_of
 
 _MODEL_KEY = "trainer.model"
 _model_error, _model_warning, _model_note = (
@@ -33,7 +33,7 @@ _MULTIMODAL_SUFFIX = "ForConditionalGeneration"
 def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
     """A folder for trainers that load nothing else."""
     profile = setup.profile
-    name, trainer = model_id(profile), trainer_of(profile)
+    name, trainer = hub_model_id(profile), trainer_of(profile)
     if not name or trainer.takes_hub_ids:
         return
     model = cached_model(profile, setup.facts)
@@ -57,9 +57,9 @@ def tokenizer_of_other_revision(setup: Setup) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
     profile = setup.profile
     tool = setup.toolchain
-    version = tool.packages.get("trl") if tool and trainer_of(setup.effective).conventions() == "trl" else None
-    if profile.trainer.revision and model_id(profile) and older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
-        message = f"TRL {version} takes the tokenizer of {model_id(profile)} from main, not from the revision"
+    version = tool.packages.get("trl") if tool and trainer_of(setup.effective).conventions_preset() == "trl" else None
+    if profile.trainer.revision and hub_model_id(profile) and older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
+        message = f"TRL {version} takes the tokenizer of {hub_model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TRL_FOR_TOKENIZER_REVISION} or newer, or name a folder with that revision."
         yield warning("trainer.revision", message, remedy)
 
@@ -131,7 +131,7 @@ def _local_state_clause(profile: Profile, facts: Facts) -> str:
 
 def _refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
     if hub_answer.refusal == "revision":
-        message = f"the Hub has no revision {profile.trainer.revision} of {model_id(profile)}"
+        message = f"the Hub has no revision {profile.trainer.revision} of {hub_model_id(profile)}"
         remedy = "Name a branch, a tag, or a whole commit (40 digits)."
         return error("trainer.revision", message, remedy, change=_USE_MAIN_CHANGE, start=True)
     if hub_answer.refusal == "missing":
@@ -151,7 +151,7 @@ def _refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer: Hub
 def _access_findings(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Iterator[Finding]:
     if not hub_answer.gated:
         return
-    page = f"{hub_endpoint(profile, hub)}/{model_id(profile)}"
+    page = f"{hub_endpoint(profile, hub)}/{hub_model_id(profile)}"
     if hub.token or _TOKEN_VARIABLE in profile.trainer.secrets:
         yield _model_note(f"{name} is gated", f"The token's account must have been granted access on {page}.")
         return
@@ -169,7 +169,7 @@ def _name_token_change(profile: Profile) -> Change:
 
 
 def _disk_space_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
-    model = hub.find_model(model_id(profile), profile.trainer.revision)
+    model = hub.find_model(hub_model_id(profile), profile.trainer.revision)
     needed_bytes = max(0, hub_answer.size - (model.size if model else 0))
     free = f"{size(hub.free)} are free" if hub.free is not None else "the free space is not known"
     if hub.free is not None and needed_bytes > hub.free:

@@ -9,7 +9,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 # What is learned would be something else without them.
 _KEY_PREFIXES_CHANGING_RESULT = (
@@ -40,7 +40,7 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
     for key, why in why_unused.items():
         row = fields.field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
-        passable = takes_field(profile, "trainer.preset") and key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
+        passable = trainer_has_own_field(profile, "trainer.preset") and key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
         if key == "trainer.output":
             yield _unpassed_output_finding(setup, change)
             continue

@@ -11,7 +11,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Strategy
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 _CONFIG_KEY = "trainer.accelerate_config"
 _STRATEGY_WITHOUT_SHARDING: Strategy = "ddp"
@@ -190,7 +190,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
         document is None
         or document.problem
         or trainer.launcher != "auto"
-        or not takes_field(profile, "trainer.script")
+        or not trainer_has_own_field(profile, "trainer.script")
         or LAUNCHERS[setup.launcher].reads_config
         or not (script and script.creates_accelerator)
         or accelerate_config.config_problem(document.values)

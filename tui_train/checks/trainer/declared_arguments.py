@@ -15,7 +15,7 @@ from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
-from tui_train.trainers.auto_preset import command_of, in_scope
+from tui_train.trainers.auto_preset import chosen_subcommand, parameters_in_scope
 
 _ARGUMENTS_KEY = "trainer.arguments"
 _MAX_CHOICES_SHOWN = 6  # subcommands that a sentence names
@@ -84,7 +84,7 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
         given_arguments.script_source(setup.profile, setup.facts, setup.preset),
         setup.profile.trainer.arguments,
     )
-    if source is None or not source.subcommands or command_of(source, words):
+    if source is None or not source.subcommands or chosen_subcommand(source, words):
         return
     if not source.needs_command and source.kind != "argparse":
         return
@@ -114,7 +114,7 @@ def invalid_values(setup: Setup) -> Iterator[Finding]:
         return
     words = profile.trainer.arguments
     by_name = given_arguments.given_arguments(source, words)
-    for parameter in in_scope(source, words):
+    for parameter in parameters_in_scope(source, words):
         given = by_name.get(parameter.name, given_arguments.GivenArgument())
         if not (problem := given_arguments.value_problem(parameter, given.values)):
             continue
@@ -134,7 +134,7 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
     words = profile.trainer.arguments
-    for parameter in in_scope(source, words) if source else ():
+    for parameter in parameters_in_scope(source, words) if source else ():
         name = given_arguments.likely_placeholder(parameter)
         if not source or not name or name in setup.context.accepted:
             continue

@@ -10,7 +10,7 @@ from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.options import Options, script_options
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 _LABEL_BY_LOGGER = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
 _WANDB_KEY_VARIABLE = "WANDB_API_KEY"
@@ -65,7 +65,7 @@ def _why_reports_to_wandb(options: Options, setup: Setup, tool: Toolchain) -> st
     profile = setup.profile
     if profile.tracking.wandb:
         return "tracking.wandb is chosen"
-    if not takes_field(profile, "trainer.preset"):
+    if not trainer_has_own_field(profile, "trainer.preset"):
         return ""
     return _why_script_reports_to_wandb(options, profile.trainer.environment, setup, tool)
 

@@ -20,7 +20,7 @@ from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.setup.recipe.options import SetOption, option_names, script_options, user_arguments
 from tui_train.setup.setup import Setup
-from tui_train.trainers import nemo, takes_field, trainer_of
+from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.script import entry_point
 
 _REMEDY_BY_PLAN_VARIABLE = {
@@ -65,7 +65,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     install = (
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
     )
-    if takes_field(profile, "nemo"):
+    if trainer_has_own_field(profile, "nemo"):
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
     elif trainer_of(profile).wants_data:
         packages = " ".join(trainer_of(profile).needed_packages())
@@ -104,7 +104,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
     """Paths that exist and are of the expected kind."""
     profile, facts = setup.profile, setup.facts
     trainer = profile.trainer
-    script = takes_field(profile, "trainer.script")
+    script = trainer_has_own_field(profile, "trainer.script")
     if script and not entry_point(profile, setup.preset):
         yield error("trainer.script", "no script is named", "Name the file that trains.")
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
@@ -112,7 +112,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
         expected.append(("trainer.script", trainer.script, "file"))
     if not script or "model" in setup.context.accepted:
         expected.append(("trainer.model", trainer.model, "folder"))
-    recipe = takes_field(profile, "nemo")
+    recipe = trainer_has_own_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
     folders = {path for path, state in facts.paths.items() if state == "folder" and trainer_of(profile).wants_data}
     expected.extend(("trainer.data", path, "folder" if folder or path in folders else "file") for path in trainer.data)

@@ -19,7 +19,7 @@ from tui_train.facts.models.recipe_lists import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.profile import fields
 from tui_train.trainers import nemo
-from tui_train.trainers.finetune import finetune_abilities
+from tui_train.trainers.finetune import supported_tunings
 
 
 def print_environments() -> None:
@@ -35,7 +35,7 @@ def print_environments() -> None:
     for tool in probe.probe_toolchains():
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         last = visible(tool.problem or tool.label)
-        tunes = ", ".join(finetune_abilities(tool)) or "-"
+        tunes = ", ".join(supported_tunings(tool)) or "-"
         rows.append(
             (
                 display_path(tool.python),

@@ -35,7 +35,7 @@ from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.machine import container
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices, clusters, overview, previous_run, show
 from tui_train.views.previous_run import PreviousRun
 
@@ -200,7 +200,11 @@ def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: boo
     for secret in secret_values(profile):
         click.echo(f"warning: {secret.key}: {visible(secret.place)} looks like a secret, and was saved", err=True)
     script = profile.trainer.script
-    if script and takes_field(profile, "trainer.script") and probe.read_path_states([script])[script] != "file":
+    if (
+        script
+        and trainer_has_own_field(profile, "trainer.script")
+        and probe.read_path_states([script])[script] != "file"
+    ):
         click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
 
 

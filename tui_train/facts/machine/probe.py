@@ -15,7 +15,7 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import find_on_path, own_module_command, run_child
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
-from tui_train.programs.survey import state
+from tui_train.programs.survey import path_state
 from tui_train.runner import safe_open
 
 _PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
@@ -98,7 +98,7 @@ def probe_toolchain(python: str, deadline: float = 5.0) -> Toolchain:
 
 def read_path_states(names: Iterable[str]) -> dict[str, PathState]:
     """Return the state of each path; `~` is expanded, relative paths are taken from the current folder."""
-    return {name: cast("PathState", state(name)) for name in names}
+    return {name: cast("PathState", path_state(name)) for name in names}
 
 
 def probe_program_text() -> str:

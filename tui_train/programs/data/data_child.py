@@ -30,19 +30,19 @@ import data_turns as turns
 from data_tally import Format, Problems, Tally, short
 
 _PR_SET_PDEATHSIG = 1
-_MAX_FILES = 100
+_MAX_FILES_LISTED = 100
 
 
-def look(question: dict[str, Any]) -> dict[str, Any]:
+def describe_data(question: dict[str, Any]) -> dict[str, Any]:
     """Return what the data holds: format, rows, what is wrong with them, and samples as they are learned."""
     tally = Tally()
-    files, all_read = _read(question, tally)
+    files, all_read = _tally_files(question, tally)
     main = tally.main()
     tally.note_others(main)
     name, chat = main
     chosen = tally.formats.get(main, Format()) if name else Format()
     answer: dict[str, Any] = {
-        "files": files[:_MAX_FILES],
+        "files": files[:_MAX_FILES_LISTED],
         "file_count": len(files),
         "size": sum(file["size"] for file in files),
         "done": sum(file["done"] for file in files),
@@ -57,14 +57,14 @@ def look(question: dict[str, Any]) -> dict[str, Any]:
     answer |= _count_tokens(tally.problems, chosen, main, question)
     usable, by_file = chosen.usable - answer.pop("refused"), answer.pop("by_file", {})
     if question["weights"] and all_read:
-        mixed = mixture.shares([_paths(named) for named in question["files"]], question, chosen.files, by_file)
+        mixed = mixture.shares([_paths_of_entry(named) for named in question["files"]], question, chosen.files, by_file)
         answer["shares"] = mixed.pop("shares")
         if "tokens" in answer:
             answer["tokens"] |= mixed
     return answer | {"usable": usable, "problems": tally.problems.named, "counts": dict(tally.problems.counts)}
 
 
-def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]], bool]:
+def _tally_files(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]], bool]:
     """Count the rows of all files; return the files, and whether all of their rows were read."""
     paths: list[str] = []
     for named in question["files"]:
@@ -72,10 +72,12 @@ def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]],
             paths += rows.files(named)
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", named, 0, str(error))
-    files: list[dict[str, Any]] = [{"path": short(path), "size": _size(path), "rows": 0, "done": 0} for path in paths]
+    files: list[dict[str, Any]] = [
+        {"path": short(path), "size": _file_size(path), "rows": 0, "done": 0} for path in paths
+    ]
     ends = time.monotonic() + question["seconds"]
     for file, path in zip(files, paths, strict=True):
-        _begin(path)
+        _report_reading(path)
         try:
             for row in rows.read(path):
                 if tally.rows >= question["rows"] or (tally.rows % 256 == 255 and time.monotonic() > ends):
@@ -91,20 +93,20 @@ def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]],
     return files, True
 
 
-def _begin(what: str) -> None:
+def _report_reading(path: str) -> None:
     """Say what is read now: where that ends this program, nothing else does."""
-    sys.stdout.write("\n" + json.dumps({"reading": short(what)}) + "\n")
+    sys.stdout.write("\n" + json.dumps({"reading": short(path)}) + "\n")
     sys.stdout.flush()
 
 
-def _paths(named: str) -> list[str]:
+def _paths_of_entry(entry: str) -> list[str]:
     try:
-        return rows.files(named)
+        return rows.files(entry)
     except rows.UnreadableError:
         return []
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         return Path(path).stat().st_size
     except (OSError, ValueError):
@@ -116,7 +118,9 @@ def _count_tokens(
 ) -> dict[str, Any]:
     """Return samples and tokens through a model's tokenizer, or the samples and why there are no tokens."""
     without = {
-        "samples": [tokens.plain(row, answers_only=bool(question["answers_only"])) for row in chosen.first],
+        "samples": [
+            tokens.sample_without_tokenizer(row, answers_only=bool(question["answers_only"])) for row in chosen.first
+        ],
         "refused": 0,
     }
     if chosen.sample:
@@ -125,7 +129,7 @@ def _count_tokens(
         without["lengths"] = made | {"estimated": True}
     if not chosen.usable or not question["model"]:
         return without
-    _begin(question["model"])
+    _report_reading(question["model"])
     try:
         tokenizer = template.load(question["model"], question["revision"], question["chat_template"])
     except ImportError:
@@ -141,7 +145,7 @@ def _count_tokens(
     if alone is None:
         alone = question["method"] == "sft" and template.marked(answers, main[0])
     only = answers if alone and answers.possible else None
-    lengths, refused, why = tokens.count(tokenizer, chosen.sample, problems, question, only)
+    lengths, refused, why = tokens.count_tokens(tokenizer, chosen.sample, problems, question, only)
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.limit(tokenizer, question["model"], question["revision"]),
@@ -153,13 +157,13 @@ def _count_tokens(
         return without | told
     if main[1]:
         told["ends"] = turns.ends(tokenizer, question["model"], question["revision"])._asdict()
-    samples = [tokens.shown(tokenizer, row, question, only) for row in chosen.first]
+    samples = [tokens.sample_as_read(tokenizer, row, question, only) for row in chosen.first]
     usable = chosen.usable - told["refused"]
     told["lengths"] = data_lengths.table(lengths.rows, question["method"], told["limit"], usable / len(lengths.lengths))
-    return told | {"samples": [sample for sample in samples if sample], "tokens": lengths.told(usable)}
+    return told | {"samples": [sample for sample in samples if sample], "tokens": lengths.summary(usable)}
 
 
-def main(asked: str) -> None:
+def main(question_text: str) -> None:
     """Print the answer, or the `problem` that there is none for."""
     with contextlib.suppress(OSError, AttributeError):
         # Nobody would read the answer when the one who asked is gone.
@@ -167,7 +171,7 @@ def main(asked: str) -> None:
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     try:
-        answer = look(json.loads(asked))
+        answer = describe_data(json.loads(question_text))
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
         answer = {"problem": f"{type(error).__name__}: {template.first_line(error)}"}
     line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "backslashreplace")

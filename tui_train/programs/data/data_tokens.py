@@ -12,19 +12,19 @@ from data_bounds import BoundError
 from data_tally import Kept, Problems, short
 
 # A template that takes too much time takes it for each row.
-MOST_BOUNDS = 2
-_SHOWN_CHARACTERS = 3000
-_BINS = 48
-_LONGEST_ROWS = 4
-_STATES = dict.fromkeys(("messages", "text", "completion", "chosen"), "learned") | {"rejected": "rejected"}
+MAX_BOUNDS_MET = 2
+_MAX_SHOWN_CHARACTERS = 3000
+_MAX_HISTOGRAM_BINS = 48
+_LONGEST_ROW_COUNT = 4
+_STATE_BY_COLUMN = dict.fromkeys(("messages", "text", "completion", "chosen"), "learned") | {"rejected": "rejected"}
 _Piece = list[str]
 
 
-class Lengths:
+class LengthTally:
     """Lengths of rows in tokens, as they are counted; of a pair, the longer of the two is its length."""
 
-    def __init__(self, most: int, method: str) -> None:
-        self.most, self.method = most, method
+    def __init__(self, max_tokens: int, method: str) -> None:
+        self.max_tokens, self.method = max_tokens, method
         self.lengths: list[int] = []
         self.longest: list[tuple[int, str, int]] = []
         self.tokens = self.learned = self.cut = self.lost = self.epoch = 0
@@ -39,26 +39,26 @@ class Lengths:
         self.rows.append(lengths.row(sequences))
         self.tokens += sum(len(sequence.ids) for sequence in sequences)
         self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
-        self.longest = sorted([*self.longest, (length, short(row.file), row.line)], reverse=True)[:_LONGEST_ROWS]
-        most = self.most or length
+        self.longest = sorted([*self.longest, (length, short(row.file), row.line)], reverse=True)[:_LONGEST_ROW_COUNT]
+        most = self.max_tokens or length
         self.cut += length > most
         left = length <= most if self.method == "reward" else all(any(each.learned[:most]) for each in sequences)
         epoch = sum(min(len(each.ids), most) for each in sequences) if left else 0
         self.lost += not left
         self.epoch += epoch
-        self._note(row, 1, int(not left), epoch, 0)
+        self._add_to_file(row, 1, int(not left), epoch, 0)
 
-    def refuse(self, row: Kept) -> None:
+    def add_refused(self, row: Kept) -> None:
         """Count a row that the template refuses."""
-        self._note(row, 0, 0, 0, 1)
+        self._add_to_file(row, 0, 0, 0, 1)
 
-    def _note(self, row: Kept, *counts: int) -> None:
+    def _add_to_file(self, row: Kept, *counts: int) -> None:
         before = self.files.get(row.file, [0] * len(counts))
         self.files[row.file] = [total + more for total, more in zip(before, counts, strict=True)]
 
-    def told(self, usable: int) -> dict[str, Any]:
-        """Return the numbers for `usable` rows, of which those that were counted are a fair sample."""
-        ordered, scale = sorted(self.lengths), usable / len(self.lengths)
+    def summary(self, usable_rows: int) -> dict[str, Any]:
+        """Return the numbers for all `usable_rows`, of which those that were counted are a fair sample."""
+        ordered, scale = sorted(self.lengths), usable_rows / len(self.lengths)
         return {
             "counted": len(ordered),
             "total": round(self.tokens * scale),
@@ -78,46 +78,48 @@ class Lengths:
 def _histogram(ordered: list[int]) -> list[int]:
     """Return how many lie in each of equal steps from 0 to the longest."""
     longest = max(ordered)
-    counts = [0] * min(_BINS, longest)
+    counts = [0] * min(_MAX_HISTOGRAM_BINS, longest)
     for length in ordered if longest else ():
         counts[max(0, length - 1) * len(counts) // longest] += 1
     return counts
 
 
-def count(
-    tokenizer: Any, rows: list[Kept], problems: Problems, question: dict[str, Any], only: template.Answers | None
-) -> tuple[Lengths, int, str]:
+def count_tokens(
+    tokenizer: Any, rows: list[Kept], problems: Problems, question: dict[str, Any], answers: template.Answers | None
+) -> tuple[LengthTally, int, str]:
     """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
-    counted, refused, why, bound_met = Lengths(question["length"], question["method"]), 0, "", 0
+    counted, refused, why, bound_met = LengthTally(question["length"], question["method"]), 0, "", 0
     ends = time.monotonic() + question["seconds"]
     for row in rows:
         if time.monotonic() > ends and (counted.lengths or refused):
             break
         try:
-            sequences = template.encode(tokenizer, row.value, only=only)
+            sequences = template.encode(tokenizer, row.value, only=answers)
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
             refused, why = refused + 1, why or template.first_line(error)
-            counted.refuse(row)
+            counted.add_refused(row)
             problems.add("refused", row.file, row.line, f"is refused by the template: {template.first_line(error)}")
             bound_met += isinstance(error, BoundError)
-            if bound_met >= MOST_BOUNDS or (refused >= 200 and not counted.lengths):
+            if bound_met >= MAX_BOUNDS_MET or (refused >= 200 and not counted.lengths):
                 break
             continue
         counted.add(row, sequences)
     return counted, refused, why
 
 
-def shown(tokenizer: Any, row: Kept, question: dict[str, Any], only: template.Answers | None) -> dict[str, Any] | None:
+def sample_as_read(
+    tokenizer: Any, row: Kept, question: dict[str, Any], answers: template.Answers | None
+) -> dict[str, Any] | None:
     """Return a sample in pieces as the model reads it: [text, state]; None where it is refused.
 
     A state is "read", "learned", "rejected" or "cut".
     """
     try:
-        sequences = template.encode(tokenizer, row.value, only=only)
+        sequences = template.encode(tokenizer, row.value, only=answers)
     except Exception:  # noqa: BLE001 - it was counted and named before
         return None
     pieces: list[_Piece] = []
-    left = _SHOWN_CHARACTERS
+    left = _MAX_SHOWN_CHARACTERS
     for number, (ids, learned) in enumerate(sequences):
         # Of a pair the second one is shown from where it differs.
         mark, first = ("rejected", learned.index(True) if any(learned) else len(ids)) if number else ("learned", 0)
@@ -126,7 +128,7 @@ def shown(tokenizer: Any, row: Kept, question: dict[str, Any], only: template.An
             states[question["length"] :] = ["cut"] * max(0, len(ids) - question["length"])
         if number:
             pieces.append(["\n\n", "read"])
-        for text, state in _segments(tokenizer, ids, states, first):
+        for text, state in _split_by_state(tokenizer, ids, states, first):
             if left > 0:
                 pieces.append([text[:left], state])
             left -= len(text)
@@ -141,7 +143,7 @@ def shown(tokenizer: Any, row: Kept, question: dict[str, Any], only: template.An
     }
 
 
-def _segments(tokenizer: Any, ids: list[int], states: list[str], start: int) -> list[_Piece]:
+def _split_by_state(tokenizer: Any, ids: list[int], states: list[str], start: int) -> list[_Piece]:
     """Return the text of tokens from a first one on, split where their state changes."""
     pieces, before = [], tokenizer.decode(ids[:start], clean_up_tokenization_spaces=False)
     for at in range(start + 1, len(ids) + 1):
@@ -150,12 +152,12 @@ def _segments(tokenizer: Any, ids: list[int], states: list[str], start: int) -> 
             decoded = tokenizer.decode(ids[:at], clean_up_tokenization_spaces=False)
             pieces.append([decoded[len(before) :], states[start]])
             start, before = at, decoded
-        if sum(len(text) for text, _ in pieces) > _SHOWN_CHARACTERS:
+        if sum(len(text) for text, _ in pieces) > _MAX_SHOWN_CHARACTERS:
             break
     return pieces
 
 
-def plain(row: Kept, *, answers_only: bool) -> dict[str, Any]:
+def sample_without_tokenizer(row: Kept, *, answers_only: bool) -> dict[str, Any]:
     """Return a sample without a tokenizer: each text with its role, and which part would be learned."""
     value, pieces = row.value, []
     for name in ("messages", "prompt", "text", "completion", "chosen", "rejected"):
@@ -170,11 +172,11 @@ def plain(row: Kept, *, answers_only: bool) -> dict[str, Any]:
         for turn in turns:
             content = turn.get("content")
             text = content if isinstance(content, str) else json.dumps(content or turn.get("tool_calls"), default=str)
-            state = _STATES.get(name, "read")
+            state = _STATE_BY_COLUMN.get(name, "read")
             if name == "messages" and answers_only and turn["role"] != "assistant":
                 state = "read"
             pieces.append([f"{turn['role']}: {text}\n", state])
-    left, cut = _SHOWN_CHARACTERS, []
+    left, cut = _MAX_SHOWN_CHARACTERS, []
     for text, state in pieces:
         cut.append([text[: max(left, 0)], state])
         left -= len(text)

@@ -17,13 +17,13 @@ import warnings
 _PR_SET_PDEATHSIG = 1
 
 
-def main(kind: str, asked: str) -> None:
+def main(action: str, request_text: str) -> None:
     """Print the result, or the `problem`."""
     _end_with_parent()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     try:
-        answer = getattr(importlib.import_module(f"memory_{kind}"), kind)(json.loads(asked))
+        answer = getattr(importlib.import_module(f"memory_{action}"), action)(json.loads(request_text))
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
         answer = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"}
     sys.stdout.write("\n" + json.dumps(answer) + "\n")

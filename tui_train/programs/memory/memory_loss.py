@@ -9,7 +9,7 @@ import torch
 import torch.utils.checkpoint
 
 # Whether a kernel writes gradients over the logits, they are brought to fp32, and those before they are cut are held.
-LOSSES = {
+TRAITS_BY_LOSS = {
     "copied": (False, True, True),
     "plain": (False, False, False),
     "fast": (True, True, False),
@@ -17,11 +17,11 @@ LOSSES = {
 }
 
 # Tokens and words of TRL's tiles since 1.15, and tokens of its parts before.
-TILE = (4096, 32768)
-PART = 256
+TILE_SHAPE = (4096, 32768)
+PART_TOKENS = 256
 
 
-class Fast(torch.autograd.Function):
+class FastLoss(torch.autograd.Function):
     """A loss whose gradient is written over the logits."""
 
     @staticmethod
@@ -59,10 +59,10 @@ class TiledLoss(torch.autograd.Function):
     """TRL's loss since 1.15: the logits a tile at a time, both ways, and gradients that are summed in fp32."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Any, weight: Any, kind: Any) -> Any:
+    def forward(ctx: Any, hidden: Any, weight: Any, dtype: Any) -> Any:
         ctx.save_for_backward(hidden, weight)
-        ctx.kind = kind
-        held = _tile_tensors(hidden, weight, kind)
+        ctx.dtype = dtype
+        held = _tile_tensors(hidden, weight, dtype)
         del held
         return hidden.new_zeros((), dtype=torch.float32)
 
@@ -71,64 +71,64 @@ class TiledLoss(torch.autograd.Function):
         hidden, weight = ctx.saved_tensors
         grads = [torch.zeros_like(hidden, dtype=torch.float32)]
         grads += [torch.zeros_like(weight, dtype=torch.float32)] if weight.requires_grad else []
-        held = [_tile_tensors(hidden, weight, ctx.kind)]
-        if len(hidden) > TILE[0] or len(weight) > TILE[1]:
+        held = [_tile_tensors(hidden, weight, ctx.dtype)]
+        if len(hidden) > TILE_SHAPE[0] or len(weight) > TILE_SHAPE[1]:
             # The words of one tile are still there when those of the next are cast.
-            held.append(weight[: TILE[1]].to(ctx.kind))
+            held.append(weight[: TILE_SHAPE[1]].to(ctx.dtype))
         given = [grad.to(x.dtype) for grad, x in zip(grads, (hidden, weight), strict=False)]
         del held
         return given[0], given[1] if len(given) > 1 else None, None
 
 
-def _tile_tensors(hidden: Any, weight: Any, kind: Any) -> tuple[Any, ...]:
+def _tile_tensors(hidden: Any, weight: Any, dtype: Any) -> tuple[Any, ...]:
     """Return what works on one tile: its logits, its tokens and its words."""
-    tokens, words = min(len(hidden), TILE[0]), TILE[1]
-    logits = torch.empty(tokens, words, dtype=kind, device=hidden.device)
-    return logits, hidden[:tokens].to(kind), weight[:words].to(kind)
+    tokens, words = min(len(hidden), TILE_SHAPE[0]), TILE_SHAPE[1]
+    logits = torch.empty(tokens, words, dtype=dtype, device=hidden.device)
+    return logits, hidden[:tokens].to(dtype), weight[:words].to(dtype)
 
 
 # torch does not say what these return.
-_fast: Any = Fast.apply
-_fusedloss: Any = FusedLoss.apply
-_tiledloss: Any = TiledLoss.apply
+_fast_loss: Any = FastLoss.apply
+_fused_loss: Any = FusedLoss.apply
+_tiled_loss: Any = TiledLoss.apply
 
 
-def loss_of(model: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu") -> Any:
+def loss_of(model: Any, tokens: Any, request: dict[str, Any], device: str = "cpu") -> Any:
     """Return the loss as the trainer computes it; only the loss outlives the call."""
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    kind = kinds.get(asked["autocast"])
-    context = torch.autocast(device, dtype=kind) if kind else contextlib.nullcontext()
-    if asked["loss"] == "fused":
+    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    dtype = dtypes.get(request["autocast"])
+    context = torch.autocast(device, dtype=dtype) if dtype else contextlib.nullcontext()
+    if request["loss"] == "fused":
         with context:
             hidden = model.base_model(input_ids=tokens).last_hidden_state
             weight = model.get_output_embeddings().weight
-            return _fusedloss(hidden, weight)
-    if asked["loss"] in {"tiled", "checkpointed"}:
+            return _fused_loss(hidden, weight)
+    if request["loss"] in {"tiled", "checkpointed"}:
         with context:
-            return loss_in_parts(model, tokens, asked["loss"], kind)
-    if asked["loss"] in LOSSES:
+            return loss_in_parts(model, tokens, request["loss"], dtype)
+    if request["loss"] in TRAITS_BY_LOSS:
         with context:
-            return loss_over(model, tokens, asked["loss"])
+            return loss_over_all_logits(model, tokens, request["loss"])
     with context:
         out = model(input_ids=tokens, labels=tokens)
-    if kind:
+    if dtype:
         # accelerate gives all outputs back in fp32.
         out = {name: value.float() for name, value in out.items() if isinstance(value, torch.Tensor)}
     return out["loss"]
 
 
-def losses_of(model: Any, beside: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu") -> Any:
-    """Return the loss, after the reference model that is held `beside` (None: there is none) was run as well."""
-    loss = loss_of(model, tokens, asked, device)
-    if beside is not None:
+def loss_with_reference(model: Any, reference: Any, tokens: Any, request: dict[str, Any], device: str = "cpu") -> Any:
+    """Return the loss, after the `reference` model (None: there is none) was run as well."""
+    loss = loss_of(model, tokens, request, device)
+    if reference is not None:
         with torch.no_grad():
-            loss_of(beside, tokens, asked, device)
+            loss_of(reference, tokens, request, device)
     return loss
 
 
-def loss_over(model: Any, tokens: Any, kind: str) -> Any:
+def loss_over_all_logits(model: Any, tokens: Any, name: str) -> Any:
     """Return the loss as transformers before 4.49 computed it, or a fused kernel, or a script without fp32."""
-    fast, upcast, holds_logits = LOSSES[kind]
+    fast, upcast, holds_logits = TRAITS_BY_LOSS[name]
     logits = model(input_ids=tokens).logits
     kept = [logits] if holds_logits else []
     if upcast:
@@ -136,30 +136,30 @@ def loss_over(model: Any, tokens: Any, kind: str) -> Any:
         kept += [logits] if holds_logits else []
     # Each predicts the next token: what is left of all but the last is a copy.
     logits = logits[:, :-1].contiguous().flatten(0, 1)
-    loss = _fast(logits) if fast else torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
+    loss = _fast_loss(logits) if fast else torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
     del kept
     return loss
 
 
-def loss_in_parts(model: Any, tokens: Any, name: str, kind: Any) -> Any:
+def loss_in_parts(model: Any, tokens: Any, name: str, dtype: Any) -> Any:
     """Return the loss as TRL computes it since 1.7, without all the logits at a time."""
     hidden = model.base_model(input_ids=tokens).last_hidden_state[:, :-1]
     weight = model.get_output_embeddings().weight
     # Those whose next token counts, which is a copy.
     flat = torch.cat(hidden.unbind())
     if name == "tiled":
-        return _tiledloss(flat, weight, kind or flat.dtype)
+        return _tiled_loss(flat, weight, dtype or flat.dtype)
     loss = flat.new_zeros((), dtype=torch.float32)
     following = tokens[:, 1:].flatten()
-    for part, wanted in zip(torch.split(flat, PART), torch.split(following, PART), strict=True):
-        loss = loss + torch.utils.checkpoint.checkpoint(_part, part, weight, wanted, use_reentrant=False)[0]
+    for part, wanted in zip(torch.split(flat, PART_TOKENS), torch.split(following, PART_TOKENS), strict=True):
+        loss = loss + torch.utils.checkpoint.checkpoint(_part_loss, part, weight, wanted, use_reentrant=False)[0]
     return loss
 
 
-def _part(hidden: Any, weight: Any, wanted: Any) -> tuple[Any, Any]:
+def _part_loss(hidden: Any, weight: Any, labels: Any) -> tuple[Any, Any]:
     logits = hidden.float() @ weight.float().t()
     # In fp32 as autocast has it on CUDA.
     sums = torch.nn.functional.log_softmax(logits.float(), dim=-1)
-    loss = torch.nn.functional.nll_loss(sums, wanted, reduction="sum")
+    loss = torch.nn.functional.nll_loss(sums, labels, reduction="sum")
     entropy = (sums.exp() * sums).sum(-1).neg()
-    return loss, (entropy * wanted.ge(0)).sum()
+    return loss, (entropy * labels.ge(0)).sum()

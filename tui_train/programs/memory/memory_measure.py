@@ -10,12 +10,12 @@ import contextlib
 from typing import Any
 
 import torch
-from memory_loss import losses_of
-from memory_model import build, reference
-from memory_trace import PHASES, Account, Watch
+from memory_loss import loss_with_reference
+from memory_model import build_model, build_reference
+from memory_trace import PHASES, AllocationWatch, MemoryAccount
 
 
-def _optimizer(kind: str, trained: list[Any], *, on_card: bool) -> Any:
+def _make_optimizer(kind: str, trained: list[Any], *, on_card: bool) -> Any:
     if kind == "sgd":
         return torch.optim.SGD(trained, lr=1e-5)
     if kind == "adafactor":
@@ -31,44 +31,44 @@ def _optimizer(kind: str, trained: list[Any], *, on_card: bool) -> Any:
     return torch.optim.AdamW(trained, lr=1e-5, fused=fused and on_card, foreach=not fused)
 
 
-def measure(asked: dict[str, Any]) -> dict[str, Any]:
+def measure(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and on a card what it holds besides."""
     torch.manual_seed(1)
     on_card = torch.cuda.is_available()
     device = "cuda" if on_card else "cpu"
-    account = Account(1)
+    account = MemoryAccount(1)
     peaks = dict.fromkeys(PHASES, 0)
 
-    def ended(phase: str) -> None:
+    def record_peak(phase: str) -> None:
         peaks[phase] = max(peaks[phase], torch.cuda.max_memory_allocated() if on_card else account.peaks[phase])
         if on_card:
             torch.cuda.reset_peak_memory_stats()
 
-    with contextlib.nullcontext() if on_card else Watch(account):
+    with contextlib.nullcontext() if on_card else AllocationWatch(account):
         with torch.device(device):
-            model, frozen_reference = build(asked), reference(asked)
+            model, frozen_reference = build_model(request), build_reference(request)
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor)
         account.peaks["load"] = account.live
-        ended("load")
+        record_peak("load")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer = _optimizer(asked["optimizer"], trained, on_card=on_card)
-        shape = (asked["micro_batch"], asked["sequence_length"])
+        optimizer = _make_optimizer(request["optimizer"], trained, on_card=on_card)
+        shape = (request["micro_batch"], request["sequence_length"])
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.randint(0, model.config.vocab_size, shape, device=device)
-            loss = losses_of(model, frozen_reference, tokens, asked, device)
-            ended("forward")
+            loss = loss_with_reference(model, frozen_reference, tokens, request, device)
+            record_peak("forward")
             account.phase = "backward"
             loss.backward()
-            ended("backward")
+            record_peak("backward")
             account.phase = "step"
             del loss
             optimizer.step()
-            if not asked.get("gather"):
+            if not request.get("gather"):
                 optimizer.zero_grad()
-            ended("step")
+            record_peak("step")
     numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
     result: dict[str, Any] = {"phases": peaks, "parameters": numbers[0], "trained": numbers[1], "device": "cpu"}
     if on_card:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 
-class Attend(torch.autograd.Function):
+class FlashAttention(torch.autograd.Function):
     """Attention as flash attention keeps it: what came in, what goes out, and a sum for each query."""
 
     @staticmethod
@@ -26,7 +26,7 @@ class Attend(torch.autograd.Function):
         return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
 
 
-class Drop(torch.autograd.Function):
+class ByteMaskDropout(torch.autograd.Function):
     """Dropout with a mask of one byte a number."""
 
     @staticmethod
@@ -40,7 +40,7 @@ class Drop(torch.autograd.Function):
         return torch.empty_like(grad)
 
 
-class Fused(torch.autograd.Function):
+class FusedKernel(torch.autograd.Function):
     """A kernel that keeps its inputs, and computes the rest again."""
 
     @staticmethod
@@ -53,7 +53,7 @@ class Fused(torch.autograd.Function):
         return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors)
 
 
-class Unpacked(torch.autograd.Function):
+class UnpackedLinear(torch.autograd.Function):
     """As bitsandbytes' MatMul4Bit: unpacks for each use and keeps only what is packed."""
 
     @staticmethod
@@ -67,10 +67,10 @@ class Unpacked(torch.autograd.Function):
         return grad @ torch.empty(ctx.shape, dtype=grad.dtype, device=grad.device), None, None, None
 
 
-class Adapted(torch.nn.Module):
+class AdaptedLinear(torch.nn.Module):
     """A frozen linear layer, packed or not, with or without LoRA beside it, as PEFT's is."""
 
-    def __init__(self, base: Any, asked: dict[str, Any], *, aimed: bool) -> None:
+    def __init__(self, base: Any, request: dict[str, Any], *, is_target: bool) -> None:
         super().__init__()
         rows, columns = base.weight.shape
         if type(base).__name__ == "Conv1D":
@@ -78,21 +78,21 @@ class Adapted(torch.nn.Module):
         self.shape = (rows, columns)
         self.bias = base.bias
         self.compute = base.weight.dtype
-        if asked["packed"]:
-            count = int(rows * columns * asked["packed"])
+        if request["packed"]:
+            count = int(rows * columns * request["packed"])
             self.packed = torch.nn.Parameter(torch.empty(count, dtype=torch.uint8), requires_grad=False)
         else:
             self.weight = torch.nn.Parameter(base.weight.new_empty(self.shape), requires_grad=False)
-        self.rank = asked["rank"] if aimed else 0
+        self.rank = request["rank"] if is_target else 0
         if self.rank:
-            kind = getattr(torch, asked["adapters"])
-            self.dropout = torch.nn.Dropout(asked["dropout"])
-            self.down = torch.nn.Linear(columns, self.rank, bias=False, dtype=kind)
-            self.up = torch.nn.Linear(self.rank, rows, bias=False, dtype=kind)
+            dtype = getattr(torch, request["adapters"])
+            self.dropout = torch.nn.Dropout(request["dropout"])
+            self.down = torch.nn.Linear(columns, self.rank, bias=False, dtype=dtype)
+            self.up = torch.nn.Linear(self.rank, rows, bias=False, dtype=dtype)
 
     def forward(self, x: Any) -> Any:
         if hasattr(self, "packed"):
-            out = _unpacked(x.to(self.compute), self.packed, self.shape, self.bias).to(x.dtype)
+            out = _unpacked_linear(x.to(self.compute), self.packed, self.shape, self.bias).to(x.dtype)
         else:
             out = torch.nn.functional.linear(x, self.weight, self.bias)
         if not self.rank:
@@ -102,14 +102,14 @@ class Adapted(torch.nn.Module):
 
 
 # torch does not say what these return.
-_attend: Any = Attend.apply
-_drop: Any = Drop.apply
-_fused: Any = Fused.apply
-_unpacked: Any = Unpacked.apply
+_flash_attention: Any = FlashAttention.apply
+_byte_mask_dropout: Any = ByteMaskDropout.apply
+_fused_kernel: Any = FusedKernel.apply
+_unpacked_linear: Any = UnpackedLinear.apply
 
 
 @contextlib.contextmanager
-def as_on_cuda() -> Any:
+def keeping_what_cuda_keeps() -> Any:
     """Keep what CUDA's attention, dropout and autocast keep.
 
     The CPU's repeat keys, have masks of four bytes, and leave norms, powers and softmax in 16 bits.
@@ -119,11 +119,11 @@ def as_on_cuda() -> Any:
     def attend(query: Any, key: Any, value: Any, *_rest: Any, **_more: Any) -> Any:
         if torch.is_autocast_enabled("cpu"):
             query, key, value = (each.to(torch.get_autocast_dtype("cpu")) for each in (query, key, value))
-        return _attend(query, key, value)
+        return _flash_attention(query, key, value)
 
     def drop(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         del inplace
-        return _drop(x) if training and p else x
+        return _byte_mask_dropout(x) if training and p else x
 
     def norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
         if torch.is_autocast_enabled("cpu"):
@@ -149,42 +149,42 @@ def as_on_cuda() -> Any:
         setattr(torch, "pow", usual_power)  # noqa: B010
 
 
-def configuration(asked: dict[str, Any]) -> Any:
+def model_configuration(request: dict[str, Any]) -> Any:
     """Return the model's configuration, of a folder or of values, with the attention and depth that were asked for."""
     from transformers import AutoConfig
 
-    if asked.get("folder"):
-        config = AutoConfig.from_pretrained(asked["folder"], local_files_only=True, trust_remote_code=False)
+    if request.get("folder"):
+        config = AutoConfig.from_pretrained(request["folder"], local_files_only=True, trust_remote_code=False)
     else:
-        values = dict(asked["config"])
+        values = dict(request["config"])
         config = AutoConfig.for_model(values.pop("model_type"), **values)
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     config.use_cache = False
-    if asked.get("layers"):
-        config.num_hidden_layers = asked["layers"]
+    if request.get("layers"):
+        config.num_hidden_layers = request["layers"]
         if getattr(config, "layer_types", None):
-            config.layer_types = config.layer_types[: asked["layers"]]
+            config.layer_types = config.layer_types[: request["layers"]]
     return config
 
 
-def build(asked: dict[str, Any]) -> Any:
+def build_model(request: dict[str, Any]) -> Any:
     """Return the model as the training has it: its class, precision, frozen and quantized parts, adapters."""
     from transformers import AutoModelForCausalLM
 
     causal: Any = AutoModelForCausalLM
 
-    config = configuration(asked)
-    attention = asked["attention"]
+    config = model_configuration(request)
+    attention = request["attention"]
     if attention == "flash":
         # Of what is installed, sdpa keeps the same, but for keys and values that it may repeat for each query head.
         attention = "sdpa"
         os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = "1"
-    kind = getattr(torch, asked["weights"])
+    dtype = getattr(torch, request["weights"])
     # What the folder says of its files is not what is trained in; transformers 5 has renamed it.
-    config.torch_dtype = config.dtype = kind
+    config.torch_dtype = config.dtype = dtype
     usual = torch.get_default_dtype()
     # Not by `model.to`, which cannot swap fake weights.
-    torch.set_default_dtype(kind)
+    torch.set_default_dtype(dtype)
     try:
         try:
             model = causal.from_config(config, attn_implementation=attention, trust_remote_code=False)
@@ -193,36 +193,36 @@ def build(asked: dict[str, Any]) -> Any:
             model = causal.from_config(config, attn_implementation="eager", trust_remote_code=False)
     finally:
         torch.set_default_dtype(usual)
-    if asked["method"] != "full":
+    if request["method"] != "full":
         for parameter in model.parameters():
             parameter.requires_grad_(False)
-        if asked["method"] == "lora":
-            adapt(model, asked)
-    if asked.get("kernels"):
-        fuse(model, swiglu=asked["kernels"] == "liger")
-    if asked["checkpointing"]:
-        model.gradient_checkpointing_enable({"use_reentrant": bool(asked.get("holds_layers"))})
-        if asked.get("holds_layers"):
-            hold(model)
-        if asked["method"] != "full":
+        if request["method"] == "lora":
+            add_adapters(model, request)
+    if request.get("kernels"):
+        use_fused_kernels(model, swiglu=request["kernels"] == "liger")
+    if request["checkpointing"]:
+        model.gradient_checkpointing_enable({"use_reentrant": bool(request.get("holds_layers"))})
+        if request.get("holds_layers"):
+            hold_layer_inputs(model)
+        if request["method"] != "full":
             # As the Trainer does: without it nothing before the first adapter would be differentiated.
             model.get_input_embeddings().register_forward_hook(lambda _m, _i, out: out.requires_grad_(True))
     model.train()
     return model
 
 
-def reference(asked: dict[str, Any]) -> Any:
+def build_reference(request: dict[str, Any]) -> Any:
     """Return the frozen copy of the model that DPO and KTO compare with; None where there is none."""
     plain = {"method": "frozen", "checkpointing": False}
-    return build({**asked, **plain}) if asked.get("reference") else None
+    return build_model({**request, **plain}) if request.get("reference") else None
 
 
-def blocks(model: Any) -> Any:
+def model_layers(model: Any) -> Any:
     """Return the layers of a model."""
     return next((module for module in model.modules() if type(module).__name__ == "ModuleList"), ())
 
 
-def hold(model: Any) -> None:
+def hold_layer_inputs(model: Any) -> None:
     """Wait for the gradients of each layer's input as FSDP's first version does for frozen layers, which holds both.
 
     It waits in what is recomputed, where the input is a leaf, as transformers before 5 has it.
@@ -242,38 +242,40 @@ def hold(model: Any) -> None:
 
         return begin
 
-    for block in blocks(model):
+    for block in model_layers(model):
         block._gradient_checkpointing_func = wrapped(block)
 
 
-def release(model: Any) -> None:
-    """End at the end of a backward pass what `hold` began."""
-    for block in blocks(model):
+def release_layer_inputs(model: Any) -> None:
+    """End at the end of a backward pass what `hold_layer_inputs` began."""
+    for block in model_layers(model):
         if hasattr(block, "waits"):
             block.waits.remove()
             del block.waits
 
 
-def adapt(model: Any, asked: dict[str, Any]) -> None:
+def add_adapters(model: Any, request: dict[str, Any]) -> None:
     """Put LoRA's matrices beside the targets, and packed weights in place of those that are quantized."""
     head = model.get_output_embeddings()
     names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    targets = {word for name, also in asked["targets"].items() for word in ({name} & names or {*also} & names)}
+    targets = {word for name, also in request["targets"].items() for word in ({name} & names or {*also} & names)}
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             weight = getattr(child, "weight", None)
             if weight is None or weight.dim() != 2 or isinstance(child, torch.nn.Embedding) or child is head:
                 continue
-            aimed = name in targets or not asked["targets"]
-            if asked["packed"] or aimed:
-                setattr(module, name, Adapted(child, asked, aimed=aimed))
+            is_target = name in targets or not request["targets"]
+            if request["packed"] or is_target:
+                setattr(module, name, AdaptedLinear(child, request, is_target=is_target))
 
 
-def fuse(model: Any, *, swiglu: bool) -> None:
+def use_fused_kernels(model: Any, *, swiglu: bool) -> None:
     """Have norms, and with `swiglu` gated activations, keep what fused kernels keep: their inputs."""
     for module in model.modules():
         names = dict(module.named_children())
         if type(module).__name__.endswith("RMSNorm"):
-            module.forward = lambda x, module=module: _fused(x, module.weight)
+            module.forward = lambda x, module=module: _fused_kernel(x, module.weight)
         elif swiglu and {"gate_proj", "up_proj", "down_proj"} <= names.keys():
-            module.forward = lambda x, module=module: module.down_proj(_fused(module.gate_proj(x), module.up_proj(x)))
+            module.forward = lambda x, module=module: module.down_proj(
+                _fused_kernel(module.gate_proj(x), module.up_proj(x))
+            )

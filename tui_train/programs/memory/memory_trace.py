@@ -11,17 +11,17 @@ import weakref
 from typing import Any
 
 import torch
-from memory_loss import losses_of
-from memory_model import as_on_cuda, blocks, build, reference, release
+from memory_loss import loss_with_reference
+from memory_model import build_model, build_reference, keeping_what_cuda_keeps, model_layers, release_layer_inputs
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-BLOCK = 512
+BLOCK_BYTES = 512
 PHASES = ("load", "forward", "backward", "step")
 
 
-class Account:
+class MemoryAccount:
     """Bytes that live now and the most that lived in each phase; what is shared out counts with its share.
 
     That is one of `shards`, fewer where it is wider than what is computed with.
@@ -40,27 +40,27 @@ class Account:
         key = storage._cdata
         if key in self.sizes:
             return
-        self.sizes[key] = size = math.ceil(storage.nbytes() / share / BLOCK) * BLOCK
+        self.sizes[key] = size = math.ceil(storage.nbytes() / share / BLOCK_BYTES) * BLOCK_BYTES
         self.live += size
-        weakref.finalize(storage, self._end, key)
+        weakref.finalize(storage, self._forget_storage, key)
         self.peaks[self.phase] = max(self.peaks[self.phase], self.live)
 
-    def share(self, tensor: Any) -> None:
+    def count_as_share(self, tensor: Any) -> None:
         """Count a storage from now on with its share: it was gathered, or not yet scattered."""
         key = tensor.untyped_storage()._cdata
         old = self.sizes.get(key)
         if old is not None:
-            self.sizes[key] = math.ceil(old / self.shards / BLOCK) * BLOCK
+            self.sizes[key] = math.ceil(old / self.shards / BLOCK_BYTES) * BLOCK_BYTES
             self.live += self.sizes[key] - old
 
-    def _end(self, key: int) -> None:
+    def _forget_storage(self, key: int) -> None:
         self.live -= self.sizes.pop(key, 0)
 
 
-class Watch(TorchDispatchMode):
+class AllocationWatch(TorchDispatchMode):
     """Tells an account of all that operators return."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: MemoryAccount) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.account = account
 
@@ -75,14 +75,14 @@ class Watch(TorchDispatchMode):
         return out
 
 
-class Steps:
+class OptimizerStep:
     """AdamW, Adafactor or SGD as the optimizer allocates: states in the first step, and what foreach holds besides."""
 
-    def __init__(self, parameters: list[Any], asked: dict[str, Any]) -> None:
+    def __init__(self, parameters: list[Any], request: dict[str, Any]) -> None:
         self.parameters = parameters
-        self.kind = asked["optimizer"]
+        self.kind = request["optimizer"]
         # FSDP may cast what it keeps in fp32: what is shared out is counted as wide as it is kept.
-        self.kept = asked["kept"]
+        self.kept_bytes = request["kept"]
         self.states: list[Any] = []
 
     def __call__(self, *, keep: bool = False) -> None:
@@ -90,19 +90,19 @@ class Steps:
         grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not self.states and self.kind != "sgd":
             for parameter in self.parameters:
-                self.states += self._states(parameter)
+                self.states += self._new_states(parameter)
         if self.kind == "adamw_foreach":
             held = [torch.empty_like(grad) for grad in grads]
             del held
         if self.kind == "adafactor":
             widest = max(grads, key=lambda grad: grad.numel())
-            copies, dtype = (2, widest.dtype) if self.kept == 4 else (4, torch.float32)
+            copies, dtype = (2, widest.dtype) if self.kept_bytes == 4 else (4, torch.float32)
             held = [torch.empty_like(widest, dtype=dtype) for _ in range(copies)]
             del held
         for parameter in () if keep else self.parameters:
             parameter.grad = None
 
-    def _states(self, parameter: Any) -> list[Any]:
+    def _new_states(self, parameter: Any) -> list[Any]:
         if self.kind == "adafactor" and parameter.dim() > 1:
             # A number for each row, and one for each column.
             return [parameter.new_empty(size) for size in parameter.shape]
@@ -111,12 +111,12 @@ class Steps:
         return [torch.empty_like(parameter, dtype=dtype) for _ in range(1 if self.kind == "adafactor" else 2)]
 
 
-def gathered(model: Any, asked: dict[str, Any]) -> int:
+def gathered_bytes(model: Any, request: dict[str, Any]) -> int:
     """Return the bytes that are whole besides the shares: two layers at a time and what belongs to no layer."""
-    if not asked.get("shared"):
+    if not request.get("shared"):
         return 0
-    width = 2 if asked["autocast"] or asked["weights"] != "float32" else 4
-    layers = blocks(model)
+    width = 2 if request["autocast"] or request["weights"] != "float32" else 4
+    layers = model_layers(model)
 
     def size(parameters: Any) -> int:
         return sum(p.numel() * (1 if p.element_size() == 1 else width) for p in parameters)
@@ -126,37 +126,39 @@ def gathered(model: Any, asked: dict[str, Any]) -> int:
     return 2 * layer + size(p for p in model.parameters() if id(p) not in inside)
 
 
-def trace(asked: dict[str, Any]) -> dict[str, Any]:
+def trace(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and the number of parameters."""
-    account = Account(asked.get("shards", 1))
-    with as_on_cuda(), FakeTensorMode(allow_non_fake_inputs=True), Watch(account):
-        model, frozen_reference = build(asked), reference(asked)
+    account = MemoryAccount(request.get("shards", 1))
+    with keeping_what_cuda_keeps(), FakeTensorMode(allow_non_fake_inputs=True), AllocationWatch(account):
+        model, frozen_reference = build_model(request), build_reference(request)
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor, account.shards)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
-            parameter.register_post_accumulate_grad_hook(lambda p: account.share(p.grad))
+            parameter.register_post_accumulate_grad_hook(lambda p: account.count_as_share(p.grad))
         loaded = account.live
         account.peaks["load"] = loaded
         account.phase = "forward"
         # DistributedDataParallel's copy of the gradients, there from before the first step.
-        buckets = [torch.empty_like(parameter) for parameter in trained] if asked.get("buckets") else []
-        step = Steps(trained, asked)
-        more = gathered(model, asked)
+        buckets = [torch.empty_like(parameter) for parameter in trained] if request.get("buckets") else []
+        step = OptimizerStep(trained, request)
+        whole_bytes = gathered_bytes(model, request)
         for _ in range(2):
             account.phase = "forward"
-            tokens = torch.zeros(asked["micro_batch"], asked["sequence_length"], dtype=torch.int64)
-            loss = losses_of(model, frozen_reference, tokens, asked)
+            tokens = torch.zeros(request["micro_batch"], request["sequence_length"], dtype=torch.int64)
+            loss = loss_with_reference(model, frozen_reference, tokens, request)
             account.phase = "backward"
             loss.backward()
             del loss
-            release(model)
+            release_layer_inputs(model)
             account.phase = "step"
             account.peaks["step"] = max(account.peaks["step"], account.live)
             # With accumulation the gradients of the micro batches before are there in the forward pass.
-            step(keep=asked.get("gather", False))
+            step(keep=request.get("gather", False))
         del buckets
-        peaks = {name: peak + (more if name in {"forward", "backward"} else 0) for name, peak in account.peaks.items()}
+        peaks = {
+            name: peak + (whole_bytes if name in {"forward", "backward"} else 0) for name, peak in account.peaks.items()
+        }
         numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
     return {"phases": peaks, "parameters": numbers[0], "trained": numbers[1]}

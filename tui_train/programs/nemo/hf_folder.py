@@ -10,35 +10,35 @@ from pathlib import Path
 from typing import Any
 
 # Classes of transformers 5 that stand for a tokenizer.json, and its classes of transformers 4.
-TOKENIZERS = {"TokenizersBackend": "PreTrainedTokenizerFast"}
+OLD_CLASS_BY_TOKENIZER = {"TokenizersBackend": "PreTrainedTokenizerFast"}
 # Kinds of RoPE that NeMo's models can have; others differ only beyond the model's own length, where nobody compares.
-ROPES = ("default", "llama3", "linear", "yarn")
+KNOWN_ROPE_KINDS = ("default", "llama3", "linear", "yarn")
 
 
 class Refused(Exception):
     """Problem of a folder that cannot be read (first argument), and what to do (second)."""
 
 
-def readable(folder: Path, into: Path) -> Path:
-    """Make `into` a copy of a Hugging Face folder that transformers 4 reads, and return it."""
-    into.mkdir(parents=True)
-    changed = {"config.json": older_config, "tokenizer_config.json": older_tokenizer}
+def make_readable_copy(folder: Path, copy: Path) -> Path:
+    """Make `copy` a copy of a Hugging Face folder that transformers 4 reads, and return it."""
+    copy.mkdir(parents=True)
+    changed = {"config.json": with_older_rope_names, "tokenizer_config.json": with_older_tokenizer_names}
     for path in sorted(folder.iterdir()):
         if path.name in changed and path.is_file():
-            written = json.dumps(changed[path.name](read(path)), ensure_ascii=False, indent=2)
-            (into / path.name).write_text(written, encoding="utf-8")
+            written = json.dumps(changed[path.name](read_json_object(path)), ensure_ascii=False, indent=2)
+            (copy / path.name).write_text(written, encoding="utf-8")
         else:
-            (into / path.name).symlink_to(path.resolve())
-    return into
+            (copy / path.name).symlink_to(path.resolve())
+    return copy
 
 
-def newer(folder: Path) -> bool:
+def has_newer_tokenizer(folder: Path) -> bool:
     """Return whether a folder has a tokenizer that transformers 4 cannot read as it is."""
     path = folder / "tokenizer_config.json"
-    return path.is_file() and older_tokenizer(config := read(path)) != config
+    return path.is_file() and with_older_tokenizer_names(config := read_json_object(path)) != config
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; Refused where there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -49,34 +49,34 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-def older_tokenizer(config: dict[str, Any]) -> dict[str, Any]:
+def with_older_tokenizer_names(config: dict[str, Any]) -> dict[str, Any]:
     """Return tokenizer_config.json with the names of transformers 4."""
     config = dict(config)
     name = config.get("tokenizer_class")
     if name in {"SentencePieceBackend", "PythonBackend", "MistralCommonBackend"}:
         remedy = "Save it with a tokenizer.json: AutoTokenizer.from_pretrained(…).save_pretrained(…)."
         raise Refused(f"its tokenizer is a {name} of transformers 5, which NeMo's transformers 4 cannot load", remedy)
-    if name in TOKENIZERS:
-        config["tokenizer_class"] = TOKENIZERS[name]
+    if name in OLD_CLASS_BY_TOKENIZER:
+        config["tokenizer_class"] = OLD_CLASS_BY_TOKENIZER[name]
     if isinstance(config.get("extra_special_tokens"), list):
         more = config.pop("extra_special_tokens")
         config["additional_special_tokens"] = [*config.get("additional_special_tokens", []), *more]
     return config
 
 
-def older_config(config: dict[str, Any]) -> dict[str, Any]:
+def with_older_rope_names(config: dict[str, Any]) -> dict[str, Any]:
     """Return config.json with RoPE as transformers 4 names it: rope_theta, rope_scaling and what goes with them."""
     config = dict(config)
     if "rope_parameters" in config:
-        config |= _older_rope(config.pop("rope_parameters") or {})
+        config |= _older_rope_settings(config.pop("rope_parameters") or {})
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in ROPES:
+    if kind not in KNOWN_ROPE_KINDS:
         raise Refused(f"NeMo's models have no RoPE of the kind {kind}", "Train it with the built-in trainer or TRL.")
     return config
 
 
-def _older_rope(parameters: dict[str, Any]) -> dict[str, Any]:
+def _older_rope_settings(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of transformers 4 for the rope_parameters of transformers 5."""
     older: dict[str, Any] = {}
     if any(isinstance(part, dict) for part in parameters.values()):

@@ -13,17 +13,17 @@ from typing import Any
 from hf_folder import Refused
 
 # As share of the largest logit; in fp32 two implementations of the same model differ by about 1e-6.
-TOLERANCE = 1e-4
+MAX_LOGIT_DIFFERENCE = 1e-4
 # Long enough for a wrong frequency to show; no model is shorter by much.
-LENGTH = 256
+SAMPLE_TOKENS = 256
 
 
-def difference(folder: Path, checkpoint: Path, *, fused: bool) -> float | None:
+def compare_logits(folder: Path, checkpoint: Path, *, has_transformer_engine: bool) -> float | None:
     """Return the largest difference of the logits, as share of the largest; Refused where it is too large.
 
     None where they cannot be compared: Transformer Engine's layers compute on GPUs only.
     """
-    if fused:
+    if has_transformer_engine:
         return None
     import torch
 
@@ -36,9 +36,11 @@ def difference(folder: Path, checkpoint: Path, *, fused: bool) -> float | None:
     expected, computed = expected[..., :rows], computed[..., :rows]
     share = float((computed - expected).abs().max()) / (float(expected.abs().max()) or 1.0)
     # Also true for what is not a number.
-    if not share <= TOLERANCE:
+    if not share <= MAX_LOGIT_DIFFERENCE:
         why = f"NeMo computes something else with this model: its logits differ by {share:.2g} of the largest"
-        raise Refused(f"{why}, at most {TOLERANCE:g} is allowed", "Nothing was kept. Train this model with TRL.")
+        raise Refused(
+            f"{why}, at most {MAX_LOGIT_DIFFERENCE:g} is allowed", "Nothing was kept. Train this model with TRL."
+        )
     return share
 
 
@@ -49,7 +51,7 @@ def _transformers_logits(folder: Path) -> tuple[Any, Any]:
 
     loaded = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
     rows = loaded.get_input_embeddings().weight.shape[0]
-    length = min(LENGTH, getattr(loaded.config, "max_position_embeddings", None) or LENGTH)
+    length = min(SAMPLE_TOKENS, getattr(loaded.config, "max_position_embeddings", None) or SAMPLE_TOKENS)
     tokens = (torch.arange(length) * 7919 % rows).unsqueeze(0)
     return tokens, loaded(tokens).logits
 

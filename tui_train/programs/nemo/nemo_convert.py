@@ -21,7 +21,7 @@ import nemo_compare
 from hf_folder import Refused
 
 # The class in NeMo of each type of model in Hugging Face's config.json.
-MODELS = {
+NEMO_CLASS_BY_MODEL_TYPE = {
     "baichuan": "Baichuan2Model",
     "chatglm": "ChatGLMModel",
     "deepseek_v2": "DeepSeekModel",
@@ -41,13 +41,13 @@ MODELS = {
     "starcoder2": "Starcoder2Model",
 }
 # Transformer Engine's layers hold the norm before them; without it the norm is a layer of its own.
-NORMS = {
+PLAIN_NAME_BY_FUSED_NORM = {
     "self_attention.linear_qkv.layer_norm_": "input_layernorm.",
     "mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm.",
 }
 
 
-def without_a_gpu() -> None:
+def patch_out_gpu() -> None:
     """Let what NeMo asks of CUDA before it saves or loads be left out: what it converts is on the CPU anyway."""
     import torch
     from nemo.lightning.io import pl as saving
@@ -60,7 +60,7 @@ def without_a_gpu() -> None:
     setattr(saving, "_fix_tensors_device", lambda checkpoint: checkpoint)  # noqa: B010 - it is private there
 
 
-def without_transformer_engine() -> None:
+def patch_out_transformer_engine() -> None:
     """Have the converters name the layers as they are without it, and models leave out what only it can do.
 
     The converters would leave the norms as new ones have them, and say nothing.
@@ -72,9 +72,9 @@ def without_transformer_engine() -> None:
 
     def named(source: Any, target: Any, mapping: dict[str, str], transforms: Any = (), **more: Any) -> Any:
         for one in transforms:
-            one.source_key, one.target_key = plain(one.source_key), plain(one.target_key)
-        same_kind(source, target)
-        names = {plain(here): plain(there) for here, there in mapping.items()}
+            one.source_key, one.target_key = plain_weight_name(one.source_key), plain_weight_name(one.target_key)
+        match_norm_dtype(source, target)
+        names = {plain_weight_name(here): plain_weight_name(there) for here, there in mapping.items()}
         return apply(source, target, names, list(transforms), **more)
 
     def plain_config(config: Any) -> None:
@@ -85,7 +85,7 @@ def without_transformer_engine() -> None:
     TransformerConfig.__post_init__ = plain_config
 
 
-def same_kind(source: Any, target: Any) -> None:
+def match_norm_dtype(source: Any, target: Any) -> None:
     """Give the norms of NeMo's model the type of the other's weights: without Transformer Engine they are fp32."""
     ours, other = (target, source) if hasattr(source, "dtype") and hasattr(source, "config_class") else (source, target)
     for name, weight in ours.named_parameters():
@@ -93,18 +93,18 @@ def same_kind(source: Any, target: Any) -> None:
             weight.data = weight.data.to(other.dtype)
 
 
-def plain(key: Any) -> Any:
+def plain_weight_name(key: Any) -> Any:
     """Return the name of a weight, or several, as it is without Transformer Engine."""
     if isinstance(key, dict):
-        return {name: plain(weight_name) for name, weight_name in key.items()}
+        return {name: plain_weight_name(weight_name) for name, weight_name in key.items()}
     if isinstance(key, (tuple, list)):
-        return tuple(map(plain, key))
-    for fused, alone in NORMS.items():
+        return tuple(map(plain_weight_name, key))
+    for fused, alone in PLAIN_NAME_BY_FUSED_NORM.items():
         key = key.replace(fused, alone)
     return key
 
 
-def with_all_of_llama3() -> None:
+def patch_llama3_rope() -> None:
     """Have the converter of Llama keep each number of a llama3 RoPE: it takes the factor alone."""
     from nemo.collections.llm.gpt.model import llama
 
@@ -117,7 +117,7 @@ def with_all_of_llama3() -> None:
     read = importer.config.fget
 
     def config(self: Any) -> Any:
-        scaling = hf_folder.read(Path(str(self)) / "config.json").get("rope_scaling") or {}
+        scaling = hf_folder.read_json_object(Path(str(self)) / "config.json").get("rope_scaling") or {}
         given = {own: scaling[name] for name, own in names.items() if name in scaling}
         # A checkpoint keeps what its configuration was made with, and nothing that is set afterwards.
         llama.Llama31Config = functools.partial(original, **given)
@@ -129,40 +129,40 @@ def with_all_of_llama3() -> None:
     importer.config = property(config)
 
 
-def model(folder: Path) -> Any:
+def empty_nemo_model(folder: Path) -> Any:
     """Return NeMo's model for a Hugging Face folder; its size is read by the converter."""
     from nemo.collections import llm
 
-    kind = hf_folder.read(folder / "config.json").get("model_type")
-    if kind not in MODELS:
+    kind = hf_folder.read_json_object(folder / "config.json").get("model_type")
+    if kind not in NEMO_CLASS_BY_MODEL_TYPE:
         raise Refused(f"NeMo has no known converter for models of type {kind}", "Train it with TRL.")
     # The converter takes another one of the same class, with the sizes that it reads.
-    return object.__new__(getattr(llm, MODELS[kind]))
+    return object.__new__(getattr(llm, NEMO_CLASS_BY_MODEL_TYPE[kind]))
 
 
-def convert(what: str, source: Path, target: Path, work: Path) -> float | None:
+def convert(direction: str, source: Path, target: Path, work_folder: Path) -> float | None:
     """Do it, and return by how much the logits of the two differ."""
     from nemo.collections import llm
     from nemo.collections.llm.gpt.model.base import HAVE_TE
     from nemo.lightning.io.connector import ModelConnector
 
     # Its default is one folder in /tmp for all users, where files of other tokenizers may lie.
-    ModelConnector.save_hf_tokenizer_assets.__defaults__ = (str(work / "tokenizer"),)
-    without_a_gpu()
+    ModelConnector.save_hf_tokenizer_assets.__defaults__ = (str(work_folder / "tokenizer"),)
+    patch_out_gpu()
     if not HAVE_TE:
-        without_transformer_engine()
-    if what == "import":
-        with_all_of_llama3()
-        folder, checkpoint = hf_folder.readable(source, work / source.name), target
-        llm.import_ckpt(model(folder), f"hf://{folder}", output_path=target)
+        patch_out_transformer_engine()
+    if direction == "import":
+        patch_llama3_rope()
+        folder, checkpoint = hf_folder.make_readable_copy(source, work_folder / source.name), target
+        llm.import_ckpt(empty_nemo_model(folder), f"hf://{folder}", output_path=target)
     else:
         folder, checkpoint = target, source
         llm.export_ckpt(source, "hf", output_path=target)
     gc.collect()
-    return nemo_compare.difference(folder, checkpoint, fused=HAVE_TE)
+    return nemo_compare.compare_logits(folder, checkpoint, has_transformer_engine=HAVE_TE)
 
 
-def main(what: str, source: str, target: str, work: str) -> None:
+def main(direction: str, source: str, target: str, work_folder: str) -> None:
     """Say in the last line what came of it."""
     warnings.simplefilter("ignore")
     # What NeMo starts has the usual output, and must not hold the one that is waited for.
@@ -170,7 +170,7 @@ def main(what: str, source: str, target: str, work: str) -> None:
     os.dup2(2, 1)
     outcome: dict[str, object]
     try:
-        outcome = {"finished": True, "difference": convert(what, Path(source), Path(target), Path(work))}
+        outcome = {"finished": True, "difference": convert(direction, Path(source), Path(target), Path(work_folder))}
     except Refused as error:
         outcome = {"problem": error.args[0], "remedy": error.args[1]}
     except Exception as error:  # noqa: BLE001 - whatever NeMo raises is the answer

@@ -22,16 +22,16 @@ import result_load as load
 from result_load import Messages, RefusedError
 
 # Of what the model takes, what is kept for an answer at least: one in so many tokens.
-_ANSWER_SHARE = 4
-_BROKEN = "\ufffd"  # what an incomplete character is decoded to
+_ANSWER_SHARE_DIVISOR = 4
+_REPLACEMENT_CHARACTER = "\ufffd"  # what an incomplete character is decoded to
 
 
-class Stream:
+class TextStream:
     """Receiver of `generate`'s tokens, which sends their text as soon as that is complete."""
 
-    def __init__(self, tokens: Any, send: Any) -> None:
-        self._tokens = tokens
-        self._send = send
+    def __init__(self, tokenizer: Any, send_text: Any) -> None:
+        self._tokens = tokenizer
+        self._send = send_text
         self._ids: list[int] = []
         self._begin = self._done = 0
         self._prompt = True
@@ -55,13 +55,13 @@ class Stream:
 
     def _flush(self, *, last: bool) -> None:
         # From some tokens before: a tokenizer may begin a text without the space that it has within one.
-        before = self._decoded(self._ids[self._begin : self._done])
-        text = self._decoded(self._ids[self._begin :])
-        if len(text) > len(before) and (last or not text.endswith(_BROKEN)):
+        before = self._decode(self._ids[self._begin : self._done])
+        text = self._decode(self._ids[self._begin :])
+        if len(text) > len(before) and (last or not text.endswith(_REPLACEMENT_CHARACTER)):
             self._send(text[len(before) :])
             self._begin, self._done = self._done, len(self._ids)
 
-    def _decoded(self, ids: list[int]) -> str:
+    def _decode(self, ids: list[int]) -> str:
         return str(self._tokens.decode(ids, skip_special_tokens=True))
 
 
@@ -73,41 +73,41 @@ class Chat:
         self._adapter = bool(request["adapter"])
         folder, base, revision = request["folder"], request["base"], request["revision"]
         self._trusted = bool(request["trusted"])
-        base_folder = load.folder_of(base, revision) if base and (self._adapter or request["compare"]) else ""
-        self._tokens = {"result": load.tokenizer(folder, base_folder, trusted=self._trusted)}
+        base_folder = load.find_model_folder(base, revision) if base and (self._adapter or request["compare"]) else ""
+        self._tokens = {"result": load.load_tokenizer(folder, base_folder, trusted=self._trusted)}
         messages.send("loading", what=base if self._adapter else folder)
-        loaded = self._model(base_folder if self._adapter else folder, request["device"])
+        loaded = self._load_model(base_folder if self._adapter else folder, request["device"])
         self.compares = bool(request["compare"] and base_folder)
         if self._adapter:
-            self._result = load.with_adapter(loaded, folder, len(self._tokens["result"]))
+            self._result = load.add_adapter(loaded, folder, len(self._tokens["result"]))
             self._base, self._tokens["base"] = self._result, self._tokens["result"]
         else:
             self._result = self._base = loaded
             if self.compares:
                 messages.send("loading", what=base)
-                self._base = self._model(base_folder, request["device"])
-                self._tokens["base"] = self._own_tokens(base_folder)
+                self._base = self._load_model(base_folder, request["device"])
+                self._tokens["base"] = self._load_base_tokenizer(base_folder)
         self._limit = getattr(self._result.config, "max_position_embeddings", 0) or 0
         messages.send(
             "ready",
             device=str(self._result.device),
-            dtype=load.dtype_of(self._result),
+            dtype=load.dtype_name(self._result),
             template=bool(self._tokens["result"].chat_template),
             limit=self._limit,
             compares=self.compares,
         )
 
-    def _model(self, folder: str, device: str) -> Any:
-        return load.model(folder, device, trusted=self._trusted)
+    def _load_model(self, folder: str, device: str) -> Any:
+        return load.load_model(folder, device, trusted=self._trusted)
 
-    def _own_tokens(self, folder: str) -> Any:
+    def _load_base_tokenizer(self, folder: str) -> Any:
         """Return the base's own tokenizer; without a chat template it takes the result's."""
-        tokens = load.tokenizer(folder, trusted=self._trusted)
-        if not tokens.chat_template:
-            tokens.chat_template = self._tokens["result"].chat_template
-        return tokens
+        tokenizer = load.load_tokenizer(folder, trusted=self._trusted)
+        if not tokenizer.chat_template:
+            tokenizer.chat_template = self._tokens["result"].chat_template
+        return tokenizer
 
-    def answer(self, asked: dict[str, Any], stop: threading.Event) -> None:
+    def answer(self, prompt: dict[str, Any], stop: threading.Event) -> None:
         """Send an answer as it is written."""
         import torch
         from transformers import StoppingCriteria, StoppingCriteriaList
@@ -117,47 +117,47 @@ class Chat:
                 del scores
                 return torch.full((input_ids.shape[0],), stop.is_set(), dtype=torch.bool, device=input_ids.device)
 
-        side, number = asked["side"], asked["id"]
+        side, number = prompt["side"], prompt["id"]
         model = self._base if side == "base" else self._result
-        tokens = self._tokens[side]
-        inputs, forgotten = self._fitting(tokens, asked, model.device)
-        length, most = inputs["input_ids"].shape[-1], asked["tokens"]
+        tokenizer = self._tokens[side]
+        inputs, forgotten = self._fit_prompt(tokenizer, prompt, model.device)
+        length, most = inputs["input_ids"].shape[-1], prompt["tokens"]
         if self._limit:
             most = min(most, self._limit - length)
         if most < 1:
             raise RefusedError("prompt", f"the prompt has {length} tokens, and the model takes {self._limit}")
-        stream = Stream(tokens, lambda text: self._messages.send("text", id=number, side=side, text=text))
+        stream = TextStream(tokenizer, lambda text: self._messages.send("text", id=number, side=side, text=text))
         began = time.monotonic()
         bare = model.disable_adapter() if side == "base" and self._adapter else contextlib.nullcontext()
         options = {"max_new_tokens": most, "do_sample": False, "num_beams": 1, "streamer": stream}
-        options |= {"eos_token_id": ends} if (ends := _ends(model, tokens)) else {}
-        padding = tokens.pad_token_id if tokens.pad_token_id is not None or not ends else ends[0]
+        options |= {"eos_token_id": ends} if (ends := _end_tokens(model, tokenizer)) else {}
+        padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None or not ends else ends[0]
         with torch.inference_mode(), bare:
             model.generate(**inputs, pad_token_id=padding, stopping_criteria=StoppingCriteriaList([Stop()]), **options)
         why = "stopped" if stop.is_set() else "length" if stream.count >= most else "end"
         took = {"tokens": stream.count, "seconds": time.monotonic() - began}
         self._messages.send("end", id=number, side=side, why=why, forgotten=forgotten, **took)
 
-    def _fitting(self, tokens: Any, asked: dict[str, Any], device: Any) -> tuple[Any, int]:
+    def _fit_prompt(self, tokenizer: Any, prompt: dict[str, Any], device: Any) -> tuple[Any, int]:
         """Return the prompt with as much of what was said before as leaves room to answer, and how much was left out.
 
         What was said before is counted in turns, each a prompt and its answer.
         """
-        messages = asked["messages"]
-        room = min(asked["tokens"], self._limit // _ANSWER_SHARE) if self._limit else 0
+        messages = prompt["messages"]
+        room = min(prompt["tokens"], self._limit // _ANSWER_SHARE_DIVISOR) if self._limit else 0
         turns = len(messages) // 2
         for turn in range(turns):
-            inputs = load.encoded(tokens, messages[2 * turn :], device)
+            inputs = load.encode_messages(tokenizer, messages[2 * turn :], device)
             if not self._limit or inputs["input_ids"].shape[-1] + room <= self._limit:
                 return inputs, turn
-        return load.encoded(tokens, messages[2 * turns :], device), turns
+        return load.encode_messages(tokenizer, messages[2 * turns :], device), turns
 
 
-def _ends(model: Any, tokens: Any) -> list[int]:
+def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
     """Return the tokens that end an answer: the model's own, and the one with which its template ends a turn."""
     own = model.generation_config.eos_token_id
     known = own if isinstance(own, list) else [own]
-    numbers = (*known, tokens.eos_token_id, load.turn_end(tokens))
+    numbers = (*known, tokenizer.eos_token_id, load.turn_end_token(tokenizer))
     return [number for number in dict.fromkeys(numbers) if number is not None]
 
 
@@ -175,14 +175,14 @@ def _read_prompts(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -
 def main() -> None:
     """Load, then answer until stdin ends."""
     # Who talks with it does so in a thread that may end first; its pipe tells when nobody is left.
-    messages = load.begin(dies_with_parent=False)
+    messages = load.open_messages(dies_with_parent=False)
     prompts: queue.Queue[dict[str, Any]] = queue.Queue()
     stop = threading.Event()
     threading.Thread(target=_read_prompts, args=(prompts, stop), daemon=True).start()
     try:
         chat = Chat(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
-        messages.refuse(error)
+        messages.send_refusal(error)
         return
     while True:
         asked = prompts.get()
@@ -190,7 +190,7 @@ def main() -> None:
         try:
             chat.answer(asked, stop)
         except Exception as error:  # noqa: BLE001 - the next prompt may be answered
-            messages.refuse(error)
+            messages.send_refusal(error)
 
 
 if __name__ == "__main__":

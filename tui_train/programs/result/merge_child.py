@@ -17,8 +17,8 @@ from result_load import Messages, RefusedError
 
 # The difference that a logit may have, as a share of the largest one: an adapter computes in float32 beside its base,
 # the merged weights are rounded to the type of the model.
-TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
-_PROMPT = "The capital of France is"
+TOLERANCE_BY_DTYPE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
+_TEST_PROMPT = "The capital of France is"
 # Beside the weights: tokenizer, configuration.
 _SPARE_BYTES = 64 << 20
 
@@ -27,95 +27,95 @@ def merge(request: dict[str, Any], messages: Messages) -> None:
     """Write the merged model and check it."""
     adapter, into, trusted = request["folder"], request["into"], request["trusted"]
     messages.send("step", what="reading", of=request["base"])
-    base = load.folder_of(request["base"], request["revision"])
+    base = load.find_model_folder(request["base"], request["revision"])
     _refuse_quantized(base)
-    need, free = load.weights_size(base) + _SPARE_BYTES, shutil.disk_usage(into).free
+    need, free = load.weights_bytes(base) + _SPARE_BYTES, shutil.disk_usage(into).free
     if free < need:
         raise RefusedError("space", f"the model takes {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free")
-    tokens = load.tokenizer(adapter, base, trusted=trusted)
+    tokenizer = load.load_tokenizer(adapter, base, trusted=trusted)
     messages.send("step", what="loading", of=base)
-    labels = _labels(Path(adapter))
-    model = load.with_adapter(load.model(base, "cpu", labels, trusted=trusted), adapter, len(tokens))
+    labels = _count_labels(Path(adapter))
+    model = load.add_adapter(load.load_model(base, "cpu", labels, trusted=trusted), adapter, len(tokenizer))
     if not hasattr(model.base_model, "merge_and_unload"):
         raise RefusedError("failed", f"an adapter of the kind {model.peft_type} has nothing to merge")
-    with_adapter = _logits(model, tokens)
+    with_adapter = _test_logits(model, tokenizer)
     with model.disable_adapter():
-        without = _logits(model, tokens)
+        without = _test_logits(model, tokenizer)
     messages.send("step", what="merging", of=adapter)
     merged = model.merge_and_unload(safe_merge=True)
-    _set_ends(merged, adapter)
+    _copy_end_tokens(merged, adapter)
     messages.send("step", what="writing", of=into)
     merged.save_pretrained(into)
-    tokens.save_pretrained(into)
-    dtype = load.dtype_of(merged)
+    tokenizer.save_pretrained(into)
+    dtype = load.dtype_name(merged)
     del model, merged
     messages.send("step", what="checking", of=into)
-    written = _logits(load.model(into, "cpu", labels, trusted=trusted), tokens)
+    written = _test_logits(load.load_model(into, "cpu", labels, trusted=trusted), tokenizer)
     largest = float(with_adapter.abs().max()) or 1.0
     messages.send(
         "done",
         dtype=dtype,
         difference=float((written - with_adapter).abs().max()) / largest,
         change=float((without - with_adapter).abs().max()) / largest,
-        tolerance=TOLERANCES.get(dtype, TOLERANCES["bfloat16"]),
+        tolerance=TOLERANCE_BY_DTYPE.get(dtype, TOLERANCE_BY_DTYPE["bfloat16"]),
     )
 
 
-def _refuse_quantized(base: str) -> None:
+def _refuse_quantized(base_folder: str) -> None:
     try:
-        config = json.loads(Path(base, "config.json").read_text(encoding="utf-8"))
+        config = json.loads(Path(base_folder, "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise RefusedError("missing", f"there is no config.json in {base}") from None
+        raise RefusedError("missing", f"there is no config.json in {base_folder}") from None
     if config.get("quantization_config"):
         method = config["quantization_config"].get("quant_method", "quantized")
-        raise RefusedError("quantized", f"the weights of {base} are quantized ({method})")
+        raise RefusedError("quantized", f"the weights of {base_folder} are quantized ({method})")
 
 
-def _set_ends(merged: Any, adapter: str) -> None:
+def _copy_end_tokens(merged: Any, adapter_folder: str) -> None:
     """Have the merged model stop where its adapter was trained to."""
-    path = Path(adapter, "generation_config.json")
+    path = Path(adapter_folder, "generation_config.json")
     if path.is_file() and hasattr(merged, "generation_config"):
         merged.generation_config.eos_token_id = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
 
 
-def _labels(adapter: Path) -> int:
+def _count_labels(adapter_folder: Path) -> int:
     """Return how many scores a model for classification gives, by what its adapter holds; 0 for a language model."""
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    config = json.loads((adapter_folder / "adapter_config.json").read_text(encoding="utf-8"))
     if config.get("task_type") not in {"SEQ_CLS", "TOKEN_CLS"}:
         return 0
-    weights = adapter / "adapter_model.safetensors"
+    weights = adapter_folder / "adapter_model.safetensors"
     if not weights.is_file():
         import torch
 
-        tensors = torch.load(adapter / "adapter_model.bin", map_location="cpu", weights_only=True)
-        return next((int(tensors[name].shape[0]) for name in tensors if _is_head(name)), 1)
+        tensors = torch.load(adapter_folder / "adapter_model.bin", map_location="cpu", weights_only=True)
+        return next((int(tensors[name].shape[0]) for name in tensors if _is_head_weight(name)), 1)
     from safetensors import safe_open
 
     with safe_open(weights, framework="pt") as file:
-        heads = [name for name in file.keys() if _is_head(name)]  # noqa: SIM118 - no mapping
+        heads = [name for name in file.keys() if _is_head_weight(name)]  # noqa: SIM118 - no mapping
         return int(file.get_slice(heads[0]).get_shape()[0]) if heads else 1
 
 
-def _is_head(name: str) -> bool:
+def _is_head_weight(name: str) -> bool:
     return "score" in name or "classifier" in name
 
 
-def _logits(model: Any, tokens: Any) -> Any:
+def _test_logits(model: Any, tokenizer: Any) -> Any:
     """Return a model's logits for a short prompt, in float32."""
     import torch
 
-    made = load.encoded(tokens, [{"role": "user", "content": _PROMPT}], model.device)
+    made = load.encode_messages(tokenizer, [{"role": "user", "content": _TEST_PROMPT}], model.device)
     with torch.inference_mode():
         return model(**made).logits.float()
 
 
 def main() -> None:
     """Merge, or say why not."""
-    messages = load.begin(dies_with_parent=True)
+    messages = load.open_messages(dies_with_parent=True)
     try:
         merge(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
-        messages.refuse(error)
+        messages.send_refusal(error)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ import data_template as template
 import data_turns as turns
 
 _PR_SET_PDEATHSIG = 1
-_WEIGHTS = ("*.safetensors", "*.bin")
-_MAX_TEXT = 600
+_WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
+_MAX_TEXT_CHARACTERS = 600
 
 
 class RefusedError(Exception):
@@ -50,13 +50,13 @@ class Messages:
         except OSError:
             os._exit(0)
 
-    def refuse(self, error: BaseException) -> None:
+    def send_refusal(self, error: BaseException) -> None:
         """Send why something failed."""
-        refused = explained(error)
+        refused = as_refusal(error)
         self.send("error", kind=refused.kind, why=str(refused))
 
 
-def begin(*, dies_with_parent: bool) -> Messages:
+def open_messages(*, dies_with_parent: bool) -> Messages:
     """Return the messages of this program, which loads nothing from the network."""
     if dies_with_parent:
         with contextlib.suppress(OSError, AttributeError):
@@ -67,7 +67,7 @@ def begin(*, dies_with_parent: bool) -> Messages:
     return Messages()
 
 
-def explained(error: BaseException) -> RefusedError:
+def as_refusal(error: BaseException) -> RefusedError:
     """Return an exception of any library as what could not be done."""
     if isinstance(error, RefusedError):
         return error
@@ -84,10 +84,10 @@ def explained(error: BaseException) -> RefusedError:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:_MAX_TEXT] if lines else ""
+    return lines[0][:_MAX_TEXT_CHARACTERS] if lines else ""
 
 
-def folder_of(model: str, revision: str = "") -> str:
+def find_model_folder(model: str, revision: str = "") -> str:
     """Return the folder of a model that is given as one, or by its id and revision in the cache of the Hub."""
     if Path(model).is_dir():
         return model
@@ -104,9 +104,9 @@ def folder_of(model: str, revision: str = "") -> str:
         raise RefusedError("missing", f"{named} is neither a folder nor in the cache of the Hub") from None
 
 
-def weights_size(folder: str) -> int:
+def weights_bytes(folder: str) -> int:
     """Return the bytes of a model's weights; of two formats those of the one that is loaded."""
-    for pattern in _WEIGHTS:
+    for pattern in _WEIGHT_PATTERNS:
         if sizes := [path.stat().st_size for path in Path(folder).glob(pattern) if path.is_file()]:
             return sum(sizes)
     raise RefusedError("missing", f"there are no weights in {folder}")
@@ -130,11 +130,11 @@ def _code_file(folder: str) -> str:
             named = json.loads(Path(folder, name).read_text(encoding="utf-8")).get("auto_map", {}).values()
             words = [word for value in named for word in (value if isinstance(value, list) else [value])]
             if files := [str(word).rpartition("--")[2].split(".")[0] for word in words if word]:
-                return str(Path(folder, f"{files[-1]}.py"))[-_MAX_TEXT:]
+                return str(Path(folder, f"{files[-1]}.py"))[-_MAX_TEXT_CHARACTERS:]
     return folder
 
 
-def tokenizer(*folders: str, trusted: bool) -> Any:
+def load_tokenizer(*folders: str, trusted: bool) -> Any:
     """Return the tokenizer of the first of some folders that has one."""
     from transformers import AutoTokenizer
 
@@ -146,17 +146,17 @@ def tokenizer(*folders: str, trusted: bool) -> Any:
     raise RefusedError("missing", f"there is no tokenizer in {' or '.join(filter(None, folders))}")
 
 
-def model(folder: str, device: str, labels: int = 0, *, trusted: bool) -> Any:
+def load_model(folder: str, device: str, label_count: int = 0, *, trusted: bool) -> Any:
     """Return a model of a folder in the type of its files, on the CPU or spread over the visible cards.
 
-    With `labels` it is one that gives so many scores.
+    With `label_count` it is one that gives so many scores.
     """
     import transformers
 
-    kind: Any = transformers.AutoModelForSequenceClassification if labels else transformers.AutoModelForCausalLM
+    kind: Any = transformers.AutoModelForSequenceClassification if label_count else transformers.AutoModelForCausalLM
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
-    how: dict[str, Any] = {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": "auto"}
-    how |= {"num_labels": labels} if labels else {}
+    options: dict[str, Any] = {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": "auto"}
+    options |= {"num_labels": label_count} if label_count else {}
     several = False
     if device == "cuda":
         import torch
@@ -166,38 +166,38 @@ def model(folder: str, device: str, labels: int = 0, *, trusted: bool) -> Any:
         several = torch.cuda.device_count() > 1
     with _code_guard(folder, trusted=trusted) as trust:
         if several:
-            return kind.from_pretrained(folder, device_map="auto", **how, **trust).eval()
-        return kind.from_pretrained(folder, **how, **trust).to(device).eval()
+            return kind.from_pretrained(folder, device_map="auto", **options, **trust).eval()
+        return kind.from_pretrained(folder, **options, **trust).to(device).eval()
 
 
-def with_adapter(base: Any, folder: str, vocabulary: int) -> Any:
+def add_adapter(base: Any, folder: str, vocabulary_size: int) -> Any:
     """Return a model with an adapter; more tokens than it has, of the adapter's tokenizer, are added first."""
     from peft import PeftModel
 
-    if vocabulary > base.get_input_embeddings().weight.shape[0]:
-        base.resize_token_embeddings(vocabulary)
+    if vocabulary_size > base.get_input_embeddings().weight.shape[0]:
+        base.resize_token_embeddings(vocabulary_size)
     return PeftModel.from_pretrained(base, folder).eval()
 
 
-def turn_end(tokens: Any) -> int | None:
+def turn_end_token(tokenizer: Any) -> int | None:
     """Return the token with which the chat template ends a turn, None where it has none."""
-    token = turns.turn_end(tokens)
-    return int(tokens.convert_tokens_to_ids(token)) if token else None
+    token = turns.turn_end(tokenizer)
+    return int(tokenizer.convert_tokens_to_ids(token)) if token else None
 
 
-def dtype_of(loaded: Any) -> str:
+def dtype_name(loaded: Any) -> str:
     """Return the type of a model's weights: `bfloat16`."""
     return str(next(loaded.parameters()).dtype).removeprefix("torch.")
 
 
-def encoded(tokens: Any, messages: list[dict[str, str]], device: Any) -> Any:
+def encode_messages(tokenizer: Any, messages: list[dict[str, str]], device: Any) -> Any:
     """Return messages as the model gets them: through its chat template, else the last one alone as plain text."""
-    if tokens.chat_template:
-        template.render(tokens, messages, {"add_generation_prompt": True})
+    if tokenizer.chat_template:
+        template.render(tokenizer, messages, {"add_generation_prompt": True})
         how = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
-        made = tokens.apply_chat_template(messages, **how)
+        made = tokenizer.apply_chat_template(messages, **how)
     else:
-        made = tokens(messages[-1]["content"], return_tensors="pt")
+        made = tokenizer(messages[-1]["content"], return_tensors="pt")
     if not made["input_ids"].shape[-1]:
         raise RefusedError("prompt", "the prompt has no tokens")
     return {name: made[name].to(device) for name in ("input_ids", "attention_mask")}

@@ -24,7 +24,7 @@ from tui_train.runs.own_folders import folders_written_since
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import energy_used, node_folders, read_status, training_seconds
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 WeightsSource = Literal["final", "stopped", "checkpoint"]
 
@@ -235,7 +235,7 @@ def _trained_model(run: RunDir) -> tuple[str, str, bool]:
     except TuiTrainError:
         return "", "", False
     words = [word.partition("=")[0] for word in profile.trainer.arguments]
-    chosen = takes_field(profile, "finetune") and profile.finetune.tuning == "qlora"
+    chosen = trainer_has_own_field(profile, "finetune") and profile.finetune.tuning == "qlora"
     return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZED_OPTIONS)
 
 

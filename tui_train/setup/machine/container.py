@@ -21,7 +21,7 @@ from tui_train.base.command import (
 from tui_train.profile.mounts import Mount, parse_mount
 from tui_train.profile.types import Container, Profile
 from tui_train.runner.container import OUTLIVING_ENGINES, mount_option
-from tui_train.trainers import model_id, takes_field, trainer_of
+from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of
 
 HOST_SHARED_MEMORY = "host"
 CACHE_FOLDER = "/cache"
@@ -102,16 +102,16 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
     """Return what is mounted besides the run folder and the caches, each path once; writing wins over reading."""
     trainer = profile.trainer
     by_path: dict[str, Mount] = {}
-    config = trainer.config.rpartition("/")[0] if takes_field(profile, "trainer.config") else ""
+    config = trainer.config.rpartition("/")[0] if trainer_has_own_field(profile, "trainer.config") else ""
     scripts = (script_mount(profile), config, trainer.working_directory)
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         by_path[path] = Mount(path, path)
-    outside_model = (path for path in trainer_of(profile).paths() if not path.startswith(f"{trainer.model}/"))
+    outside_model = (path for path in trainer_of(profile).own_paths() if not path.startswith(f"{trainer.model}/"))
     outside_data = tuple(
         path for path in outside_model if not any(path.startswith(f"{folder}/") for folder in trainer.data)
     )
-    model = "" if model_id(profile) else _model_root(trainer.model)
+    model = "" if hub_model_id(profile) else _model_root(trainer.model)
     readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *outside_data)
     for path in filter(None, readable):
         by_path.setdefault(path, Mount(path, path, read_only=True))
@@ -123,7 +123,7 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
 def script_mount(profile: Profile) -> str:
     """Return what is mounted for a script: its folder, from which it imports; the file alone where that is `/`."""
     script = profile.trainer.script
-    if not takes_field(profile, "trainer.script") or not script:
+    if not trainer_has_own_field(profile, "trainer.script") or not script:
         return ""
     return script.rpartition("/")[0] or script
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tui_train.base.command import Setting
 from tui_train.setup.machine import communication
 from tui_train.setup.setup import Setup
-from tui_train.trainers import takes_field
+from tui_train.trainers import trainer_has_own_field
 
 SOCKET_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 # The newer name holds where both are set, and is unknown before torch 2.10.
@@ -39,7 +39,7 @@ def backend_settings(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
         setup.toolchain,
         cuda=cuda,
         nodes=profile.nodes.machines,
-        script=takes_field(profile, "trainer.script"),
+        script=trainer_has_own_field(profile, "trainer.script"),
     )
 
 

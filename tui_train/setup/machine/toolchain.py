@@ -8,7 +8,7 @@ from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
 from tui_train.launchers import LAUNCHERS, choose_launcher
 from tui_train.profile.fields import absolute
 from tui_train.profile.types import Launcher, Profile
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
 FSDP2 = (("torch", "2.6"), ("accelerate", "1.6"))
@@ -71,7 +71,7 @@ def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = 
     """Return the launcher that a profile names, or else the one for its config, or for so many GPUs and the script."""
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
-    if profile.trainer.accelerate_config and not takes_field(profile, "nemo"):
+    if profile.trainer.accelerate_config and not trainer_has_own_field(profile, "nemo"):
         return next(name for name, launcher in LAUNCHERS.items() if launcher.reads_config)
     processes = max(len(gpus), profile.hardware.processes, 1)
     return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)

@@ -10,7 +10,7 @@ from tui_train.profile.data_weights import data_weights
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
-from tui_train.trainers.finetune_data import chat_template
+from tui_train.trainers.finetune_data import chosen_chat_template
 
 ANSWERS_KEY, EVALUATION_KEY = "finetune.answers_only", "data.evaluation"
 
@@ -28,7 +28,7 @@ def question_of(setup: Setup) -> DataQuestion | None:
         files=trainer.data,
         model=trainer.model,
         revision=trainer.revision,
-        chat_template=chat_template(profile),
+        chat_template=chosen_chat_template(profile),
         method=profile.finetune.method,
         length=0 if is_default(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
         answers_only=None if ANSWERS_KEY in setup.by_data else profile.finetune.answers_only,

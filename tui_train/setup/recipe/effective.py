@@ -16,8 +16,8 @@ from tui_train.profile.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condit
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import Rule, get_dotted, preset_value_rules, set_options
-from tui_train.trainers import takes_field, trainer_of
-from tui_train.trainers.script import has_preset_defaults
+from tui_train.trainers import trainer_has_own_field, trainer_of
+from tui_train.trainers.script import preset_defaults_apply
 from tui_train.trainers.trainer import Trainer
 
 # Trainers without a number of steps may have a number of epochs.
@@ -68,10 +68,10 @@ def effective_values(
     """
     profile = trainer.profile
     user_values = {**(by_launcher or {}), **_user_values(profile, preset, document, copies)}
-    default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
-    defaults = _preset_defaults(preset, document) if has_preset_defaults(profile, preset) else {}
+    default = f"{preset.label}'s default" if trainer_has_own_field(profile, "trainer.preset") else "default"
+    defaults = _preset_defaults(preset, document) if preset_defaults_apply(profile, preset) else {}
     values: dict[str, EffectiveValue] = {}
-    sources = trainer.default_sources()
+    sources = trainer.own_default_sources()
     for name in DEFAULT_NAMES - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
@@ -81,7 +81,7 @@ def effective_values(
         elif name in defaults:
             values[name] = EffectiveValue(defaults[name], sources.get(name, default))
         else:
-            values[name] = EffectiveValue(None, trainer.default_source())
+            values[name] = EffectiveValue(None, trainer.unset_value_source())
     values["micro_batch"] = _effective_micro_batch(trainer, values, copies, default)
     steps = user_values.get("accumulation") or (
         EffectiveValue(defaults["accumulation"], default) if "accumulation" in defaults else None
@@ -130,12 +130,12 @@ def working_folder(profile: Profile, preset: Preset) -> str:
     if trainer.working_directory:
         return trainer.working_directory
     file = trainer.script if preset.wants_script and trainer.script else trainer.config
-    return file.rpartition("/")[0] or "/" if file and takes_field(profile, "trainer.script") else ""
+    return file.rpartition("/")[0] or "/" if file and trainer_has_own_field(profile, "trainer.script") else ""
 
 
 def user_output_folder(profile: Profile, preset: Preset, document: YamlDocument | None) -> str:
     """Return the output folder that the user's own arguments or file name, empty where they name none."""
-    if not takes_field(profile, "trainer.arguments"):
+    if not trainer_has_own_field(profile, "trainer.arguments"):
         return ""
     options = [rule.option for rule in preset_value_rules(preset) if rule.name == "output"]
     set_paths = (look_up(option) for look_up, _ in _value_getters(profile, preset, document) for option in options)
@@ -162,7 +162,7 @@ def _effective_micro_batch(
         return micro
     if not (isinstance(micro.value, int) and isinstance(global_batch, int)):
         return micro
-    min_micro = trainer.min_micro()
+    min_micro = trainer.min_micro_batch()
     return EffectiveValue(
         batch.largest_micro_batch(global_batch, micro.value, copies, min_micro) or micro.value, default
     )
@@ -188,7 +188,7 @@ def _user_values(
     profile: Profile, preset: Preset, document: YamlDocument | None, copies: int
 ) -> dict[str, EffectiveValue]:
     """Return the values that the user's own arguments and file set, by name."""
-    if not takes_field(profile, "trainer.arguments"):
+    if not trainer_has_own_field(profile, "trainer.arguments"):
         return {}
     preset_rules = list(preset_value_rules(preset))
     sources = _value_getters(profile, preset, document)

@@ -8,7 +8,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument
 from tui_train.profile.types import Profile
-from tui_train.trainers.auto_preset import in_scope
+from tui_train.trainers.auto_preset import parameters_in_scope
 from tui_train.trainers.script import entry_point
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
@@ -46,7 +46,7 @@ class GivenArgument(NamedTuple):
 
 def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, GivenArgument]:
     """Return what the arguments give, by the name of each parameter that is among them; of several the last."""
-    parameters = in_scope(source, words)
+    parameters = parameters_in_scope(source, words)
     flags = {flag: parameter for parameter in parameters for flag in _all_flags(parameter)}
     positional = [parameter for parameter in parameters if parameter.form == "positional"]
     given_by_name: dict[str, GivenArgument] = {}
@@ -106,7 +106,7 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
     )
     return tuple(
         parameter
-        for parameter in in_scope(source, words)
+        for parameter in parameters_in_scope(source, words)
         if parameter.required
         and parameter.name not in given_by_name
         and not (took_more and parameter.form == "positional")
@@ -228,7 +228,7 @@ def _insertion_index(
     command = next((at for at, word in enumerate(words) if word in source.subcommands), len(words))
     if parameter.form != "positional":
         return len(words) if parameter.command else command
-    order = [other.name for other in in_scope(source, words) if other.form == "positional"]
+    order = [other.name for other in parameters_in_scope(source, words) if other.form == "positional"]
     earlier = order[: order.index(parameter.name)] if parameter.name in order else []
     ends = [given_by_name[name].word_indexes[-1] + 1 for name in earlier if name in given_by_name]
     return max(ends, default=command + 1 if parameter.command else 0)

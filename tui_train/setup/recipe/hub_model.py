@@ -6,7 +6,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
 from tui_train.setup.setup import Setup
-from tui_train.trainers import model_id, trainer_of
+from tui_train.trainers import hub_model_id, trainer_of
 from tui_train.trainers.trainer import PreparationStep
 
 DOWNLOAD_PROGRAM = "prepare/hub_download.py"
@@ -16,13 +16,13 @@ _DONE_FILE = "prepare/model.json"
 
 def cached_model(profile: Profile, facts: Facts) -> CachedModel | None:
     """Return what the cache has of the profile's model, None for a folder and where nothing of it is there."""
-    name = model_id(profile)
+    name = hub_model_id(profile)
     return facts.hub.find_model(name, profile.trainer.revision) if name and facts.hub else None
 
 
 def pinned_id(profile: Profile) -> str:
     """Return the id of the profile's model, with its revision where one is chosen: ORG/NAME@REVISION."""
-    name, revision = model_id(profile), profile.trainer.revision
+    name, revision = hub_model_id(profile), profile.trainer.revision
     return f"{name}@{revision}" if name and revision else name
 
 
@@ -40,7 +40,7 @@ def hub_endpoint(profile: Profile, hub: HubCache) -> str:
 
 def model_to_query(profile: Profile, facts: Facts) -> str:
     """Return the profile's model as `pinned_id` where the Hub must be asked for its size, empty where not."""
-    name = model_id(profile)
+    name = hub_model_id(profile)
     if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_offline(profile, facts.hub):
         return ""
     if profile.trainer.revision and not hub_cache.valid_revision(profile.trainer.revision):
@@ -85,7 +85,7 @@ def model_to_download(setup: Setup) -> str:
 def loaded_model_id(setup: Setup) -> str:
     """Return the id of the model that the training loads; empty where it loads none, or a folder."""
     profile = setup.profile
-    name = model_id(profile)
+    name = hub_model_id(profile)
     return name if name and trainer_of(profile).takes_hub_ids and "model" in setup.context.accepted else ""
 
 

@@ -4,7 +4,7 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.profile.presets import PLACEHOLDERS, SCRIPT
 from tui_train.profile.types import Finetune, Method, Profile, Tracking
 from tui_train.setup.setup import MODEL_SIZE, Setup
-from tui_train.trainers import model_id, takes_field, trainer_of, trainers_taking
+from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, trainers_with_own_field
 from tui_train.trainers.finetune import METHOD_LABELS
 
 # A trainer has them only where its preset, or an argument of the user's, passes them on.
@@ -62,7 +62,7 @@ def _why_not_applicable(key: str, profile: Profile) -> str:
         return "only for several machines"
     if key in _CONTAINER_ONLY and profile.container.engine == "none":
         return "no container is chosen"
-    if key == "trainer.revision" and not model_id(profile):
+    if key == "trainer.revision" and not hub_model_id(profile):
         return "only a model of the Hub has revisions"
     if key == "trainer.python" and profile.container.engine != "none":
         return "the image has its own Python"
@@ -79,8 +79,8 @@ def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str
     """Return why what trains, or what starts it, does not take a value."""
     if key == "trainer.accelerate_config":
         return "" if _reads_config(profile, setup) else "only accelerate launch reads it"
-    trainers, trainer = trainers_taking(key), trainer_of(profile)
-    if trainers and not takes_field(profile, key):
+    trainers, trainer = trainers_with_own_field(key), trainer_of(profile)
+    if trainers and not trainer_has_own_field(profile, key):
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
     if key.startswith("finetune."):
         return _why_not_for_method(key.partition(".")[2], profile.finetune)
@@ -126,6 +126,6 @@ def _why_not_passed(key: str, setup: Setup) -> str:
         return ""
     if setup.nemo_flavour and MODEL_SIZE & names:
         return "the weights decide"
-    if takes_field(profile, "trainer.preset"):
+    if trainer_has_own_field(profile, "trainer.preset"):
         return "this preset does not pass it" if setup.preset.label != SCRIPT else "the script does not take it"
     return f"{trainer_of(profile).label} does not take it"

@@ -118,7 +118,7 @@ def _parsed(words: tuple[str, ...]) -> tuple[tuple[SetOption, ...], tuple[SetOpt
 def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> Options:
     """Return the options of a script: the values of its YAML file, overridden by its arguments."""
     document = documents.get(profile.trainer.config)
-    usual = _USUAL.get(trainer_of(profile).conventions(), {})
+    usual = _USUAL.get(trainer_of(profile).conventions_preset(), {})
     by_argument = set_options(profile.trainer.arguments, bare=bool(profile.trainer.config))
     options = {argument.option: argument.value for argument in by_argument}
     return Options({**usual, **(document.values if document else {}), **options})

@@ -12,7 +12,7 @@ from tui_train.profile.types import Profile, Recipe, Tracking
 from tui_train.setup.recipe.placeholders import first_texts
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
-from tui_train.trainers.builtin import SAMPLE_FILE
+from tui_train.trainers.builtin import SAMPLE_TEXT_FILE
 
 # By a file's ending, what the library datasets reads it with.
 DATASETS_FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
@@ -59,7 +59,7 @@ def placeholder_values(
     recipe, trainer, world_size = profile.recipe, profile.trainer, setup.world_size
     data: tuple[Word, ...] = trainer.data
     if trainer_of(profile).makes_model and not data:
-        data = (in_run_dir(SAMPLE_FILE),)
+        data = (in_run_dir(SAMPLE_TEXT_FILE),)
     steps = gradient_accumulation(profile, setup.copies)
     from_recipe: dict[str, PlaceholderValue | None] = {
         "learning_rate": batch.scaled_learning_rate(recipe),
