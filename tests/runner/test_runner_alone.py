@@ -11,7 +11,7 @@ import pytest
 from support import examples, exported, facts, old_python, plain_environment, profile, sleeping, until
 
 from tui_train.plan.render import RUNNER_NAME, runner_file
-from tui_train.runs.status import status
+from tui_train.runs.status import read_status
 
 FOLDER = Path(__file__).parents[2] / "tui_train" / "runner"
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__main__")
@@ -135,7 +135,7 @@ def test_a_run_goes_on_to_its_end_without_what_was_kept(tmp_path):
     run, _ = exported(tmp_path / "run", chosen, facts())
     environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
     with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
-        until(lambda: status(run).attempts)
+        until(lambda: read_status(run).attempts)
         shutil.rmtree(tmp_path / "cache")
         (run.path / RUNNER_NAME).unlink()
         go.touch()
