@@ -17,7 +17,7 @@ from .help_lines import help_lines
 from .messages import ScreenShown
 
 
-class Base(Screen[None]):
+class WizardScreen(Screen[None]):
     """A screen with the wizard's keys."""
 
     HELP: ClassVar[str | None] = None

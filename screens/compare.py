@@ -28,12 +28,12 @@ from tui_train.views.compare import (
 )
 from tui_train.views.run_settings import shortened
 
-from .base import Base
+from .base import WizardScreen
 from .messages import ErrorToShow, OpenRun
 from .widgets.bar import StepBar
-from .widgets.braille import Axes, Series
+from .widgets.braille import AxisOptions, Series
 from .widgets.hint import Hint
-from .widgets.keys import Keys
+from .widgets.keys import KeyBar
 from .widgets.lines import Lines
 from .widgets.plot import Plot
 from .widgets.text_layout import DONE, MUTED, Piece, Styled, columns, fit, heading, styled
@@ -54,7 +54,7 @@ class ComparisonRead(Message):
     compared: tuple[ComparedRun, ...]
 
 
-class CompareScreen(Base):
+class CompareScreen(WizardScreen):
     """Two runs or more."""
 
     HELP = """Compare
@@ -98,7 +98,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
             with VerticalScroll(id="settings", can_focus=True):
                 yield Lines(id="differing")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read the runs, and again while one goes on."""
@@ -156,7 +156,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_tokens, "time": duration_text}[self._axis]
         self.query_one(Plot).show(
-            "Loss", words, series, Axes(0, _SHOWN_SHARES[self._share_index], self._log_scale, label)
+            "Loss", words, series, AxisOptions(0, _SHOWN_SHARES[self._share_index], self._log_scale, label)
         )
 
     def action_choose(self, step: int) -> None:

@@ -31,12 +31,12 @@ class ApplyFix(Message):
     fix: "Change | EnvironmentInstall"
 
 
-class Undo(Message):
+class UndoChange(Message):
     """The last change of the profile is to be taken back."""
 
 
 @dataclass
-class Undone(Message):
+class ChangeUndone(Message):
     """A change was taken back: what differs now; nothing where there was none."""
 
     changes: "tuple[Difference, ...]"
@@ -51,7 +51,7 @@ class SetProfile(Message):
     saved: bool = False
 
 
-class StartOver(Message):
+class ContinueDraft(Message):
     """The profile is to be the last one of this session, or of the session before."""
 
 
@@ -70,7 +70,7 @@ class GoToStep(Message):
     module: str
 
 
-class OpenData(Message):
+class OpenDataPreview(Message):
     """Request to show what the training data holds."""
 
 
@@ -112,7 +112,7 @@ class ScreenShown(Message):
     live: bool
 
 
-class AskScript(Message):
+class AskScriptHelp(Message):
     """The user asks that the script is run for its --help."""
 
 

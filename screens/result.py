@@ -18,13 +18,13 @@ from tui_train.facts.machine.folder_names import local_names
 from tui_train.runs.results.result import Loss, Result
 from tui_train.runs.rundir import RunDir
 
-from .base import Base
+from .base import WizardScreen
 from .messages import ErrorToShow, TryResult
 from .widgets.bar import StepBar
 from .widgets.code import Page
 from .widgets.dialogs import TextDialog
 from .widgets.hint import Hint
-from .widgets.keys import Keys
+from .widgets.keys import KeyBar
 from .widgets.lines import Lines
 from .widgets.text_layout import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, styled
 
@@ -35,7 +35,7 @@ _HINTS = {
 }
 
 
-class ResultScreen(Base):
+class ResultScreen(WizardScreen):
     """Result of one run."""
 
     HELP = """Result
@@ -75,7 +75,7 @@ On the command line: tui-train result, try and merge."""
         with Page(id="page"):
             yield Lines(id="result")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Draw it."""

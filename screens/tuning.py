@@ -19,15 +19,15 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, text_table, typeset
 from tui_train.setup.setup import Setup
 
-from .base import Base
+from .base import WizardScreen
 from .messages import ApplyFix, ErrorToShow
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.keys import Keys
+from .widgets.keys import KeyBar
 from .widgets.text_layout import styled
 
 
-class TuningScreen(Base):
+class TuningScreen(WizardScreen):
     """The trials of the profile's settings, in a table that grows."""
 
     HELP = f"""Tune
@@ -59,7 +59,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         with VerticalScroll(id="body", can_focus=False):
             yield Static(id="trials", markup=False)
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Say what will be done."""

@@ -19,7 +19,7 @@ from tui_train.base.text import visible
 from tui_train.views.chosen_theme import last_theme, save_theme
 
 from .. import STEPS, load_module
-from ..home.screen import Home
+from ..home.screen import HomeScreen
 from ..messages import ErrorToShow, LeaveWizard
 from ..textual_fixes import fix_textual
 from ..themes import apply_theme, register_themes
@@ -65,7 +65,7 @@ class Wizard(InstallingApp):
 
     def get_default_screen(self) -> Screen[None]:
         """Begin on Home."""
-        return Home()
+        return HomeScreen()
 
     def on_mount(self) -> None:
         """Look at the machine after the first screen is drawn."""
@@ -139,10 +139,10 @@ class Wizard(InstallingApp):
 
     def action_help(self) -> None:
         """Explain the present screen."""
-        from ..base import Base
+        from ..base import WizardScreen
         from ..widgets.dialogs import HelpScreen
 
-        if isinstance(self.screen, Base):
+        if isinstance(self.screen, WizardScreen):
             self.push_screen(HelpScreen(self.screen.help_lines))
 
     @on(ErrorToShow)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from .profile_edits import EditingApp
+from .profile_edits import ProfileEditingApp
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -29,7 +29,7 @@ class _DataQuery(NamedTuple):
         return self.toolchain.python
 
 
-class DataReadingApp(EditingApp):
+class DataReadingApp(ProfileEditingApp):
     """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:

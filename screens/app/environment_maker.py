@@ -78,7 +78,7 @@ class InstallingApp(NavigationApp):
 
     @work(thread=True, group="install")
     def _make_in_worker(self, wanted: "EnvironmentInstall", machine: "Machine", now: Installation) -> None:
-        reporter, worker = _Reporter(self, now), get_current_worker()
+        reporter, worker = _InstallationReporter(self, now), get_current_worker()
 
         def cancelled() -> bool:
             reporter.catch_up()
@@ -104,7 +104,7 @@ class InstallingApp(NavigationApp):
             self.notify(visible(event.now.failure), severity="error", timeout=10, markup=False)
 
 
-class _Reporter:
+class _InstallationReporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
     def __init__(self, app: InstallingApp, now: Installation) -> None:
@@ -154,7 +154,9 @@ class _Reporter:
             self._app.post_message(InstallationChanged(now))
 
 
-def _make_environment(wanted: "EnvironmentInstall", machine: "Machine", reporter: _Reporter, cancelled: Any) -> str:
+def _make_environment(
+    wanted: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, cancelled: Any
+) -> str:
     """Make an environment in a folder that does not exist yet, and return its Python."""
     from tui_train.actions import environments
     from tui_train.actions.environments import create

@@ -13,7 +13,7 @@ from textual.timer import Timer
 from tui_train.base.errors import TuiTrainError
 
 from .. import load_module
-from ..messages import CompareRuns, GoBack, GoToStep, OpenData, OpenResult, OpenRun, OpenStep, TryResult
+from ..messages import CompareRuns, GoBack, GoToStep, OpenDataPreview, OpenResult, OpenRun, OpenStep, TryResult
 from .host_probing import HostProbingApp
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
 
     from ..run.run_view import RunView
-    from ..steps.step import Step
+    from ..steps.step import StepScreen
 
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
 _CLEAR_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
@@ -42,7 +42,7 @@ class NavigationApp(HostProbingApp):
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:
-        kind: type[Step] = load_module(event.module).SCREEN
+        kind: type[StepScreen] = load_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
         if not there or event.opener in {None, self.screen}:
@@ -50,7 +50,7 @@ class NavigationApp(HostProbingApp):
 
     def _show_step(self, module: str) -> None:
         """Open a step, or go back to it where it is open."""
-        kind: type[Step] = load_module(module).SCREEN
+        kind: type[StepScreen] = load_module(module).SCREEN
         if self._close_until(lambda screen: isinstance(screen, kind)):
             return
         self._save_draft()
@@ -97,10 +97,10 @@ class NavigationApp(HostProbingApp):
 
     @on(OpenRun)
     def _open_run(self, event: OpenRun) -> None:
-        from ..steps.step import Step
+        from ..steps.step import StepScreen
 
         # What was started here takes the place of the steps that led to it.
-        while isinstance(self.screen, Step):
+        while isinstance(self.screen, StepScreen):
             self._save_draft()
             self.pop_screen()
         self.open_run(event.run)
@@ -128,13 +128,13 @@ class NavigationApp(HostProbingApp):
         if not isinstance(self.screen, ChatScreen):
             self._push_shared(ChatScreen(event.run, compare=event.compare))
 
-    @on(OpenData)
+    @on(OpenDataPreview)
     def _open_data(self) -> None:
-        from ..data.screen import DataScreen
-        from ..steps.step import Step
+        from ..data.screen import DataPreviewScreen
+        from ..steps.step import StepScreen
 
-        if not isinstance(self.screen, DataScreen):
-            self._push_shared(DataScreen(self.screen.step_title if isinstance(self.screen, Step) else ""))
+        if not isinstance(self.screen, DataPreviewScreen):
+            self._push_shared(DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else ""))
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""
@@ -177,15 +177,15 @@ class NavigationApp(HostProbingApp):
 
     async def action_back(self) -> None:
         """Go back to the step before, from the first one to where the steps were opened; else to the screen below."""
-        from ..steps.step import Step
+        from ..steps.step import StepScreen
 
-        if isinstance(self.screen, Step) and (before := self.screen.previous_module):
-            there: type[Step] = load_module(before).SCREEN
+        if isinstance(self.screen, StepScreen) and (before := self.screen.previous_module):
+            there: type[StepScreen] = load_module(before).SCREEN
             if not any(isinstance(screen, there) for screen in self.screen_stack):
                 self.pop_screen()
             self._show_step(before)
-        elif isinstance(self.screen, Step):
-            self._close_until(lambda screen: not isinstance(screen, Step))
+        elif isinstance(self.screen, StepScreen):
+            self._close_until(lambda screen: not isinstance(screen, StepScreen))
             if self.is_edited:
                 self.notify(_DRAFT_NOTICE, markup=False)
         elif len(self.screen_stack) > 1:

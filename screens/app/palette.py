@@ -17,7 +17,7 @@ from .. import STEPS, load_module
 from ..themes import THEME_NAMES
 
 if TYPE_CHECKING:
-    from ..steps.step import Step
+    from ..steps.step import StepScreen
     from .app import Wizard
 
 _MAX_RUNS = 200  # the newest
@@ -26,7 +26,7 @@ _ORDER_SCORE = 0.0001
 _MAX_COMMANDS = 1000
 
 
-class Commands(Provider):
+class PaletteCommands(Provider):
     """Offers what the app offers for a screen, in its order."""
 
     @property
@@ -52,7 +52,7 @@ class Palette(CommandPalette):
 
     def __init__(self) -> None:
         """Have no id: the palette before may still be closing, and ids are unique."""
-        super().__init__([Commands])
+        super().__init__([PaletteCommands])
 
     def on_click(self, event: Click) -> None:
         """Leave alone a click where the screen ended meanwhile: Textual looks there for what was clicked."""
@@ -105,7 +105,7 @@ def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.views import choices
 
     for step in STEPS[:-1]:
-        kind: type[Step] = load_module(step.module).SCREEN
+        kind: type[StepScreen] = load_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.is_shown(key, app.profile):
                 go = partial(app.action_go, step.module, key)

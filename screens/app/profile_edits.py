@@ -12,7 +12,7 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
 from ..discovery.discovery import DiscoveryApp
-from ..messages import ApplyFix, SetProfile, StartOver, Undo, Undone, ValueChosen
+from ..messages import ApplyFix, ChangeUndone, ContinueDraft, SetProfile, UndoChange, ValueChosen
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -23,7 +23,7 @@ _WEBHOOK = "notify.webhook"
 _TYPING_SECONDS = 0.7  # seconds without a key
 
 
-class EditingApp(DiscoveryApp):
+class ProfileEditingApp(DiscoveryApp):
     """An app that alone assigns the profile, and looks at what a changed one names."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
@@ -92,11 +92,11 @@ class EditingApp(DiscoveryApp):
         if event.saved:
             self._opened_profile = event.profile
 
-    @on(Undo)
+    @on(UndoChange)
     def _take_undo(self) -> None:
         self.action_undo()
 
-    @on(StartOver)
+    @on(ContinueDraft)
     def _start_over(self) -> None:
         from tui_train.actions.last_profile import last_session_profile
 
@@ -146,7 +146,7 @@ class EditingApp(DiscoveryApp):
             self._draft = self.profile
         else:
             self.bell()
-        self.screen.post_message(Undone(profile_differences(now, self.profile)))
+        self.screen.post_message(ChangeUndone(profile_differences(now, self.profile)))
 
     def _assign_profile(self, profile: Profile) -> None:
         before = self.profile

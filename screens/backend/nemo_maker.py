@@ -15,7 +15,7 @@ from tui_train.trainers import takes_field
 from tui_train.views import choices
 
 from ..messages import AskRecipes, ErrorToShow, ValueChosen
-from ..steps.step import Step
+from ..steps.step import StepScreen
 from ..widgets.dialogs import ChoiceDialog
 
 
@@ -31,7 +31,7 @@ def can_import(profile: Profile, facts: Facts | None) -> bool:
     return bool(facts and takes_field(profile, "nemo") and model and facts.paths.get(f"{model}/config.json") == "file")
 
 
-class NemoMaker(Step):
+class NemoFilesScreen(StepScreen):
     """A step that prepares data and imports models, each in a child of NeMo's Python, and lists its recipes."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

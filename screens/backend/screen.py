@@ -26,8 +26,8 @@ from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormRow, Group
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
-from .nemo_maker import NemoMaker
-from .script_asker import ScriptAsker
+from .nemo_maker import NemoFilesScreen
+from .script_asker import ScriptHelpScreen
 
 _NCCL_GROUP = "cures"
 _TRAINING = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
@@ -102,7 +102,7 @@ _ADVANCED = Section(
 _NCCL_FEATURES = Section(title="NCCL features", key=_NCCL_GROUP, folds=True)
 
 
-class Backend(ScriptAsker, NemoMaker):
+class BackendScreen(ScriptHelpScreen, NemoFilesScreen):
     """The second step."""
 
     HELP = """Backend
@@ -282,4 +282,4 @@ def _host_notes(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]
     return {**count, "nodes.hosts": f"{answered} of {len(others)} answer"} if known else count
 
 
-SCREEN = Backend
+SCREEN = BackendScreen

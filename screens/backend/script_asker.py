@@ -8,12 +8,12 @@ from tui_train.facts.scripts.script_help import offered_flags
 from tui_train.facts.types import ScriptHelp
 from tui_train.trainers.script import entry_point
 
-from ..messages import AskScript, ErrorToShow, ValueChosen
-from ..steps.step import Step
+from ..messages import AskScriptHelp, ErrorToShow, ValueChosen
+from ..steps.step import StepScreen
 from ..widgets.dialogs import ChoiceDialog
 
 
-class ScriptAsker(Step):
+class ScriptHelpScreen(StepScreen):
     """A step that takes arguments from the list of a script."""
 
     _waiting_for: Literal["", "asked", "running"] = ""
@@ -21,7 +21,7 @@ class ScriptAsker(Step):
     def action_script_help(self) -> None:
         """Have the script run with --help."""
         self._waiting_for = "asked"
-        self.post_message(AskScript())
+        self.post_message(AskScriptHelp())
 
     def offer_arguments(self) -> None:
         """Show what the script lists, once after it was asked."""

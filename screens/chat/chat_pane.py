@@ -8,7 +8,7 @@ from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY, MUTED, heading, styled
 
 
-class _Block(NamedTuple):
+class _ChatBlock(NamedTuple):
     """A part of a chat: its style and whether it was asked, answered or is a note."""
 
     kind: str
@@ -21,7 +21,7 @@ class ChatPane(Lines):
     def __init__(self, title: str, about: str, *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self._title, self._about = title, about
-        self._blocks: list[_Block] = []
+        self._blocks: list[_ChatBlock] = []
         self._rows: list[Content] = []
         self._fixed_rows = 0  # rows of the blocks before the last one
         self._top = 0
@@ -36,20 +36,20 @@ class ChatPane(Lines):
     def add_prompt(self, prompt: str) -> None:
         """Begin another turn."""
         self._following = True
-        self._add_block(_Block("asked", prompt))
-        self._add_block(_Block("answered", ""))
+        self._add_block(_ChatBlock("asked", prompt))
+        self._add_block(_ChatBlock("answered", ""))
 
     def append_answer(self, text: str) -> None:
         """Add to the answer that is being written."""
         if self._blocks and self._blocks[-1].kind == "answered":
-            self._blocks[-1] = _Block("answered", self._blocks[-1].text + text)
+            self._blocks[-1] = _ChatBlock("answered", self._blocks[-1].text + text)
             self._lay_out_last()
 
     def add_note(self, words: str) -> None:
         """Say something about the answer."""
-        self._add_block(_Block("note", words))
+        self._add_block(_ChatBlock("note", words))
 
-    def _add_block(self, block: _Block) -> None:
+    def _add_block(self, block: _ChatBlock) -> None:
         self._fixed_rows = len(self._rows)
         self._blocks.append(block)
         self._lay_out_last()
@@ -94,7 +94,7 @@ class ChatPane(Lines):
         return [heading(self._title, self._about, width), *shown, *[Content()] * (self._visible_rows - len(shown))]
 
 
-def _block_rows(block: _Block, width: int) -> list[Content]:
+def _block_rows(block: _ChatBlock, width: int) -> list[Content]:
     """Return the rows of a block; one that is asked has a line of air above it."""
     if block.kind == "note":
         return [row.stylize(MUTED) for row in Content(block.text).wrap(max(1, width))]

@@ -20,10 +20,10 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 from tui_train.runs.rundir import RunDir
 
-from ..base import Base
+from ..base import WizardScreen
 from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.text_layout import DONE, FAILED, MUTED, styled
 from .chat_pane import ChatPane
 
@@ -48,13 +48,13 @@ class ChatFailed(Message):
     can_continue: bool
 
 
-class _Prompt(Input):
+class _PromptInput(Input):
     """Where the prompt is typed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Ask", key_display="Enter")]
 
 
-class ChatScreen(Base):
+class ChatScreen(WizardScreen):
     """A chat with one or two models."""
 
     HELP = """Try
@@ -93,13 +93,13 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             for side in _SIDES[: 2 if self._compare else 1]:
                 yield ChatPane(_TITLES[side], "", id=side)
         yield Hint()
-        yield Keys()
-        yield _Prompt(id="prompt", placeholder="loading …", compact=True)
+        yield KeyBar()
+        yield _PromptInput(id="prompt", placeholder="loading …", compact=True)
 
     def on_mount(self) -> None:
         """Load the models."""
         self.query_one(StepBar).show_aside(styled((visible(self.run.name), MUTED)))
-        prompt = self.query_one(_Prompt)
+        prompt = self.query_one(_PromptInput)
         prompt.cursor_blink = False
         prompt.focus()
         self._show_hint(self._loading_text)
@@ -184,7 +184,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     def _accept_prompts(self) -> None:
         self._busy = False
-        prompt, waiting = self.query_one(_Prompt), self._queued_prompt
+        prompt, waiting = self.query_one(_PromptInput), self._queued_prompt
         prompt.placeholder, self._queued_prompt = "Ask something", ""
         if waiting and waiting == prompt.value:
             self._send_prompt(waiting)
@@ -202,7 +202,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         words = f"{event.error.message}. {remedy}"
         self._show_hint(styled(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
         if self._is_over:
-            self.query_one(_Prompt).placeholder = "Esc goes back"
+            self.query_one(_PromptInput).placeholder = "Esc goes back"
         self.refresh_bindings()
 
     @on(Input.Submitted)
@@ -217,7 +217,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     def _send_prompt(self, prompt: str) -> None:
         self._busy = True
-        self.query_one(_Prompt).clear()
+        self.query_one(_PromptInput).clear()
         self._show_hint(self._ready_text)
         for side in self._chat.sides if self._chat else ():
             self.query_one(f"#{side}", ChatPane).add_prompt(visible(prompt))
@@ -250,7 +250,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def action_trust(self) -> None:
         """Load it again, with the code that came with it."""
         self._needs_own_code, self._is_over, self._trusted, self._busy = False, False, True, True
-        self.query_one(_Prompt).placeholder = "loading …"
+        self.query_one(_PromptInput).placeholder = "loading …"
         self._show_hint(self._loading_text)
         self.refresh_bindings()
         self._run_chat()

@@ -23,12 +23,12 @@ from tui_train.views import data_text
 from tui_train.views.overview import MeasuredPace
 from tui_train.views.previous_run import expected_pace, previous_run
 
-from ..base import Base
+from ..base import WizardScreen
 from ..messages import ApplyFix
 from ..widgets.bar import StepBar
 from ..widgets.code import Page
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import FIX_KEYS, join_panels
 from ..widgets.text_layout import MUTED, heading, styled
@@ -59,7 +59,7 @@ class PaceFound(Message):
     pace: MeasuredPace | None
 
 
-class DataScreen(Base):
+class DataPreviewScreen(WizardScreen):
     """The data of a fine-tuning."""
 
     HELP = """Data
@@ -109,7 +109,7 @@ of the settings does. r reads the file again."""
             with VerticalScroll(id="side", can_focus=False):
                 yield Lines(id="beside")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Show what is known, and find out how fast a run like this one was."""

@@ -18,7 +18,7 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
 from ..fault_guard import GuardedApp
-from ..messages import AskRecipes, AskScript, ScreenShown
+from ..messages import AskRecipes, AskScriptHelp, ScreenShown
 from .machine_queries import QUERIES, facts_of_host, import_modules, with_answer
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class DiscoveryApp(GuardedApp):
             self.mark_expected("hub_models")
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
 
-    @on(AskScript)
+    @on(AskScriptHelp)
     def _query_script(self) -> None:
         from tui_train.targets.help_question import help_question
 

@@ -26,7 +26,7 @@ from tui_train.views.clusters import HEADER, accounts_text, cluster_rows
 from tui_train.views.show import load_text, pci_address
 
 from ..messages import ErrorToShow, SetProfile, ValueChosen
-from ..steps.step import Step
+from ..steps.step import StepScreen
 from ..steps.step_rows import Section
 from ..widgets.bar import StepBar
 from ..widgets.dialogs import ChoiceDialog, TextDialog
@@ -44,7 +44,7 @@ _KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
 _HERE, _OTHER, _SLURM, _SLURM_THERE = "-here", "-other", "-slurm", "-slurm-there"
 
 
-class Hardware(Step):
+class HardwareScreen(StepScreen):
     """The first step."""
 
     HELP = """Hardware
@@ -356,4 +356,4 @@ def _card_pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bo
     return SelectRow(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)
 
 
-SCREEN = Hardware
+SCREEN = HardwareScreen

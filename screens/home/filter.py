@@ -27,7 +27,7 @@ class _FilterInput(Input):
     ]
 
 
-class Filter(Widget):
+class FilterLine(Widget):
     """Shows what is filtered for, and how much of everything that leaves."""
 
     @dataclass

@@ -14,7 +14,7 @@ from tui_train.views.digest_text import date_text, matches_filter, outcome_text,
 from tui_train.views.profile_cards import ProfileCard
 from tui_train.views.run_digest import Digest
 
-from ..widgets.cursor_list import Row
+from ..widgets.cursor_list import ListRow
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
 from .home_start import start_row
 from .home_state import HomeState
@@ -39,7 +39,7 @@ _STATE_MARKS = {
 }
 
 
-class Widths(NamedTuple):
+class ColumnWidths(NamedTuple):
     """The widest name, steps and result of all rows, in cells: what is left by the others goes to the name."""
 
     name: int = 0
@@ -52,14 +52,14 @@ class Widths(NamedTuple):
         return min(self.name, max(_NAME + max(0, (width - 78) // 4), room))
 
 
-def home_rows(shown: HomeState, beginnings: Sequence[Row]) -> tuple[Row, ...]:
+def home_rows(shown: HomeState, beginnings: Sequence[ListRow]) -> tuple[ListRow, ...]:
     """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
     runs = [run for run in shown.runs.values() if not shown.text or matches_filter(shown.text, *searchable_text(run))]
     profiles = [card for card in shown.profiles.values() if matches_filter(shown.text, *_profile_texts(card))]
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
     today, widths = time.strftime("%Y-%m-%d"), _widths(runs, profiles)
-    listed: list[Row] = [] if shown.text else [_title_row("Start"), *_start_rows(shown.draft, beginnings)]
+    listed: list[ListRow] = [] if shown.text else [_title_row("Start"), *_start_rows(shown.draft, beginnings)]
     if live:
         listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, shown.marked, widths) for run in live)]
     for name, group in _run_groups(ended, grouped=shown.grouped):
@@ -70,7 +70,7 @@ def home_rows(shown: HomeState, beginnings: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(row for row in listed if row.height) or (_empty_row(),)
 
 
-def counts_text(shown: HomeState, listed: Sequence[Row]) -> str:
+def counts_text(shown: HomeState, listed: Sequence[ListRow]) -> str:
     """Return in words how many runs and profiles there are, and how many of them are listed."""
     if not shown.text:
         runs, profiles = len(shown.runs), len(shown.profiles)
@@ -111,7 +111,7 @@ def _run_groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str,
     return [(visible(name), group) for name, group in by_profile.items()]
 
 
-def _start_rows(draft: ProfileCard | None, rows: Sequence[Row]) -> Iterable[Row]:
+def _start_rows(draft: ProfileCard | None, rows: Sequence[ListRow]) -> Iterable[ListRow]:
     """Return what begins a training, the draft after the first of them."""
     return (*rows[:1], *([start_row("draft", "Continue the draft", _about_text(draft))] if draft else []), *rows[1:])
 
@@ -120,45 +120,45 @@ def _about_text(card: ProfileCard) -> str:
     return ", ".join(filter(None, (card.name, card.about.words)))
 
 
-def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> Widths:
+def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
     details = (_STATE_WIDTH + len(outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
     own = max((cell_len(visible(card.name)) for card in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
-    return Widths(min(_MOST_NAME, max(_LEAST_NAME, name + 4)), steps + 2 if steps else 0, max(details, default=0))
+    return ColumnWidths(min(_MOST_NAME, max(_LEAST_NAME, name + 4)), steps + 2 if steps else 0, max(details, default=0))
 
 
-def _title_row(title: str) -> Row:
-    return Row("", title, lambda width: (heading(title, "", width),))
+def _title_row(title: str) -> ListRow:
+    return ListRow("", title, lambda width: (heading(title, "", width),))
 
 
-def _blank_row(before: Sequence[Row]) -> Row:
+def _blank_row(before: Sequence[ListRow]) -> ListRow:
     """Return an empty line between panels; nothing at the top."""
-    return Row("", "", lambda _width: (Content(),), height=1 if before else 0)
+    return ListRow("", "", lambda _width: (Content(),), height=1 if before else 0)
 
 
-def _empty_row() -> Row:
-    return Row("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
+def _empty_row() -> ListRow:
+    return ListRow("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 
-def _live_row(digest: Digest, marked: frozenset[str], widths: Widths) -> Row:
+def _live_row(digest: Digest, marked: frozenset[str], widths: ColumnWidths) -> ListRow:
     mark = _run_key(digest) in marked
     draw = partial(_live_lines, digest, mark, widths)
-    return Row(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
+    return ListRow(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
-def _run_row(digest: Digest, marked: frozenset[str], today: str, widths: Widths) -> Row:
+def _run_row(digest: Digest, marked: frozenset[str], today: str, widths: ColumnWidths) -> ListRow:
     mark = _run_key(digest) in marked
     # Tomorrow its date is called otherwise.
-    return Row(
+    return ListRow(
         _run_key(digest), (digest, mark, today, widths), partial(_run_lines, digest, mark, widths), section="runs"
     )
 
 
-def _profile_row(card: ProfileCard, widths: Widths) -> Row:
-    return Row(f"{PROFILE}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles")
+def _profile_row(card: ProfileCard, widths: ColumnWidths) -> ListRow:
+    return ListRow(f"{PROFILE}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles")
 
 
 def _run_key(digest: Digest) -> str:
@@ -171,7 +171,7 @@ def _name_cell(digest: Digest, mark: bool, style: str) -> Content:
     return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
 
 
-def _live_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+def _live_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
@@ -210,7 +210,7 @@ def _steps_text(digest: Digest) -> str:
     return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _run_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+def _run_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     date = date_text(digest.now.started if digest.now else None, time.time())
     colour = _STATE_MARKS.get(digest.state, ("", ""))[1]
     outcome = outcome_text(digest)
@@ -224,7 +224,7 @@ def _run_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[
     return (columns(width, *(cells if width > _NARROW_WIDTH else [*cells[:2], cells[3]])),)
 
 
-def _profile_lines(card: ProfileCard, widths: Widths, width: int) -> tuple[Content, ...]:
+def _profile_lines(card: ProfileCard, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     what = (
         styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.words), MUTED))
     )

@@ -16,15 +16,15 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, size, visible
 
-from ..base import Base
-from ..messages import CompareRuns, ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
+from ..base import WizardScreen
+from ..messages import CompareRuns, ContinueDraft, ErrorToShow, OpenRun, OpenStep, SetProfile
 from ..textual_fixes import forward_key
 from ..widgets.bar import StepBar
 from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.text_layout import MUTED, styled
-from .filter import Filter
+from .filter import FilterLine
 from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
 from .home_start import START_ROWS
 from .home_state import MAX_NAMED, HomeState, runs_text
@@ -55,7 +55,7 @@ class _HomeList(CursorList):
         """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
         focused = self.screen.focused
         if focused is None or focused is self:
-            if event.key == "slash" and isinstance(self.screen, Home):
+            if event.key == "slash" and isinstance(self.screen, HomeScreen):
                 event.stop()
                 self.screen.action_filter()
             return
@@ -63,7 +63,7 @@ class _HomeList(CursorList):
         forward_key(focused, event)
 
 
-class Home(Base):
+class HomeScreen(WizardScreen):
     """The first screen."""
 
     HELP = """Home
@@ -125,10 +125,10 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def compose(self) -> ComposeResult:
         """Put a list under the filter."""
         yield StepBar(title="Home")
-        yield Filter("name, model, data or state")
+        yield FilterLine("name, model, data or state")
         yield _HomeList(START_ROWS, id="list")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read profiles and runs after the first picture, and again while the screen is shown."""
@@ -190,11 +190,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def _show(self) -> None:
         from .home_rows import counts_text, home_rows
 
-        self.state.text = self.query_one(Filter).text
+        self.state.text = self.query_one(FilterLine).text
         listed = home_rows(self.state, START_ROWS)
         self.row_list.show(listed, self._next_cursor)
         self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
-        self.query_one(Filter).show_count(counts_text(self.state, listed))
+        self.query_one(FilterLine).show_count(counts_text(self.state, listed))
         self._show_hint()
 
     def watch_facts(self) -> None:
@@ -250,24 +250,24 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self._hint_timer.stop()
         self._hint_timer = self.set_timer(_HINT_DELAY, self._show_hint)
 
-    @on(Filter.Changed)
+    @on(FilterLine.Changed)
     def _apply_filter(self) -> None:
         self._show()
         self.row_list.action_end(-1)
 
     def action_filter(self) -> None:
         """Type what is to be shown."""
-        self.query_one(Filter).open()
+        self.query_one(FilterLine).open()
 
     def action_leave_filter(self) -> None:
         """Go to the list; the filter stays."""
         self.set_focus(self.row_list)
-        self.query_one(Filter).leave()
+        self.query_one(FilterLine).leave()
 
     def action_clear(self) -> None:
         """Show everything again."""
         self.set_focus(self.row_list)
-        self.query_one(Filter).clear()
+        self.query_one(FilterLine).clear()
 
     def action_unmark(self) -> None:
         """Take all marks away."""
@@ -321,7 +321,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if event.key == "new":
             self.action_new()
         elif event.key == "draft":
-            self.post_message(StartOver())
+            self.post_message(ContinueDraft())
             self.post_message(OpenStep("hardware", self))
         elif event.key == "quickstart":
             from tui_train.profile.types import Profile

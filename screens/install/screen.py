@@ -11,10 +11,10 @@ from textual.reactive import reactive
 
 from tui_train.base.text import display_path, duration_text, percent, size, visible
 
-from ..base import Base
+from ..base import WizardScreen
 from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, bar, fit, heading, styled
 from .installation import Installation
@@ -24,7 +24,7 @@ _REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
 _OTHER_ROWS = 14  # rows of the screen that are not the last lines
 
 
-class InstallScreen(Base):
+class InstallScreen(WizardScreen):
     """Follows the installation of the app."""
 
     HELP = """Install
@@ -50,7 +50,7 @@ by pip or uv for the next time."""
         yield StepBar(title="Install")
         yield Lines(id="installation")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Show it."""

@@ -21,14 +21,14 @@ from tui_train.views.overview import overview
 from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, previous_run
 
 from ..discovery.machine_queries import PARTS_NOT_AWAITED
-from ..steps.step import Step
+from ..steps.step import StepScreen
 from ..widgets.bar import StepBar
 from ..widgets.code import FileViewer, Page
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import (
-    Story,
+    PreviewContent,
     change_lines,
     command_lines,
     fallback_lines,
@@ -43,13 +43,13 @@ from ..widgets.text_layout import styled
 
 
 @dataclass
-class PreviousFound(Message):
+class PreviousRunFound(Message):
     """The run of this profile before this one is known, or that there is none."""
 
     previous: PreviousRun | None
 
 
-class PlanView(Step):
+class PlanScreen(StepScreen):
     """The plan of a profile, made again when what it is made of changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,7 +61,7 @@ class PlanView(Step):
         super().__init__()
         self._prepared: Prepared | None = None
         self._planned_from: tuple[Profile, Facts] | None = None
-        self._story = Story()
+        self._story = PreviewContent()
         self._previous: PreviousRun | None = None
         self._previous_asked_for: str | None = None
         self._files_opened = False  # the files take the place of what is said
@@ -77,7 +77,7 @@ class PlanView(Step):
             with VerticalScroll(id="side", can_focus=False):
                 yield Lines(id="beside")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Scroll with the arrow keys at once."""
@@ -118,7 +118,7 @@ class PlanView(Step):
             return
         plan, profile, before = prepared.plan, prepared.profile, self._previous
         setup = self._setup if self._setup and not self._setup.problem else None
-        self._story = Story(
+        self._story = PreviewContent(
             lines=overview(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
@@ -173,10 +173,10 @@ class PlanView(Step):
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous(self, profile: Profile) -> None:
-        self.post_message(PreviousFound(previous_run(profile)))
+        self.post_message(PreviousRunFound(previous_run(profile)))
 
-    @on(PreviousFound)
-    def _take_previous(self, event: PreviousFound) -> None:
+    @on(PreviousRunFound)
+    def _take_previous(self, event: PreviousRunFound) -> None:
         self._previous = event.previous
         self._update_story()
 

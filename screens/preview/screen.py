@@ -26,10 +26,10 @@ from ..widgets.code import FileViewer
 from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.hint import Hint
 from ..widgets.preview_lines import FIX_KEYS
-from .plan_view import PlanView
+from .plan_view import PlanScreen
 
 
-class Preview(PlanView):
+class PreviewScreen(PlanScreen):
     """The fourth step."""
 
     HELP = """Preview
@@ -259,4 +259,4 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
 
 
-SCREEN = Preview
+SCREEN = PreviewScreen

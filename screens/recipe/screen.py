@@ -27,7 +27,7 @@ from tui_train.trainers import takes_field
 from tui_train.views import finetune_notes
 
 from ..messages import ErrorToShow, SetProfile, ValueChosen
-from ..steps.step import ADVANCED, Step, label_in_sentence
+from ..steps.step import ADVANCED, StepScreen, label_in_sentence
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
 from ..widgets.form.form import Form
@@ -42,7 +42,7 @@ _LADDER = "ladder"
 _CONFIG = "config"
 
 
-class Recipe(Step):
+class RecipeScreen(StepScreen):
     """The third step."""
 
     HELP = """Recipe
@@ -371,4 +371,4 @@ def _rung_pick(name: str, setup: Setup) -> SelectRow:
     )
 
 
-SCREEN = Recipe
+SCREEN = RecipeScreen

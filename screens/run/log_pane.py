@@ -20,7 +20,7 @@ from tui_train.runs.logs.search import FilteredLog, Search, SearchUpdate, start_
 
 from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
-from .log_view import Hit, LogView
+from .log_view import LogHit, LogView
 
 
 @dataclass
@@ -159,7 +159,7 @@ class LogPane(Vertical):
         elif found.hit is not None:
             self._hit = found
             self._status_text = f"/{shown}" + (", from the other end" if found.around else "")
-            self._view.show_hit(Hit(found.hit, found.spans))
+            self._view.show_hit(LogHit(found.hit, found.spans))
         elif found.done:
             self._status_text = f"no line matches {shown}"
         if found.done:

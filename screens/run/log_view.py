@@ -40,7 +40,7 @@ class RowPlace(NamedTuple):
     row: int = 0
 
 
-class Hit(NamedTuple):
+class LogHit(NamedTuple):
     """A line to point out: `spans` are characters of each of the lines that it is shown as."""
 
     start: int
@@ -79,7 +79,7 @@ class LogView(Widget, can_focus=True):
         self.source: LogSource | None = None
         self.following = True
         self.wrapping = False
-        self.hit: Hit | None = None
+        self.hit: LogHit | None = None
         self._top = RowPlace(0)
         self._left = 0
         self._rows: list[_Row] = []
@@ -98,7 +98,7 @@ class LogView(Widget, can_focus=True):
         self.following, self._top = at is None, RowPlace(at or 0)
         self._lay_out()
 
-    def show_hit(self, hit: Hit) -> None:
+    def show_hit(self, hit: LogHit) -> None:
         """Show where a line matches, some context above it."""
         self.following, self.hit = False, hit
         row, first, last = self._hit_position(hit)
@@ -109,7 +109,7 @@ class LogView(Widget, can_focus=True):
             self._move(-(self.size.height // 3))
         self._lay_out()
 
-    def _hit_position(self, hit: Hit) -> tuple[int, int, int]:
+    def _hit_position(self, hit: LogHit) -> tuple[int, int, int]:
         """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
         row = 0
         for line in islice(self._line(hit.start), 1):

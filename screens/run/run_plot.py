@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tui_train.runner.progress import Progress
 
-from ..widgets.braille import Axes, Series, drawable_points
+from ..widgets.braille import AxisOptions, Series, drawable_points
 from ..widgets.plot import Plot
 from ..widgets.text_layout import Piece
 
@@ -48,7 +48,7 @@ def show_plot(plot: Plot, progress: Progress, shown: PlotOptions) -> None:
         note += [("━", "$live"), " train  ", ("◆", "$warning"), " eval"]
     words = ", ".join(filter(None, (part, "log scale" if shown.log else "")))
     note += [f"{'  ' if note else ''}{words}"] if words else []
-    plot.show("Learning rate" if shown.rate else "Loss", note, series, Axes(progress.steps, share, shown.log))
+    plot.show("Learning rate" if shown.rate else "Loss", note, series, AxisOptions(progress.steps, share, shown.log))
 
 
 def _loss_series(progress: Progress) -> list[Series]:

@@ -16,7 +16,7 @@ from tui_train.runs.health import BUSY_PERCENT, health_problems
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_write
 
-from ..widgets.lines import Draw
+from ..widgets.lines import DrawLines
 from ..widgets.text_layout import WARNING, styled
 from .card_lines import CardHistory, CardLabel, card_lines
 from .run_end import STILL_RUNS
@@ -80,7 +80,7 @@ class RunView:
 
     # The lines that say so
 
-    def state_lines(self, live: Samples) -> Draw:
+    def state_lines(self, live: Samples) -> DrawLines:
         """Return what draws the run's state, and what is wrong with it."""
         news, name = self.news, self.run.name
         if news is None:
@@ -95,14 +95,14 @@ class RunView:
         )
         return lambda width: run_state_lines(name, news, wrong, width)
 
-    def outcome_lines(self, most: int) -> Draw:
+    def outcome_lines(self, most: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""
         news, end = self.news, self.end
         if news is None:
             return lambda _width: ()
         return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:most]
 
-    def card_lines(self, live: Samples, facts: Facts | None, most_cards: int, most: int) -> Draw:
+    def card_lines(self, live: Samples, facts: Facts | None, most_cards: int, most: int) -> DrawLines:
         """Return what draws the run's cards."""
         mine, names = self.samples_of_run(live), self._card_labels(facts)
 

@@ -28,7 +28,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.previous_run import run_before
 
-from ..base import Base
+from ..base import WizardScreen
 from ..messages import (
     ApplyFix,
     CompareRuns,
@@ -42,7 +42,7 @@ from ..messages import (
 from ..textual_fixes import driver_of
 from ..widgets.bar import StepBar
 from ..widgets.dialogs import ChoiceDialog
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.text_layout import styled
@@ -73,7 +73,7 @@ class RunChanged(Message):
     news: RunNews
 
 
-class RunScreen(Base):
+class RunScreen(WizardScreen):
     """The fifth step: one run, started here or anywhere."""
 
     HELP = """Run
@@ -154,7 +154,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         with Container(id="foot"):
             yield Lines(id="cards")
             yield LogPane(id="log")
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read the log from now on."""

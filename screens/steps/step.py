@@ -17,13 +17,13 @@ from tui_train.trainers import field_for_trainer, trainer_of
 from tui_train.views import choices
 
 from .. import STEPS
-from ..messages import OpenData, OpenStep
+from ..messages import OpenDataPreview, OpenStep
 from ..widgets.bar import StepBar
-from ..widgets.findings_pane import Side
+from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormRow, Group
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.multi_select import MultiSelect
 from .step_findings import FindingsScreen
 from .step_rows import Section, form_row
@@ -32,11 +32,11 @@ _TALL_ROWS = 34  # rows from which on all is shown
 ADVANCED = "advanced"
 
 
-class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
+class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
 
 
-class Step(FindingsScreen):
+class StepScreen(FindingsScreen):
     """A step that shows the profile in a form and posts what is changed."""
 
     TITLE_OF_STEP: ClassVar[str] = ""
@@ -60,10 +60,10 @@ class Step(FindingsScreen):
         yield StepBar(self.TITLE_OF_STEP)
         yield from self.widgets_above()
         with Horizontal(id="middle"):
-            yield Rows(*self.step_widgets(), id="body")
-            yield Side()
+            yield FormScroll(*self.step_widgets(), id="body")
+            yield FindingsPane()
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def widgets_above(self) -> Iterable[Widget]:
         """Return what stays above the form while it scrolls."""
@@ -123,7 +123,7 @@ class Step(FindingsScreen):
 
     def _update_if_shown(self) -> None:
         """Update the step that is seen; the others are when they are seen again."""
-        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         self._is_stale = bool(steps) and steps[-1] is not self
         if not self._is_stale:
             self.update()
@@ -139,8 +139,8 @@ class Step(FindingsScreen):
         self._invalid_field_shown = self.form.state.unread_label
         if setup:
             self.refresh_extras(setup)
-            self.query_one(Side).show(setup, self._all_findings, self._invalid_field_shown)
-        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+            self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
         self.query_one(StepBar).mark_wrong_steps(frozenset(wrong))
@@ -208,7 +208,7 @@ class Step(FindingsScreen):
 
     def action_data(self) -> None:
         """Show what the data holds."""
-        self.post_message(OpenData())
+        self.post_message(OpenDataPreview())
 
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here: first in the row that the cursor is in."""

@@ -13,9 +13,9 @@ from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 
-from ..base import Base
+from ..base import WizardScreen
 from ..install.installation import Installation
-from ..messages import ApplyFix, Undone
+from ..messages import ApplyFix, ChangeUndone
 from ..widgets.form.form import Form
 from ..widgets.hint import Hint
 from ..widgets.multi_select import MultiSelect
@@ -23,7 +23,7 @@ from ..widgets.text_layout import KEY, LIVE, styled
 from .step_rows import Section, undone_text
 
 
-class FindingsScreen(Base):
+class FindingsScreen(WizardScreen):
     """A screen with a form that says what is wrong with its fields, and fixes it."""
 
     SECTIONS: ClassVar[tuple[Section, ...]] = ()
@@ -176,8 +176,8 @@ class FindingsScreen(Base):
         if finding and finding.fix:
             self.post_message(ApplyFix(finding.fix))
 
-    @on(Undone)
-    def _show_undone(self, event: Undone) -> None:
+    @on(ChangeUndone)
+    def _show_undone(self, event: ChangeUndone) -> None:
         event.stop()
         self._undone_text = undone_text(event.changes)
         self.show_hint()

@@ -9,9 +9,9 @@ from tui_train.base.text import grouped_digits
 
 from .text_layout import MUTED, RULE
 
-Cell = tuple[str, str]
-Row = tuple[Cell, ...]
-Points = Sequence[tuple[float, float]]
+PlotCell = tuple[str, str]
+PlotRow = tuple[PlotCell, ...]
+CurvePoints = Sequence[tuple[float, float]]
 
 # What is beyond, or no number, cannot be drawn.
 _MAX_VALUE = 1e30
@@ -26,13 +26,13 @@ _NARROWEST, _LOWEST = 8, 3
 class Series(NamedTuple):
     """Points in any order, drawn as a curve; with a `marker` as single points, with a `letter` named on the curve."""
 
-    points: Points
+    points: CurvePoints
     style: str = "$live"
     marker: str = ""
     letter: str = ""
 
 
-class Axes(NamedTuple):
+class AxisOptions(NamedTuple):
     """Part of the curves that is drawn: x from 0 to `end` (at least to the last point), or the last `share` of them.
 
     `log` draws the y axis by its logarithm; `label` writes a value of x.
@@ -44,7 +44,7 @@ class Axes(NamedTuple):
     label: Callable[[float], str] = grouped_digits
 
 
-class _Frame(NamedTuple):
+class _ValueFrame(NamedTuple):
     """Values that dots stand for: x from `left` to `right`, y from `low` to `high`, both as they are drawn."""
 
     left: float
@@ -63,7 +63,7 @@ class _Frame(NamedTuple):
         return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
 
-def draw_plot(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[Row]:
+def draw_plot(series: Sequence[Series], axes: AxisOptions, width: int, height: int) -> list[PlotRow]:
     """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
     high = height - 1
     shown = _shown_series(series, axes)
@@ -73,7 +73,7 @@ def draw_plot(series: Sequence[Series], axes: Axes, width: int, height: int) -> 
     low, top, labels = _y_scale(min(values), max(values), log=axes.log)
     gutter = max(_MIN_GUTTER, *map(len, labels)) + 1
     left, right = _x_range(shown, axes)
-    frame = _Frame(left, right, _to_axis(low, axes), _to_axis(top, axes), width - gutter - 1, high)
+    frame = _ValueFrame(left, right, _to_axis(low, axes), _to_axis(top, axes), width - gutter - 1, high)
     if frame.width < _NARROWEST:
         return []
     cells = _curve_cells(shown, axes, frame)
@@ -84,7 +84,7 @@ def draw_plot(series: Sequence[Series], axes: Axes, width: int, height: int) -> 
     return [*rows, _x_labels(axes, left, right, gutter, width)]
 
 
-def drawable_points(points: Points, *, log: bool = False) -> list[tuple[float, float]]:
+def drawable_points(points: CurvePoints, *, log: bool = False) -> list[tuple[float, float]]:
     """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
     kept = ((_zero_if_tiny(x), _zero_if_tiny(y)) for x, y in points if abs(x) < _MAX_VALUE and abs(y) < _MAX_VALUE)
     return [(x, y) for x, y in kept if y > 0 or not log]
@@ -95,7 +95,7 @@ def _zero_if_tiny(value: float) -> float:
     return value if abs(value) > 1 / _MAX_VALUE else 0.0
 
 
-def _shown_series(series: Sequence[Series], axes: Axes) -> list[Series]:
+def _shown_series(series: Sequence[Series], axes: AxisOptions) -> list[Series]:
     """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
     kept = [each._replace(points=sorted(drawable_points(each.points, log=axes.log))) for each in series]
     if axes.share >= 1:
@@ -105,7 +105,7 @@ def _shown_series(series: Sequence[Series], axes: Axes) -> list[Series]:
     return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
 
 
-def _x_range(shown: Sequence[Series], axes: Axes) -> tuple[float, float]:
+def _x_range(shown: Sequence[Series], axes: AxisOptions) -> tuple[float, float]:
     ends = [each.points[at][0] for each in shown if each.points for at in (0, -1)]
     first, last = min(ends), max(ends)
     if axes.share < 1:
@@ -115,7 +115,7 @@ def _x_range(shown: Sequence[Series], axes: Axes) -> tuple[float, float]:
     return left, right if right > left else left + 1
 
 
-def _to_axis(value: float, axes: Axes) -> float:
+def _to_axis(value: float, axes: AxisOptions) -> float:
     return math.log10(value) if axes.log else value
 
 
@@ -158,11 +158,11 @@ def _number_text(value: float, digits: int = -1) -> str:
     return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
 
 
-def _curve_cells(shown: Sequence[Series], axes: Axes, frame: _Frame) -> list[list[Cell]]:
+def _curve_cells(shown: Sequence[Series], axes: AxisOptions, frame: _ValueFrame) -> list[list[PlotCell]]:
     """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
     dots = [[0] * frame.width for _ in range(frame.height)]
     styles = [[""] * frame.width for _ in range(frame.height)]
-    points: dict[tuple[int, int], Cell] = {}
+    points: dict[tuple[int, int], PlotCell] = {}
     for number, each in enumerate(shown):
         placed = [(frame.column(x), frame.row(_to_axis(y, axes))) for x, y in each.points]
         if each.marker:
@@ -200,7 +200,7 @@ def _letter_columns(number: int, series: int, width: int) -> list[int]:
     return [int((at + share) * width / _LETTERS) for at in range(_LETTERS)]
 
 
-def _x_labels(axes: Axes, left: float, right: float, gutter: int, width: int) -> Row:
+def _x_labels(axes: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
     line, written = [" "] * width, set[str]()
     for tick in (0, _TICKS, *range(1, _TICKS)):  # both ends first: where there is no room, the middle is left out
         text = axes.label(left + (right - left) * tick / _TICKS)

@@ -51,7 +51,7 @@ class Page(VerticalScroll, inherit_bindings=False):
     ]
 
 
-class Resized(Message):
+class FileTextResized(Message):
     """There is another width for a file."""
 
 
@@ -60,7 +60,7 @@ class FileText(Static):
 
     def on_resize(self) -> None:
         """Say it."""
-        self.post_message(Resized())
+        self.post_message(FileTextResized())
 
 
 class FileViewer(Vertical):
@@ -120,8 +120,8 @@ class FileViewer(Vertical):
             self._drawn = (file, lines, now, width)
             shown.update(fold_comments(highlight_file(file, lines, now), width) if file else "")
 
-    @on(Resized)
-    def _fold_again(self, event: Resized) -> None:
+    @on(FileTextResized)
+    def _fold_again(self, event: FileTextResized) -> None:
         event.stop()
         self.draw()
 

@@ -20,7 +20,7 @@ from textual.strip import Strip
 from .text_layout import line_strip, with_cursor
 
 
-class Row(NamedTuple):
+class ListRow(NamedTuple):
     """A row: its key (empty: the cursor passes over it), what draws its lines for a width, and how many they are.
 
     `data` is all that the drawing depends on but the width: a row whose data stay is not drawn again. `section` groups
@@ -37,11 +37,11 @@ class Row(NamedTuple):
 class ListState:
     """Rows below each other, and the key of the one in which the cursor is, empty for none."""
 
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
+    def __init__(self, rows: Sequence[ListRow] = ()) -> None:
         self.cursor = ""
-        self.rows: tuple[Row, ...] = ()
+        self.rows: tuple[ListRow, ...] = ()
         self._starts: list[int] = []
-        self._stops: list[Row] = []
+        self._stops: list[ListRow] = []
         self._numbers: dict[str, int] = {}  # of the stops, by key
         self._lines: dict[str, range] = {}
         self.set_rows(rows)
@@ -56,7 +56,7 @@ class ListState:
         """The key of the first row in which the cursor can be."""
         return self._stops[0].key if self._stops else ""
 
-    def set_rows(self, rows: Sequence[Row], cursor: str = "") -> None:
+    def set_rows(self, rows: Sequence[ListRow], cursor: str = "") -> None:
         """Take these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
         at = self._numbers.get(self.cursor, 0)
         section = self._stops[at].section if self._stops else ""
@@ -84,7 +84,7 @@ class ListState:
         """Return the lines of a row."""
         return self._lines.get(key, range(0))
 
-    def row_at(self, line: int) -> tuple[Row, int] | None:
+    def row_at(self, line: int) -> tuple[ListRow, int] | None:
         """Return the row of a line, and which of its lines that is."""
         at = bisect_right(self._starts, line) - 1
         if at < 0 or line - self._starts[at] >= self.rows[at].height:
@@ -154,7 +154,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
         key: str
 
-    def __init__(self, rows: Sequence[Row] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, rows: Sequence[ListRow] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self.state = ListState(rows)
         self._strips: dict[int, Strip] = {}
@@ -173,7 +173,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     def _top(self) -> int:
         return round(self.scroll_y)
 
-    def show(self, rows: Sequence[Row], cursor: str = "") -> None:
+    def show(self, rows: Sequence[ListRow], cursor: str = "") -> None:
         """Show these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
         state, before = self.state, self.state.cursor
         above = (state.lines_of(before) or range(1)).start - self._top
@@ -295,7 +295,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
             self._redraw(self.state.lines_of(self.cursor))
 
 
-def _is_same_line(was: tuple[Row, int] | None, now: tuple[Row, int] | None) -> bool:
+def _is_same_line(was: tuple[ListRow, int] | None, now: tuple[ListRow, int] | None) -> bool:
     if was is None or now is None:
         return was is now
     return was[1] == now[1] and was[0].key == now[0].key and was[0].data == now[0].data

@@ -16,8 +16,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
 from .code import Page
-from .form.entry import NamesIn, PathSuggester
-from .lines import Draw, Lines
+from .form.entry import ListFolderNames, PathSuggester
+from .lines import DrawLines, Lines
 from .text_layout import FAILED, KEY, styled
 
 
@@ -65,7 +65,7 @@ class TextDialog(ModalScreen[str | None]):
         question: str,
         value: str = "",
         change: Callable[[str], str] | None = None,
-        names_in: NamesIn | None = None,
+        names_in: ListFolderNames | None = None,
     ) -> None:
         super().__init__()
         self.names_in = names_in
@@ -114,7 +114,7 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,q,f1,question_mark,enter", "dismiss(None)", "Close", key_display="Esc"),
     ]
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: DrawLines) -> None:
         """Show what is drawn for a width."""
         super().__init__()
         self._draw = draw

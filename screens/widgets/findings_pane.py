@@ -18,7 +18,7 @@ from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, styled
 _MAX_FINDINGS = 8
 
 
-class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
+class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
     """Is there from 140 columns on, and made only then."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ _MORE_KEYS = ", +10 keys"
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
-class Keys(Widget):
+class KeyBar(Widget):
     """Draws the bindings that are shown, from the focused widget up to the screen."""
 
     def __init__(self) -> None:

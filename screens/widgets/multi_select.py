@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from .cursor_list import CursorList, Row
+from .cursor_list import CursorList, ListRow
 from .text_layout import FAILED, Styled, columns, styled
 
 _SELECTED = styled(("[x]", "b $primary"))
@@ -62,7 +62,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
         self.picks, self.picked = tuple(picks), tuple(picked)
         self.show(
             [
-                Row(pick.value, (pick, there), partial(_pick_lines, pick, there), 1 + len(pick.below))
+                ListRow(pick.value, (pick, there), partial(_pick_lines, pick, there), 1 + len(pick.below))
                 for pick in self.picks
                 for there in [pick.value in self.picked]
             ]

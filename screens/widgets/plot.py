@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .braille import Axes, Row, Series, draw_plot
+from .braille import AxisOptions, PlotRow, Series, draw_plot
 from .text_layout import Styled, heading, merge_runs
 
 
@@ -18,11 +18,11 @@ class Plot(Widget):
         self._title: Styled = ""
         self._note: Styled = ""
         self._series: tuple[Series, ...] = ()
-        self._axes = Axes()
+        self._axes = AxisOptions()
         self._head = Content()
-        self._rows: list[Row] = []
+        self._rows: list[PlotRow] = []
 
-    def show(self, title: Styled, note: Styled, series: Sequence[Series], axes: Axes) -> None:
+    def show(self, title: Styled, note: Styled, series: Sequence[Series], axes: AxisOptions) -> None:
         """Draw these from now on."""
         self._title, self._note, self._series, self._axes = title, note, tuple(series), axes
         self._draw_again()
@@ -50,7 +50,7 @@ class Plot(Widget):
         return Content("\n").join([self._head, *map(merge_runs, self._rows)]) if self._rows else self._head
 
 
-def _changed_cells(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[int, int, int]]:
+def _changed_cells(before: Sequence[PlotRow], after: Sequence[PlotRow]) -> list[tuple[int, int, int]]:
     """Return the rows that differ, each with the first cell that does and the one behind the last."""
     changed = []
     for y, (old, new) in enumerate(zip(before, after, strict=True)):

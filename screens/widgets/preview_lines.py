@@ -23,7 +23,7 @@ _MAX_CHANGES = 6
 _MIN_WIDTH = 40
 
 
-class Story(Struct, frozen=True):
+class PreviewContent(Struct, frozen=True):
     """All that Preview says of a plan; `since` is the run that `changes` are counted from, empty for none."""
 
     lines: tuple[OverviewLine, ...] = ()
@@ -38,7 +38,7 @@ class Story(Struct, frozen=True):
     changes: tuple[Difference, ...] = ()
 
 
-def plan_lines(story: Story, width: int) -> list[Content]:
+def plan_lines(story: PreviewContent, width: int) -> list[Content]:
     """Return the five lines."""
     title = heading("What will happen", visible(story.title), width)
     value = min(_MOST_VALUE, max((len(line.value) for line in story.lines), default=0)) + 2
@@ -55,7 +55,7 @@ def plan_lines(story: Story, width: int) -> list[Content]:
     return [title, *rows]
 
 
-def story_memory_lines(story: Story, width: int) -> list[Content]:
+def story_memory_lines(story: PreviewContent, width: int) -> list[Content]:
     """Return the memory of a GPU."""
     if story.prediction is None:
         return []
@@ -98,7 +98,7 @@ def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[C
     return lines
 
 
-def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
+def command_lines(story: PreviewContent, width: int, *, whole: bool) -> list[Content]:
     """Return the command; its variables only where all of it is to be shown."""
     if story.command is None:
         words = "Nothing can be run before the errors are fixed."
@@ -132,7 +132,7 @@ def _split_to_width(line: Content, width: int) -> list[Content]:
     return [*parts, line]
 
 
-def change_lines(story: Story, width: int) -> list[Content]:
+def change_lines(story: PreviewContent, width: int) -> list[Content]:
     """Return what has changed since the run before; nothing where there was none."""
     if not story.since:
         return []
@@ -148,7 +148,7 @@ def change_lines(story: Story, width: int) -> list[Content]:
     return [heading("Changed", f"since {visible(story.since)}", width), *rows, *rest]
 
 
-def fallback_lines(story: Story, width: int) -> list[Content]:
+def fallback_lines(story: PreviewContent, width: int) -> list[Content]:
     """Return what is tried in turn after memory has run out, by where it did."""
     if not story.fallbacks:
         return []
@@ -159,7 +159,7 @@ def fallback_lines(story: Story, width: int) -> list[Content]:
     return [heading("If memory runs out", "", width), *rows]
 
 
-def note_lines(story: Story, width: int) -> list[Content]:
+def note_lines(story: PreviewContent, width: int) -> list[Content]:
     """Return the plan's notes, folded."""
     if not story.notes:
         return []

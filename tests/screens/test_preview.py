@@ -15,7 +15,7 @@ from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_e
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.code import FileViewer, fold_comments, names_lines, search_hits
-from tui_train.screens.widgets.preview_lines import Story, command_lines
+from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
 
 from tui_train.cli.app import cli
 from tui_train.memory import data_defaults
@@ -225,7 +225,7 @@ def test_a_command_is_drawn_on_the_narrowest_screen(width):
     python = "/a/long path/狐/bin/python"
     plan = ready(profile({"trainer.python": python}), facts(python=python)).plan
     lines = overview.overview(Setup(profile(), facts()), None)
-    assert command_lines(Story(lines=lines, command=one_command(plan), title=plan.title), width, whole=True)
+    assert command_lines(PreviewContent(lines=lines, command=one_command(plan), title=plan.title), width, whole=True)
 
 
 @pytest.mark.parametrize("width", [30, 58, 76])

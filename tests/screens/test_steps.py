@@ -13,10 +13,10 @@ from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
-from tui_train.screens.steps.step import ADVANCED, Step
+from tui_train.screens.steps.step import ADVANCED, StepScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
-from tui_train.screens.widgets.keys import Keys
+from tui_train.screens.widgets.keys import KeyBar
 from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
@@ -78,7 +78,7 @@ async def test_a_step_shows_what_changes_while_it_is_covered(machine):
         await keys("escape", "4", "2")(pilot)
         assert pilot.app.screen is recipe
         assert pilot.app.profile.recipe.layers == 42
-        steps = [screen.profile for screen in pilot.app.screen_stack if isinstance(screen, Step)]
+        steps = [screen.profile for screen in pilot.app.screen_stack if isinstance(screen, StepScreen)]
         assert steps == [pilot.app.profile] * 3
         assert "42" in shows(pilot)
 
@@ -185,7 +185,7 @@ async def test_a_hint_has_the_lines_that_it_needs(machine):
 async def test_help_stays_among_the_keys_and_none_is_cut(machine, size):
     machine(SEED)
     async with opened("enter", "enter", "right", "right", size=size) as pilot:
-        line = str(pilot.app.screen.query_one(Keys).render())
+        line = str(pilot.app.screen.query_one(KeyBar).render())
         assert len(line) <= size[0]
         assert "F1 Help" in line
         assert "…" not in line
@@ -238,7 +238,7 @@ async def test_a_terminal_that_changes_its_size_is_filled(machine):
             for width, height in ((60, 20), (120, 40), (160, 50), (80, 24)):
                 await pilot.resize_terminal(width, height)
                 await settle(pilot)
-                assert pilot.app.screen.query_one(Keys).region == (0, height - 1, width, 1)
+                assert pilot.app.screen.query_one(KeyBar).region == (0, height - 1, width, 1)
 
 
 @pytest.mark.training

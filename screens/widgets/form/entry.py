@@ -19,14 +19,14 @@ from tui_train.facts.machine.folder_names import local_names
 # A host that does not answer must not hold the threads that all workers share.
 _COMPLETION_EXECUTOR = ThreadPoolExecutor(1)
 # Returns the names in a folder, folders with a slash.
-NamesIn = Callable[[str], list[str]]
+ListFolderNames = Callable[[str], list[str]]
 
 
 class PathSuggester(Suggester):
     """Completes a path by what is in its folder, found while nobody waits."""
 
     def __init__(
-        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: NamesIn | None = local_names
+        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: ListFolderNames | None = local_names
     ) -> None:
         """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
         super().__init__(use_cache=False, case_sensitive=True)
@@ -47,7 +47,7 @@ class PathSuggester(Suggester):
         return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
 
 
-def path_completion(path: str, names_in: NamesIn = local_names) -> str:
+def path_completion(path: str, names_in: ListFolderNames = local_names) -> str:
     """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
     folder, slash, start = path.rpartition("/")
     if not path or path == "~":

@@ -23,9 +23,9 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.folder_names import local_names
 from tui_train.profile import fields
 
-from ...messages import Undo, ValueChosen
+from ...messages import UndoChange, ValueChosen
 from ..text_layout import line_strip
-from .entry import Entry, NamesIn, PathSuggester, run_key_binding
+from .entry import Entry, ListFolderNames, PathSuggester, run_key_binding
 from .form_lines import VALUE_START, FormRow, Group, cursor_stops, draw_line, entry_width
 from .form_state import FormState
 
@@ -60,7 +60,7 @@ class Form(Widget, can_focus=True):
         super().__init__(id=id)
         self.state = FormState()
         self.entry = Entry()
-        self.names_in: NamesIn = local_names
+        self.names_in: ListFolderNames = local_names
         self._drawn: list[Content] = []
         self._strips: dict[int, Strip] = {}
 
@@ -406,14 +406,14 @@ class Form(Widget, can_focus=True):
         if self.state.unread_texts.pop(self.state.cursor, None):
             self._rebuild_lines()
         else:
-            self.post_message(Undo())
+            self.post_message(UndoChange())
             return
         if row := self.state.row:
             self.state.restore_value(row)
             self._show_text(row.text)
             self.post_message(self.Moved())
             if row.value != self.state.value_at_entry:
-                self.post_message(Undo())
+                self.post_message(UndoChange())
 
     @on(Input.Changed)
     def _read_if_changed(self, event: Input.Changed) -> None:
@@ -435,7 +435,7 @@ class Form(Widget, can_focus=True):
             self.post_message(ValueChosen(row.key, self.state.parsed_value))
 
 
-def path_suggester(row: FormRow, names_in: NamesIn) -> PathSuggester | None:
+def path_suggester(row: FormRow, names_in: ListFolderNames) -> PathSuggester | None:
     """Return what completes a row's text, where it is a path or one of known names."""
     names = tuple(option.value for option in row.options)
     if row.field.kind == "text" and names:

@@ -101,13 +101,13 @@ class Group(Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-LineKind = Literal["title", "air", "row", "option", "fold", "below"]
+FormLineKind = Literal["title", "air", "row", "option", "fold", "below"]
 
 
 class FormLine(NamedTuple):
     """A line of the form: its kind, its group, the key of the row or fold it is of, and which option it shows."""
 
-    kind: LineKind
+    kind: FormLineKind
     group: Group
     key: str = ""
     row: FormRow | None = None
