@@ -24,7 +24,7 @@ class WizardScreen(Screen[None]):
     LIVE: ClassVar[bool] = False
     # Textual draws all of a screen again when the focus moves; what has it draws itself.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
-    SHARED: ClassVar[tuple[str, ...]] = ()  # reactive values of the app's, which it assigns here as well
+    SHARED_VALUES: ClassVar[tuple[str, ...]] = ()  # reactive values of the app's, which it assigns here as well
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", show=False),
         Binding("down", "app.focus_next", show=False),

@@ -38,13 +38,13 @@ from .widgets.lines import Lines
 from .widgets.plot import Plot
 from .widgets.text_layout import DONE, MUTED, Piece, Styled, columns, fit, heading, styled
 
-_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
+_RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
 _LABEL_WIDTH = 18
-_WIDEST, _NARROWEST = 20, 8
+_MAX_CELL_WIDTH, _MIN_CELL_WIDTH = 20, 8
 _NOTE_WIDTH = 16
-_SHOWN_SHARES = (1.0, 0.25, 0.05)
-_MAX_POINTS = 4000
+_ZOOM_SHARES = (1.0, 0.25, 0.05)
+_MAX_CURVE_POINTS = 4000
 
 
 @dataclass
@@ -147,16 +147,16 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         note: list[Piece] = []
         apart = len({_undated_name(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
-            style, letter = _STYLES[number], LETTERS[number]
+            style, letter = _RUN_STYLES[number], LETTERS[number]
             points = each.points(self._axis)
-            every = max(1, len(points) // _MAX_POINTS)
+            every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(Series(points[::every], style, letter=letter))
             name = _undated_name(each.run.name) if apart else _dated_name(each.run.name)
             note += [(letter, f"b {style}"), f" {visible(name)}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_tokens, "time": duration_text}[self._axis]
         self.query_one(Plot).show(
-            "Loss", words, series, AxisOptions(0, _SHOWN_SHARES[self._share_index], self._log_scale, label)
+            "Loss", words, series, AxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
         )
 
     def action_choose(self, step: int) -> None:
@@ -176,7 +176,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
 
     def action_zoom(self) -> None:
         """Show the last part only."""
-        self._share_index = (self._share_index + 1) % len(_SHOWN_SHARES)
+        self._share_index = (self._share_index + 1) % len(_ZOOM_SHARES)
         self._draw_plot()
 
     def action_log_scale(self) -> None:
@@ -195,11 +195,11 @@ def comparison_table(
 ) -> list[Content]:
     """Return rows under a title with its note and the letters of the runs, the best number marked."""
     room = (width - _LABEL_WIDTH - (_NOTE_WIDTH if runs == 2 else 0)) // runs - 2
-    cell = max(_NARROWEST, min(_WIDEST if width < 140 else 2 * _WIDEST, room))
+    cell = max(_MIN_CELL_WIDTH, min(_MAX_CELL_WIDTH if width < 140 else 2 * _MAX_CELL_WIDTH, room))
     letters: list[tuple[Styled, int]] = [("", _LABEL_WIDTH)]
     for number in range(runs):
         name = f"[{LETTERS[number]}]" if number == chosen else LETTERS[number]
-        letters += [("", 2), ((name, f"b {_STYLES[number]}"), -cell)]
+        letters += [("", 2), ((name, f"b {_RUN_STYLES[number]}"), -cell)]
     between = f"  {LETTERS[1]} - {LETTERS[0]}" if any(row.note for row in rows) else ""
     lines = [heading(*head, width), columns(width, *letters, ((between, MUTED), 0))]
     for row in rows:

@@ -24,11 +24,11 @@ from tui_train.base.text import visible
 from .themes import without_colour
 
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
-_REPEAT_SECONDS = 30.0
+_REPEATED_FAULT_SECONDS = 30.0
 _NOTICE_SECONDS = 20.0
 _FAULT_PREFIX = "Internal error: "
-_MIN_WIDTH = 12
-_MARGIN = 6  # of a notice: its border, padding, and a scroll bar beside it
+_MIN_FAULT_WIDTH = 12
+_NOTICE_MARGIN_CELLS = 6  # of a notice: its border, padding, and a scroll bar beside it
 
 
 # Textual ends the message loop of whatever raises, and then the app (8.2.8; #2818, closed: no public hook is meant). A
@@ -106,7 +106,7 @@ class GuardedApp(App[int]):
         frame = traceback.extract_tb(error.__traceback__)[-1:]
         name = f"{type(error).__name__} {frame}"
         now = time.monotonic()
-        if now - self._faults.get(name, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+        if now - self._faults.get(name, -_REPEATED_FAULT_SECONDS) < _REPEATED_FAULT_SECONDS:
             return
         self._faults[name] = now
         self._last_fault = _fault_line(error, record(error), self.size.width)
@@ -148,6 +148,6 @@ def _is_closing() -> bool:
 def _fault_line(error: BaseException, file: str, width: int) -> str:
     """Return what failed and the file to report it with, in one line where the terminal has room for it."""
     report = f"; report: {visible(file)}"
-    room = max(_MIN_WIDTH, width - _MARGIN - len(_FAULT_PREFIX) - len(report))
+    room = max(_MIN_FAULT_WIDTH, width - _NOTICE_MARGIN_CELLS - len(_FAULT_PREFIX) - len(report))
     words = visible(" ".join(f"{type(error).__name__}: {error}".split()))
     return _FAULT_PREFIX + (words if len(words) <= room else f"{words[: room - 1]}…") + report

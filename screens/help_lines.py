@@ -8,11 +8,11 @@ from textual.content import Content
 from .widgets.text_layout import KEY, MUTED, heading, styled
 
 # A row of a table: its key, a gap of two cells or more, and what it does.
-_ROW = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
-_MORE = re.compile(r" {6,}(\S.*)")
+_KEY_ROW_PATTERN = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
+_CONTINUED_ROW_PATTERN = re.compile(r" {6,}(\S.*)")
 _MAX_KEY_WIDTH = 18
 _MIN_TEXT_WIDTH = 24  # cells for what a key does, beside it
-_ENDS = (".", ":", "!", "?")
+_SENTENCE_ENDS = (".", ":", "!", "?")
 
 
 def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) -> list[Content]:
@@ -32,14 +32,14 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
 def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
     """Yield one block: a heading, or sentences, and rows of a table."""
     first, *rest = lines
-    short = len(first) < _MAX_KEY_WIDTH and not first.endswith(_ENDS) and not _ROW.fullmatch(first)
-    if short and all(_ROW.fullmatch(line) or _MORE.fullmatch(line) for line in rest):
+    short = len(first) < _MAX_KEY_WIDTH and not first.endswith(_SENTENCE_ENDS) and not _KEY_ROW_PATTERN.fullmatch(first)
+    if short and all(_KEY_ROW_PATTERN.fullmatch(line) or _CONTINUED_ROW_PATTERN.fullmatch(line) for line in rest):
         yield heading(first, "", width)
         lines = rest
     rows: list[list[str]] = []
     words = ""
     for line in lines:
-        more, row = _MORE.fullmatch(line), _ROW.fullmatch(line)
+        more, row = _CONTINUED_ROW_PATTERN.fullmatch(line), _KEY_ROW_PATTERN.fullmatch(line)
         if rows and more:
             rows[-1][1] += f" {more[1]}"
         elif row:
@@ -49,7 +49,7 @@ def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
         else:
             yield from _table_lines(rows, width)
             rows = []
-            if words.endswith(_ENDS):
+            if words.endswith(_SENTENCE_ENDS):
                 yield from _wrapped(words, width)
                 words = ""
             words = f"{words} {line.strip()}".strip()

@@ -29,7 +29,7 @@ from .widgets.lines import Lines
 from .widgets.text_layout import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, styled
 
 _LABEL_WIDTH = 14
-_HINTS = {
+_HINT_BY_WEIGHTS_KIND = {
     "adapter": "An adapter needs its base model. Merged, it is a model like any other.",
     "model": "A model in Hugging Face's format: what reads that format can load it.",
 }
@@ -80,7 +80,9 @@ On the command line: tui-train result, try and merge."""
     def on_mount(self) -> None:
         """Draw it."""
         self.query_one(StepBar).show_aside(styled((visible(self.made.run), MUTED)))
-        self.query_one(Hint).show_text(Content(_HINTS[self.made.weights.kind] if self.made.weights else ""))
+        self.query_one(Hint).show_text(
+            Content(_HINT_BY_WEIGHTS_KIND[self.made.weights.kind] if self.made.weights else "")
+        )
         self.query_one(Page).focus()
         self._draw()
 

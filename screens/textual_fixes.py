@@ -25,14 +25,14 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
 
-_FIXED = "_tui_train_fixed"
+_FIXED_MARK = "_tui_train_fixed"
 
 
 def fix_textual() -> None:
     """Put the fixes in place, once."""
-    if getattr(OptionList, _FIXED, False):
+    if getattr(OptionList, _FIXED_MARK, False):
         return
-    setattr(OptionList, _FIXED, True)
+    setattr(OptionList, _FIXED_MARK, True)
     _fix_pages()
     _fix_dismiss()
     _fix_narrow_text()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.facts.types import Machine
 
-_MAX_LINES = 200
+_MAX_OUTPUT_LINES = 200
 _REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
 
 
@@ -129,7 +129,7 @@ class _InstallationReporter:
         self._add(line, self._reader.read(line))
 
     def _add(self, line: str, progress: "InstallProgress") -> None:
-        lines = (*self._now.lines, visible(line))[-_MAX_LINES:]
+        lines = (*self._now.lines, visible(line))[-_MAX_OUTPUT_LINES:]
         self._report(replace(self._now, lines=lines, progress=progress))
 
     def catch_up(self) -> None:

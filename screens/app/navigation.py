@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ..steps.step import StepScreen
 
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
-_CLEAR_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
+_GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
-_DRAFT_NOTICE = (
+_DRAFT_KEPT_NOTICE = (
     "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
 )
 
@@ -172,7 +172,7 @@ class NavigationApp(HostProbingApp):
         self.clear_notifications()
         if self._clear_timer:
             self._clear_timer.stop()
-        self._clear_timer = self.set_timer(_CLEAR_SECONDS, _collect_garbage)
+        self._clear_timer = self.set_timer(_GARBAGE_DELAY_SECONDS, _collect_garbage)
         return super().pop_screen()
 
     async def action_back(self) -> None:
@@ -187,7 +187,7 @@ class NavigationApp(HostProbingApp):
         elif isinstance(self.screen, StepScreen):
             self._close_until(lambda screen: not isinstance(screen, StepScreen))
             if self.is_edited:
-                self.notify(_DRAFT_NOTICE, markup=False)
+                self.notify(_DRAFT_KEPT_NOTICE, markup=False)
         elif len(self.screen_stack) > 1:
             self._save_draft()
             self.pop_screen()

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ..steps.step import StepScreen
     from .app import Wizard
 
-_MAX_RUNS = 200  # the newest
+_MAX_RUNS_LISTED = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
-_ORDER_SCORE = 0.0001
+_MAX_ORDER_SCORE = 0.0001
 _MAX_COMMANDS = 1000
 
 
@@ -43,7 +43,7 @@ class PaletteCommands(Provider):
         matcher = self.matcher(query)
         for number, command in enumerate(self._offered):
             if (match := matcher.match(command.title)) > 0:
-                score = match + _ORDER_SCORE * (_MAX_COMMANDS - number) / _MAX_COMMANDS
+                score = match + _MAX_ORDER_SCORE * (_MAX_COMMANDS - number) / _MAX_COMMANDS
                 yield Hit(score, matcher.highlight(command.title), command.callback, command.title, command.help)
 
 
@@ -123,5 +123,5 @@ def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
 def _run_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.runs.rundir import runs_by_name
 
-    for run in runs_by_name()[:_MAX_RUNS]:
+    for run in runs_by_name()[:_MAX_RUNS_LISTED]:
         yield _command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

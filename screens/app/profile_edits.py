@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
     from tui_train.checks.finding import EnvironmentInstall
 
-_MAX_UNDO = 100
-_WEBHOOK = "notify.webhook"
-_TYPING_SECONDS = 0.7  # seconds without a key
+_MAX_UNDO_STEPS = 100
+_WEBHOOK_KEY = "notify.webhook"
+_TYPING_PAUSE_SECONDS = 0.7  # seconds without a key
 
 
 class ProfileEditingApp(DiscoveryApp):
@@ -112,9 +112,9 @@ class ProfileEditingApp(DiscoveryApp):
         if profile == self.profile:
             return
         if not key or key != self._edited_key:
-            self._undo_stack = [*self._undo_stack[-_MAX_UNDO:], self.profile]
+            self._undo_stack = [*self._undo_stack[-_MAX_UNDO_STEPS:], self.profile]
         self._edited_key = key
-        if key != _WEBHOOK:
+        if key != _WEBHOOK_KEY:
             profile = self._with_webhook_stored(profile)
         if keep:
             self._draft = profile
@@ -162,20 +162,20 @@ class ProfileEditingApp(DiscoveryApp):
             if parts and self._typing_timer:
                 self._typing_timer.stop()
             if parts:
-                self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, *parts))
+                self._typing_timer = self.set_timer(_TYPING_PAUSE_SECONDS, partial(self.query_parts, *parts))
             return
         if "images" in parts and self._typing_timer:
             self._typing_timer.stop()
         if "images" in parts and self._edited_key == "container.image":
             # Half a name may be that of another image: one that is typed is looked at once it stands.
-            self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, "images"))
+            self._typing_timer = self.set_timer(_TYPING_PAUSE_SECONDS, partial(self.query_parts, "images"))
             parts.remove("images")
         self.query_parts(*parts)
         if _model_key(profile) != _model_key(before):
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
-            self._model_timer = self.set_timer(_TYPING_SECONDS, self.query_model)
+            self._model_timer = self.set_timer(_TYPING_PAUSE_SECONDS, self.query_model)
 
     def _affected_parts(self, profile: Profile, before: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
@@ -197,7 +197,7 @@ class ProfileEditingApp(DiscoveryApp):
 
     def _save_draft(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
-        self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK)
+        self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK_KEY)
         if self._draft != self._written_profile:
             self._write_draft()
 

@@ -14,9 +14,11 @@ from typing import NoReturn
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
 
 # Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
-_EXIT_SECONDS = 5.0
+_FORCED_EXIT_SECONDS = 5.0
 # The other screen, mouse, focus and pasting off; the cursor shown.
-_RESET_SEQUENCES = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
+_TERMINAL_RESET_SEQUENCES = (
+    b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
+)
 
 
 @contextmanager
@@ -47,7 +49,7 @@ def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[No
 
 
 def _force_exit(terminal: int, before: "list[int | list[bytes | int]] | None", code: int) -> NoReturn:
-    time.sleep(_EXIT_SECONDS)
+    time.sleep(_FORCED_EXIT_SECONDS)
     try:
         _restore_terminal(terminal, before)
     finally:
@@ -62,6 +64,6 @@ def _restore_terminal(terminal: int, before: "list[int | list[bytes | int]] | No
         # It may take nothing; and the shell that has it next has the very same open file.
         os.set_blocking(terminal, False)
         try:
-            os.write(terminal, _RESET_SEQUENCES)
+            os.write(terminal, _TERMINAL_RESET_SEQUENCES)
         finally:
             os.set_blocking(terminal, True)

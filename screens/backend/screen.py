@@ -19,7 +19,7 @@ from tui_train.trainers import takes_field
 from tui_train.views import choices, finetune_notes
 
 from ..messages import ErrorToShow, ValueChosen
-from ..steps.step import ADVANCED
+from ..steps.step import ADVANCED_GROUP_KEY
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog, HelpScreen, TextDialog
 from ..widgets.form.form import Form
@@ -29,9 +29,9 @@ from ..widgets.text_layout import MUTED, Piece
 from .nemo_maker import NemoFilesScreen
 from .script_asker import ScriptHelpScreen
 
-_NCCL_GROUP = "cures"
-_TRAINING = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
-_MODEL_AND_DATA = Section(
+_NCCL_GROUP_KEY = "cures"
+_TRAINING_SECTION = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
+_MODEL_AND_DATA_SECTION = Section(
     title="What it takes",
     keys=(
         "trainer.script",
@@ -58,7 +58,7 @@ _MODEL_AND_DATA = Section(
         "trainer.test_data",
     ),
 )
-_LAUNCH = Section(
+_LAUNCH_SECTION = Section(
     title="How it starts",
     keys=(
         "trainer.launcher",
@@ -77,9 +77,9 @@ _LAUNCH = Section(
         "nodes.port",
     ),
 )
-_ADVANCED = Section(
+_ADVANCED_SECTION = Section(
     title="Advanced",
-    key=ADVANCED,
+    key=ADVANCED_GROUP_KEY,
     folds=True,
     keys=(
         "trainer.arguments",
@@ -99,7 +99,7 @@ _ADVANCED = Section(
         "notify.webhook",
     ),
 )
-_NCCL_FEATURES = Section(title="NCCL features", key=_NCCL_GROUP, folds=True)
+_NCCL_FEATURES_SECTION = Section(title="NCCL features", key=_NCCL_GROUP_KEY, folds=True)
 
 
 class BackendScreen(ScriptHelpScreen, NemoFilesScreen):
@@ -121,9 +121,9 @@ NeMo: r shows its recipes to choose from, n asks the Python which it really has.
 NeMo: p converts the text that is set as data, i the Hugging Face folder that is set as model.
 NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
-    SECTIONS = (_TRAINING, _MODEL_AND_DATA, _LAUNCH, _ADVANCED, _NCCL_FEATURES)
-    MORE_KEYS = ("communication.without",)
-    STAND_OPEN = frozenset({"trainer.kind"})
+    SECTIONS = (_TRAINING_SECTION, _MODEL_AND_DATA_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
+    KEYS_BESIDE_FORM = ("communication.without",)
+    ALWAYS_OPEN_KEYS = frozenset({"trainer.kind"})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "other_python", "Other Python"),
         Binding("m", "models", "Models"),
@@ -138,7 +138,7 @@ NCCL features: those to switch off, each to work around the error that it names,
     def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
         group = super().group(section, rows, setup)
-        if section.key != _NCCL_GROUP:
+        if section.key != _NCCL_GROUP_KEY:
             return group
         without = self.profile.communication.without
         value = f"{len(without)} off" if without else "all on"
@@ -171,7 +171,7 @@ NCCL features: those to switch off, each to work around the error that it names,
     @on(Form.Folded)
     async def _toggle_nccl_list(self, event: Form.Folded) -> None:
         event.stop()
-        if event.key != _NCCL_GROUP:
+        if event.key != _NCCL_GROUP_KEY:
             return
         if event.unfolded:
             await self.query_one("#body").mount(MultiSelect(id="cures"))

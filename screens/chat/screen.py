@@ -28,9 +28,9 @@ from ..widgets.text_layout import DONE, FAILED, MUTED, styled
 from .chat_pane import ChatPane
 
 _QUEUED_NOTICE = " What you typed is sent then, unless you change it."
-_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
+_MIN_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
 _SIDES: tuple[Side, ...] = ("result", "base")
-_TITLES = {"result": "Result", "base": "Base"}
+_TITLE_BY_SIDE = {"result": "Result", "base": "Base"}
 
 
 @dataclass
@@ -91,7 +91,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         yield StepBar(title="Result › Try it")
         with Container(id="talk"):
             for side in _SIDES[: 2 if self._compare else 1]:
-                yield ChatPane(_TITLES[side], "", id=side)
+                yield ChatPane(_TITLE_BY_SIDE[side], "", id=side)
         yield Hint()
         yield KeyBar()
         yield _PromptInput(id="prompt", placeholder="loading …", compact=True)
@@ -107,7 +107,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     def on_resize(self, event: Resize) -> None:
         """Put the sides beside each other where there is room."""
-        self.query_one("#talk").set_class(event.size.width >= _TWO_COLUMNS_WIDTH, "-beside")
+        self.query_one("#talk").set_class(event.size.width >= _MIN_TWO_COLUMNS_WIDTH, "-beside")
 
     def _show_hint(self, words: Content) -> None:
         self.query_one(Hint).show_text(words)

@@ -15,16 +15,16 @@ from ..widgets.preview_lines import FIX_KEYS, finding_lines
 from ..widgets.text_layout import DONE, FAILED, MUTED, WARNING, Piece, columns, fit, heading, styled
 
 _LABEL_WIDTH = 14
-_CELL, _WIDEST_CELL = 14, 26
-_PLACE, _MOST_PLACE = 12, 30
-_MAX_FINDINGS = 3
-_STYLES: dict[TextState, tuple[str, str]] = {  # of the mark, and of the text beside it
+_MIN_CELL_WIDTH, _MAX_CELL_WIDTH = 14, 26
+_MIN_PLACE_WIDTH, _MAX_PLACE_WIDTH = 12, 30
+_MAX_FINDINGS_SHOWN = 3
+_STYLES_BY_STATE: dict[TextState, tuple[str, str]] = {  # of the mark, and of the text beside it
     "read": (MUTED, MUTED),
     "learned": ("$success", ""),
     "rejected": ("$error", ""),
     "cut": ("$warning", MUTED),
 }
-_TRAINED_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
+_TRAINED_PROBLEM_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
 
 
 def data_set_lines(
@@ -51,7 +51,7 @@ def data_set_lines(
             )
             rows[1].append(cut)
     rows[0].append(usable)
-    cell = min(_WIDEST_CELL, max(_CELL, width // 4))
+    cell = min(_MAX_CELL_WIDTH, max(_MIN_CELL_WIDTH, width // 4))
     lines = [heading("Set", visible(of), width)]
     lines += [columns(width, *((piece, cell) for piece in row[:-1]), (row[-1], 0)) for row in rows if row]
     if epoch:
@@ -102,7 +102,7 @@ def sample_lines(
     tokens = f"   {grouped_digits(sample.tokens)} tokens, {learned}" if sample.tokens else ""
     lines = [heading(f"Sample {number}", visible(f"of {count}   {where}{tokens}"), width)]
     for state, text in data_text.sample_lines(sample):
-        mark, style = _STYLES[state]
+        mark, style = _STYLES_BY_STATE[state]
         parts = Content(visible(text)).wrap(width - 2) if text else [Content()]
         lines += [styled((data_text.MARKS[state], mark), " ", (part.plain.rstrip(), style)) for part in parts]
     return [*lines, styled(("  …", MUTED))] if sample.shortened else lines
@@ -118,10 +118,10 @@ def bad_row_lines(look: DataReport, width: int) -> list[Content]:
         + ([f"{grouped_digits(twice)} more than once"] if twice else [])
     )
     places = [_row_place(problem, several=look.file_count > 1) for problem in look.problems]
-    cell = min(_MOST_PLACE, max(_PLACE, *(len(place) + 2 for place in places)))
+    cell = min(_MAX_PLACE_WIDTH, max(_MIN_PLACE_WIDTH, *(len(place) + 2 for place in places)))
     lines = [heading("Rows", note, width)]
     for problem, place in zip(look.problems, places, strict=True):
-        mark = WARNING if problem.kind in _TRAINED_KINDS else FAILED
+        mark = WARNING if problem.kind in _TRAINED_PROBLEM_KINDS else FAILED
         lines.append(columns(width, (mark, 2), (fit(place, cell - 1), cell), ((visible(problem.why), MUTED), 0)))
     named = sum(look.counts.values()) - len(look.problems)
     return [*lines, styled((f"  and {grouped_digits(named)} more", MUTED))] if named > 0 else lines
@@ -141,7 +141,9 @@ def longest_row_lines(look: DataReport, asked: DataQuestion, width: int) -> list
     for row in rows:
         cut = styled(WARNING, " cut") if 0 < asked.length < row.tokens else Content()
         place = f"line {grouped_digits(row.line)}"
-        lines.append(columns(width, (place, _PLACE), ((f"{grouped_digits(row.tokens)} tokens", MUTED), 16), (cut, 0)))
+        lines.append(
+            columns(width, (place, _MIN_PLACE_WIDTH), ((f"{grouped_digits(row.tokens)} tokens", MUTED), 16), (cut, 0))
+        )
     return lines
 
 
@@ -153,7 +155,7 @@ def data_finding_lines(findings: Sequence[Finding], width: int, *, tall: bool) -
     lines = [heading("Findings", f"{len(findings)}", width)]
     lines += [
         finding_line(finding, width, next(keys, "").upper() if finding.fix else "")
-        for finding in findings[:_MAX_FINDINGS]
+        for finding in findings[:_MAX_FINDINGS_SHOWN]
     ]
-    more = len(findings) - _MAX_FINDINGS
+    more = len(findings) - _MAX_FINDINGS_SHOWN
     return [*lines[:-1], styled((f"  and {more + 1} more, on Preview", MUTED))] if more > 0 else lines

@@ -34,11 +34,11 @@ from ..widgets.preview_lines import FIX_KEYS, join_panels
 from ..widgets.text_layout import MUTED, heading, styled
 from .data_lines import bad_row_lines, data_finding_lines, data_set_lines, longest_row_lines, sample_lines
 
-_PART, _DATA = "data", "trainer.data"
-_LEVELS = ("error", "warning", "note")
-_DATA_KEYS = frozenset(
+_FACTS_PART, _DATA_KEY = "data", "trainer.data"
+_LEVEL_ORDER = ("error", "warning", "note")
+_KEYS_ABOUT_DATA = frozenset(
     {
-        _DATA,
+        _DATA_KEY,
         "trainer.validation_data",
         "data.evaluation",
         "data.weights",
@@ -48,8 +48,8 @@ _DATA_KEYS = frozenset(
         "finetune.answers_only",
     }
 )
-_LEGEND = "Grey text is context; beside ▌ stands what the model learns to write."
-_STATE_LEGENDS = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
+_LEGEND_TEXT = "Grey text is context; beside ▌ stands what the model learns to write."
+_LEGEND_BY_STATE = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
 
 
 @dataclass
@@ -70,7 +70,7 @@ what it learns to avoid (the rejected answer of a pair), beside ┊ what is cut 
 The histogram has the rows by their tokens, up to the longest; what lies beyond the sequence length is cut.
 Rows that cannot be learned from are left out, each named by its line. F2 and F6 to F9 fix findings, where a change
 of the settings does. r reads the file again."""
-    SHARED = ("profile", "facts", "looking")
+    SHARED_VALUES = ("profile", "facts", "looking")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "sample(-1)", "Sample", key_display="←→"),
         Binding("right", "sample(1)", show=False),
@@ -151,9 +151,9 @@ of the settings does. r reads the file again."""
         made = self.wizard.setup_of(self.profile, self.facts)
         setup = None if made.problem else made
         found = self.wizard.findings_for(made)
-        mine = [finding for finding in found if finding.key in _DATA_KEYS]
+        mine = [finding for finding in found if finding.key in _KEYS_ABOUT_DATA]
         # Rows are named by line elsewhere too: first what settings can change.
-        self._findings = tuple(sorted(mine, key=lambda each: (_LEVELS.index(each.level), each.key == _DATA)))
+        self._findings = tuple(sorted(mine, key=lambda each: (_LEVEL_ORDER.index(each.level), each.key == _DATA_KEY)))
         self._look = data_report(setup) if setup else None
         if self._look and self._look.problem:
             self._look = None
@@ -165,7 +165,7 @@ of the settings does. r reads the file again."""
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
         if look is None or asked is None or setup is None:
-            waits = _PART in self.looking
+            waits = _FACTS_PART in self.looking
             why = data_text.why_unread(setup) if setup else "the settings cannot be used"
             words = data_text.reading_text(self.profile) if waits else "" if findings else why
             self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), styled((words, MUTED))])
@@ -216,8 +216,8 @@ of the settings does. r reads the file again."""
             first = self._findings[0]
             self.query_one(Hint).show_text(Content(visible(f"{first.message}. {first.remedy}")))
         elif samples:
-            more = ", ".join(words for state, words in _STATE_LEGENDS.items() if state in states)
-            self.query_one(Hint).show_text(Content(f"{_LEGEND} {more}{'.' * bool(more)}".strip()))
+            more = ", ".join(words for state, words in _LEGEND_BY_STATE.items() if state in states)
+            self.query_one(Hint).show_text(Content(f"{_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))
         else:
             self.query_one(Hint).show_text(Content("It is read by the Python that trains; nothing else waits for it."))
 

@@ -19,7 +19,7 @@ from tui_train.profile.types import Profile
 
 from ..fault_guard import GuardedApp
 from ..messages import AskRecipes, AskScriptHelp, ScreenShown
-from .machine_queries import QUERIES, facts_of_host, import_modules, with_answer
+from .machine_queries import QUERY_BY_PART, facts_of_host, import_modules, with_answer
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tui_train.targets import Target
     from tui_train.targets.help_question import HelpQuestion
 
-_SAMPLING = "live"
+_SAMPLING_GROUP = "live"
 # A second one would only wait for the same answer.
 _ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
@@ -57,7 +57,7 @@ def shared_with_screens(name: str) -> Callable[[Any], None]:
 
     def share(app: App[int]) -> None:
         for screen in app.screen_stack:
-            if name in getattr(screen, "SHARED", ()):
+            if name in getattr(screen, "SHARED_VALUES", ()):
                 setattr(screen, name, getattr(app, name))
 
     return share
@@ -103,7 +103,7 @@ class DiscoveryApp(GuardedApp):
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
     def assign_shared(self, screen: Screen[Any]) -> None:
         """Give a new screen the values that it shares; later ones are assigned as they come."""
-        for name in getattr(screen, "SHARED", ()):
+        for name in getattr(screen, "SHARED_VALUES", ()):
             screen.set_reactive(getattr(type(screen), name), getattr(self, name))
 
     watch_profile = shared_with_screens("profile")
@@ -186,7 +186,7 @@ class DiscoveryApp(GuardedApp):
     def switch_machine(self) -> None:
         """Forget the machine before, and look at the one that the profile is for now."""
         self._numbers_before_switch = {**self._query_numbers}
-        self.workers.cancel_group(self, _SAMPLING)
+        self.workers.cancel_group(self, _SAMPLING_GROUP)
         self._machine_read, self.live = None, ()
         self.looking = frozenset()
         self.facts = self.initial_facts
@@ -194,7 +194,7 @@ class DiscoveryApp(GuardedApp):
 
     def action_look(self, later: float = 0) -> None:
         """Look at everything again, some seconds later."""
-        self.refresh_parts(*(("machine",) if self._source else QUERIES), later=later)
+        self.refresh_parts(*(("machine",) if self._source else QUERY_BY_PART), later=later)
 
     def refresh_parts(self, *parts: str, later: float = 0) -> None:
         """Look at some parts again, unless that is under way."""
@@ -214,7 +214,7 @@ class DiscoveryApp(GuardedApp):
         """Look at parts that are expected, for the present profile."""
         for part in parts:
             question = (
-                QUERIES[part]
+                QUERY_BY_PART[part]
                 if self._source is None
                 else partial(facts_of_host, source=self._source, typed=self.typed_host)
             )
@@ -328,11 +328,11 @@ class DiscoveryApp(GuardedApp):
 
     def _start_or_stop_sampling(self) -> None:
         """Begin or end to watch the cards."""
-        running = any(worker.group == _SAMPLING and worker.is_running for worker in self.workers)
+        running = any(worker.group == _SAMPLING_GROUP and worker.is_running for worker in self.workers)
         if not self._wants_samples:
-            self.workers.cancel_group(self, _SAMPLING)
+            self.workers.cancel_group(self, _SAMPLING_GROUP)
         elif self._machine_read and self._machine_read.gpus and not running and self._source is None:
-            self.run_worker(self._watch_cards, name=_SAMPLING, group=_SAMPLING, thread=True)
+            self.run_worker(self._watch_cards, name=_SAMPLING_GROUP, group=_SAMPLING_GROUP, thread=True)
 
     def _watch_cards(self) -> None:
         from tui_train.facts.gpus.live_samples import live_samples
@@ -361,5 +361,5 @@ class DiscoveryApp(GuardedApp):
             return  # of the machine before
         self.looking -= {part}
         known = self.facts is not None and self.facts.machine.hostname
-        if self._source and part in QUERIES and isinstance(error, TuiTrainError) and not known:
+        if self._source and part in QUERY_BY_PART and isinstance(error, TuiTrainError) and not known:
             self.facts = self._facts_with_gap(error.message, f"{error.remedy} Then look again.")

@@ -96,7 +96,7 @@ def import_modules() -> None:
 
 
 # By the name of the part in Facts.
-QUERIES: dict[str, Callable[[Profile], Any]] = {
+QUERY_BY_PART: dict[str, Callable[[Profile], Any]] = {
     "machine": _machine,
     "toolchains": _toolchains,
     "paths": _profile_files,

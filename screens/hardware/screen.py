@@ -35,13 +35,18 @@ from ..widgets.lines import Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, columns, fit, heading, styled
 
-_VERDICT_MARKS: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
-_BAR_WIDTH = 8
-_MAX_PARTITIONS = 5
-_PARTITION_WIDTHS = (16, 12, 17, 0)
+_MARK_BY_VERDICT: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
+_MEMORY_BAR_WIDTH = 8
+_MAX_PARTITIONS_SHOWN = 5
+_PARTITION_COLUMN_WIDTHS = (16, 12, 17, 0)
 # Among the answers to where it trains; no host's name begins so.
-_KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
-_HERE, _OTHER, _SLURM, _SLURM_THERE = "-here", "-other", "-slurm", "-slurm-there"
+_SLURM_KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
+_HERE_ANSWER, _OTHER_HOST_ANSWER, _SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER = (
+    "-here",
+    "-other",
+    "-slurm",
+    "-slurm-there",
+)
 
 
 class HardwareScreen(StepScreen):
@@ -68,7 +73,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             keys=("slurm.partition", "slurm.account", "slurm.time", "slurm.cpus", "slurm.options"),
         ),
     )
-    MORE_KEYS = ("hardware.gpus", "hardware.host", "hardware.scheduler")
+    KEYS_BESIDE_FORM = ("hardware.gpus", "hardware.host", "hardware.scheduler")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
         Binding("h", "host", "Machine"),
@@ -139,7 +144,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
         notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
-        for key in _KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
+        for key in _SLURM_KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
             count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
@@ -175,25 +180,31 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.post_message(ErrorToShow(error))
             return
         chosen, by_slurm = self.profile.hardware.host, self.profile.hardware.scheduler == "slurm"
-        rows = {_HERE: "this machine", **{name: _host_label(name, address) for name, address in known.items()}}
+        rows = {_HERE_ANSWER: "this machine", **{name: _host_label(name, address) for name, address in known.items()}}
         if chosen and chosen not in rows:
             rows[chosen] = visible(chosen)
-        rows[_OTHER] = "another host …"
+        rows[_OTHER_HOST_ANSWER] = "another host …"
         if (by_slurm and not chosen) or shutil.which("sbatch"):
-            rows[_SLURM] = "Slurm (this cluster)"
+            rows[_SLURM_HERE_ANSWER] = "Slurm (this cluster)"
         if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
-            rows[_SLURM_THERE] = f"{visible(chosen)} (Slurm)"
+            rows[_SLURM_ON_HOST_ANSWER] = f"{visible(chosen)} (Slurm)"
         self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine)
 
     def _take_machine(self, name: str | None) -> None:
-        if name == _OTHER:
+        if name == _OTHER_HOST_ANSWER:
             self.app.push_screen(
                 TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_checked_address),
                 self._switch_to_typed,
             )
         elif name:
-            host = self.profile.hardware.host if name == _SLURM_THERE else "" if name in {_HERE, _SLURM} else name
-            self._switch_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
+            host = (
+                self.profile.hardware.host
+                if name == _SLURM_ON_HOST_ANSWER
+                else ""
+                if name in {_HERE_ANSWER, _SLURM_HERE_ANSWER}
+                else name
+            )
+            self._switch_to(host, "slurm" if name in {_SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER} else "none")
 
     def _switch_to_typed(self, host: str | None) -> None:
         self.wizard.typed_host = host or ""
@@ -281,19 +292,19 @@ def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, wi
     kept = [part for part in cluster.partitions for _ in part.nodes or (None,)]
     listed = sorted(zip(kept, cluster_rows(cluster), strict=True), key=lambda pair: pair[0].name not in chosen)
     lines = [heading("Slurm", accounts_text(cluster), width), _cluster_row(HEADER, width, styled("  "), MUTED)]
-    for part, row in listed[:_MAX_PARTITIONS]:
+    for part, row in listed[:_MAX_PARTITIONS_SHOWN]:
         mine = part.name in chosen
         lines.append(
             _cluster_row(row, width, styled((LIVE[0], "$primary") if mine else OPEN, " "), "b" if mine else "")
         )
-    if len(listed) > _MAX_PARTITIONS:
-        lines.append(styled((f"  and {len(listed) - _MAX_PARTITIONS} more: F3 on Partition lists all", MUTED)))
+    if len(listed) > _MAX_PARTITIONS_SHOWN:
+        lines.append(styled((f"  and {len(listed) - _MAX_PARTITIONS_SHOWN} more: F3 on Partition lists all", MUTED)))
     head = [Content(), heading(f"GPUs of {visible(machine.hostname)}", "", width)] if machine.gpus else [Content()]
     return [*lines, *head]
 
 
 def _cluster_row(cells: tuple[str, ...], width: int, mark: Content, style: str) -> Content:
-    shown = zip(cells, _PARTITION_WIDTHS, strict=False)
+    shown = zip(cells, _PARTITION_COLUMN_WIDTHS, strict=False)
     return styled(mark, columns(width - 2, *(((cell, style), size) for cell, size in shown)))
 
 
@@ -338,9 +349,9 @@ def _card_pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bo
     cells = (
         ((f"{gpu.index}", "b"), 3),
         (name, 19),
-        (bar(used, _BAR_WIDTH), _BAR_WIDTH + 1),
+        (bar(used, _MEMORY_BAR_WIDTH), _MEMORY_BAR_WIDTH + 1),
         (memory, 26),
-        (styled(_VERDICT_MARKS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
+        (styled(_MARK_BY_VERDICT[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
     reasons = () if reason_below and not gpu.problem else verdict.reasons
     details = [load_text(sample) if sample else "", *reasons]

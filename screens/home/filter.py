@@ -15,7 +15,7 @@ from tui_train.base.text import visible
 from ..widgets.text_layout import KEY, MUTED, columns, fit, styled
 
 _FIELD_WIDTH = 34
-_FIELD_START = 2  # cells before the field
+_CELLS_BEFORE_FIELD = 2  # cells before the field
 
 
 class _FilterInput(Input):
@@ -56,7 +56,7 @@ class FilterLine(Widget):
         entry = next(iter(self.query(_FilterInput)), None)
         if entry is None:
             entry = _FilterInput(self.text, compact=True, select_on_focus=False)
-            entry.styles.offset = (_FIELD_START, 0)
+            entry.styles.offset = (_CELLS_BEFORE_FIELD, 0)
             entry.styles.width = _FIELD_WIDTH
             self.mount(entry)
         entry.display = True
@@ -89,7 +89,7 @@ class FilterLine(Widget):
         shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
         return columns(
             width,
-            (styled(("/", KEY), " ", shown), _FIELD_WIDTH + _FIELD_START),
+            (styled(("/", KEY), " ", shown), _FIELD_WIDTH + _CELLS_BEFORE_FIELD),
             ("", 1),
             (styled((self._aside, MUTED)), _FIELD_WIDTH + 3 - width),
         )

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from tui_train.views.profile_cards import ProfileCard
     from tui_train.views.run_digest import Digest
 
-_FIRST_RUNS = 20  # runs that are read before any is shown
-_POST_AFTER = frozenset({_FIRST_RUNS, 60, 200, 500})  # after how many of them all that is known is shown
+_FIRST_RUN_COUNT = 20  # runs that are read before any is shown
+_POST_AFTER_RUN_COUNTS = frozenset(
+    {_FIRST_RUN_COUNT, 60, 200, 500}
+)  # after how many of them all that is known is shown
 _YIELD_SECONDS = 0.001  # in which keys are handled while many runs are read
 
 
@@ -50,9 +52,9 @@ class HomeReader:
             if is_cancelled():
                 return
             digests.digest_of(run)
-            if first and number in _POST_AFTER:
+            if first and number in _POST_AFTER_RUN_COUNTS:
                 self._post_contents(profiles, tuple(map(digests.last_digest, runs)))
-            if first and number > _FIRST_RUNS:
+            if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_YIELD_SECONDS)
         if first:
             profiles, runs = cards.saved_cards(), self._ordered_runs(quick=False)
@@ -69,7 +71,7 @@ class HomeReader:
         from tui_train.runs.rundir import all_runs, runs_by_name, runs_stamp
 
         now = runs_stamp()
-        if quick and len(by_name := runs_by_name()) > _FIRST_RUNS:
+        if quick and len(by_name := runs_by_name()) > _FIRST_RUN_COUNT:
             return by_name
         if self._run_order is None or self._run_order[0] != now:
             self._run_order = now, all_runs()

@@ -19,13 +19,13 @@ from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar,
 from .home_start import start_row
 from .home_state import HomeState
 
-RUN, PROFILE = "run:", "profile:"
-_NAME, _STEPS, _WHEN, _SPARK = 22, 13, 12, 20
-_NARROW_WIDTH = 70
-_LEAST_NAME, _MOST_NAME = 16, 42
+RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
+_GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
+_MAX_NARROW_WIDTH = 70
+_MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH = 10
-_SELECTED_MARK = ("◆", "b $primary")
-_STATE_MARKS = {
+_MARKED_RUN_MARK = ("◆", "b $primary")
+_MARK_BY_STATE = {
     "running": LIVE,
     "stopping": LIVE,
     "finished": DONE,
@@ -48,8 +48,8 @@ class ColumnWidths(NamedTuple):
 
     def name_width(self, width: int) -> int:
         """Return the cells of a name in a list of this width."""
-        room = width - _WHEN - (self.steps if width > _NARROW_WIDTH else 0) - self.detail
-        return min(self.name, max(_NAME + max(0, (width - 78) // 4), room))
+        room = width - _DATE_WIDTH - (self.steps if width > _MAX_NARROW_WIDTH else 0) - self.detail
+        return min(self.name, max(_GUARANTEED_NAME_WIDTH + max(0, (width - 78) // 4), room))
 
 
 def home_rows(shown: HomeState, beginnings: Sequence[ListRow]) -> tuple[ListRow, ...]:
@@ -76,7 +76,7 @@ def counts_text(shown: HomeState, listed: Sequence[ListRow]) -> str:
         runs, profiles = len(shown.runs), len(shown.profiles)
         marked = f"{len(shown.marked)} marked of " if shown.marked else ""
         return f"{marked}{counted(runs, 'run')}, {counted(profiles, 'profile')}" if runs or profiles else ""
-    runs, profiles = (sum(row.key.startswith(kind) for row in listed) for kind in (RUN, PROFILE))
+    runs, profiles = (sum(row.key.startswith(kind) for row in listed) for kind in (RUN_KEY_PREFIX, PROFILE_KEY_PREFIX))
     return f"{runs} of {counted(len(shown.runs), 'run')}, {profiles} of {counted(len(shown.profiles), 'profile')}"
 
 
@@ -127,7 +127,9 @@ def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> ColumnWi
     own = max((cell_len(visible(card.name)) for card in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
-    return ColumnWidths(min(_MOST_NAME, max(_LEAST_NAME, name + 4)), steps + 2 if steps else 0, max(details, default=0))
+    return ColumnWidths(
+        min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, name + 4)), steps + 2 if steps else 0, max(details, default=0)
+    )
 
 
 def _title_row(title: str) -> ListRow:
@@ -158,16 +160,18 @@ def _run_row(digest: Digest, marked: frozenset[str], today: str, widths: ColumnW
 
 
 def _profile_row(card: ProfileCard, widths: ColumnWidths) -> ListRow:
-    return ListRow(f"{PROFILE}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles")
+    return ListRow(
+        f"{PROFILE_KEY_PREFIX}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles"
+    )
 
 
 def _run_key(digest: Digest) -> str:
-    return f"{RUN}{digest.run.path}"
+    return f"{RUN_KEY_PREFIX}{digest.run.path}"
 
 
 def _name_cell(digest: Digest, mark: bool, style: str) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
-    sign, colour = _SELECTED_MARK if mark else _STATE_MARKS.get(digest.state, (" ", ""))
+    sign, colour = _MARKED_RUN_MARK if mark else _MARK_BY_STATE.get(digest.state, (" ", ""))
     return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
 
 
@@ -183,7 +187,7 @@ def _live_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) ->
         (_name_cell(digest, mark, "b"), name),
         (line, 0),
         (percent(min(1.0, part)) if digest.steps else "", -5),
-        (styled((steps, MUTED)), -_STEPS),
+        (styled((steps, MUTED)), -_STEPS_WIDTH),
         (left, -14),
     )
     newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
@@ -194,7 +198,7 @@ def _live_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) ->
     second = columns(
         width,
         (styled("  ", (visible(digest.devices), MUTED)), name),
-        (styled((sparkline(digest.losses, _SPARK), "$live")), _SPARK + 2),
+        (styled((sparkline(digest.losses, _CURVE_WIDTH), "$live")), _CURVE_WIDTH + 2),
         (styled(newest, evaluation, more, note), 0),
     )
     return first, second
@@ -212,16 +216,16 @@ def _steps_text(digest: Digest) -> str:
 
 def _run_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     date = date_text(digest.now.started if digest.now else None, time.time())
-    colour = _STATE_MARKS.get(digest.state, ("", ""))[1]
+    colour = _MARK_BY_STATE.get(digest.state, ("", ""))[1]
     outcome = outcome_text(digest)
     note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [
         (_name_cell(digest, mark, ""), widths.name_width(width)),
         (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), visible(outcome), note), 0),
         (styled((_steps_text(digest), MUTED)), -widths.steps),
-        (styled((date, MUTED)), -_WHEN),
+        (styled((date, MUTED)), -_DATE_WIDTH),
     ]
-    return (columns(width, *(cells if width > _NARROW_WIDTH else [*cells[:2], cells[3]])),)
+    return (columns(width, *(cells if width > _MAX_NARROW_WIDTH else [*cells[:2], cells[3]])),)
 
 
 def _profile_lines(card: ProfileCard, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
@@ -231,6 +235,6 @@ def _profile_lines(card: ProfileCard, widths: ColumnWidths, width: int) -> tuple
     cells = (
         (styled("  ", visible(card.name)), widths.name_width(width)),
         (what, 0),
-        (styled((card.devices, MUTED)), -_WHEN),
+        (styled((card.devices, MUTED)), -_DATE_WIDTH),
     )
     return (columns(width, *cells),)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tui_train.views.profile_cards import ProfileCard
     from tui_train.views.run_digest import Digest
 
-MAX_NAMED = 3
+MAX_NAMES_SHOWN = 3
 
 
 class HomeState:
@@ -83,6 +83,6 @@ class HomeState:
 
 def runs_text(runs: "tuple[Digest, ...]") -> str:
     """Return runs in words: one by its id, several by their number and the names of the first."""
-    names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMED])
-    more = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""
+    names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMES_SHOWN])
+    more = f" and {len(runs) - MAX_NAMES_SHOWN} more" if len(runs) > MAX_NAMES_SHOWN else ""
     return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"

@@ -27,7 +27,7 @@ from ..widgets.text_layout import MUTED, styled
 from .filter import FilterLine
 from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
 from .home_start import START_ROWS
-from .home_state import MAX_NAMED, HomeState, runs_text
+from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import Digest, DigestCache
 
-_NO_DELETE = ("", "No, keep it")
+_KEEP_ANSWER = ("", "No, keep it")
 _REFRESH_SECONDS = 2.0
-_HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
-_HINT_DELAY = 0.03
-_HINTS = {
+_ASK_HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
+_HINT_DELAY_SECONDS = 0.03
+_HINT_BY_ROW_KEY = {
     "new": "Five steps from defaults: hardware, backend, recipe, preview, run. You can leave and continue later.",
     "draft": "The same steps with the values that you edited last.",
     "quickstart": "Opens the preview of a small model on sample text, which trains in a minute or two.",
@@ -111,7 +111,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         Binding("space", "mark", "Mark", key_display="Space"),
         Binding("c", "compare", "Compare"),
     ]
-    SHARED = ("facts",)
+    SHARED_VALUES = ("facts",)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._show_hint()
         self.call_after_refresh(self.refresh_list)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
-        self.set_interval(_HOSTS_SECONDS, self._update_hosts)
+        self.set_interval(_ASK_HOSTS_SECONDS, self._update_hosts)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
@@ -208,7 +208,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def _show_hint(self) -> None:
         """Explain the row in which the cursor is."""
-        words, key = _HINTS.get(self.row_list.cursor, ""), self.row_list.cursor
+        words, key = _HINT_BY_ROW_KEY.get(self.row_list.cursor, ""), self.row_list.cursor
         run = self.state.runs.get(key)
         if run:
             from .home_rows import run_hint
@@ -248,7 +248,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         # The row first: while a key is held, what is said of it can wait.
         if self._hint_timer:
             self._hint_timer.stop()
-        self._hint_timer = self.set_timer(_HINT_DELAY, self._show_hint)
+        self._hint_timer = self.set_timer(_HINT_DELAY_SECONDS, self._show_hint)
 
     @on(FilterLine.Changed)
     def _apply_filter(self) -> None:
@@ -398,7 +398,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from ..widgets.dialogs import ChoiceDialog
 
         wrong = forbidding_findings(prepared)
-        errors_text = "\n".join(visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMED])
+        errors_text = "\n".join(
+            visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMES_SHOWN]
+        )
         answers = (("preview", "Open it in Preview, where F2 fixes what it can"), ("", "Leave it"))
 
         def answered(answer: str | None) -> None:
@@ -478,7 +480,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
                 self.state.marked = frozenset()
                 self._run_change(remove)
 
-        self.app.push_screen(ChoiceDialog(question, (_NO_DELETE, ("delete", "Delete"))), answered)
+        self.app.push_screen(ChoiceDialog(question, (_KEEP_ANSWER, ("delete", "Delete"))), answered)
 
     @work(thread=True, group="change")
     def _run_change(self, change: Callable[[], str]) -> None:

@@ -19,9 +19,9 @@ from ..widgets.lines import Lines
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, bar, fit, heading, styled
 from .installation import Installation
 
-_BAR_WIDTH = 40
+_MAX_BAR_WIDTH = 40
 _REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
-_OTHER_ROWS = 14  # rows of the screen that are not the last lines
+_ROWS_BESIDE_OUTPUT = 14  # rows of the screen that are not the last lines
 
 
 class InstallScreen(WizardScreen):
@@ -33,7 +33,7 @@ An environment of its own is made for the training: your other Pythons stay as t
 Esc leaves this page, and the work goes on; F2 on the step before shows it again. When it is done, the profile uses the
 new Python. x cancels it, and leaving the wizard ends it: what was made so far is removed, what was downloaded is kept
 by pip or uv for the next time."""
-    SHARED = ("installation",)
+    SHARED_VALUES = ("installation",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter", "app.back", "Back", key_display="Esc"),
         Binding("x", "cancel", "Cancel it"),
@@ -71,7 +71,7 @@ by pip or uv for the next time."""
         now = self.installation
         if now is None:
             return
-        rows = max(3, self.size.height - _OTHER_ROWS)
+        rows = max(3, self.size.height - _ROWS_BESIDE_OUTPUT)
         self.query_one("#installation", Lines).show(lambda width: _installation_lines(now, width, rows))
         self.query_one(Hint).show_text(_hint_text(now))
         self.refresh_bindings()
@@ -103,7 +103,7 @@ def _installation_lines(now: Installation, width: int, rows: int) -> Sequence[Co
         share = progress.done / progress.total
         amount = f" {percent(share)}  {size(progress.done)} of {size(progress.total)} downloaded, "
         lines.append(
-            fit(styled(bar(share, min(_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)), width)
+            fit(styled(bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)), width)
         )
     elif now.is_running:
         lines.append(styled((duration_text(seconds), MUTED)))

@@ -27,7 +27,7 @@ from tui_train.trainers import takes_field
 from tui_train.views import finetune_notes
 
 from ..messages import ErrorToShow, SetProfile, ValueChosen
-from ..steps.step import ADVANCED, StepScreen, label_in_sentence
+from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
 from ..widgets.form.form import Form
@@ -38,8 +38,8 @@ from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
 from . import script_rows
 
-_LADDER = "ladder"
-_CONFIG = "config"
+_LADDER_GROUP_KEY = "ladder"
+_CONFIG_WORKER_GROUP = "config"
 
 
 class RecipeScreen(StepScreen):
@@ -66,7 +66,7 @@ Those that change the training ask for your consent; the others keep it the same
         Section(title="Adapter", keys=("finetune.rank", "finetune.alpha", "finetune.dropout", "finetune.targets")),
         Section(
             title="Advanced",
-            key=ADVANCED,
+            key=ADVANCED_GROUP_KEY,
             folds=True,
             keys=(
                 "finetune.answers_only",
@@ -83,9 +83,9 @@ Those that change the training ask for your consent; the others keep it the same
                 "recipe.lr_base_batch",
             ),
         ),
-        Section(title="Out of memory", key=_LADDER, folds=True),
+        Section(title="Out of memory", key=_LADDER_GROUP_KEY, folds=True),
     )
-    MORE_KEYS = ("ladder.rungs", "ladder.consent")
+    KEYS_BESIDE_FORM = ("ladder.rungs", "ladder.consent")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f3", "trace", "Trace memory"),
         Binding("f4", "tune", "Tune speed"),
@@ -117,7 +117,7 @@ Those that change the training ask for your consent; the others keep it the same
     def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of the fallbacks is opened to a list."""
         group = super().group(section, rows, setup)
-        if section.key != _LADDER:
+        if section.key != _LADDER_GROUP_KEY:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
         able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.context)]
@@ -185,7 +185,7 @@ Those that change the training ask for your consent; the others keep it the same
     @on(Form.Folded)
     async def _toggle_ladder_list(self, event: Form.Folded) -> None:
         event.stop()
-        if event.key != _LADDER:
+        if event.key != _LADDER_GROUP_KEY:
             return
         if event.unfolded:
             await self.query_one("#body").mount(MultiSelect(id="ladder", ordered=True))
@@ -275,7 +275,7 @@ Those that change the training ask for your consent; the others keep it the same
         answers = (("yes", "Yes, fetch it"), ("", "No"))
         self.app.push_screen(ChoiceDialog(model_config.question(profile, hub, name), answers), answered)
 
-    @work(thread=True, exclusive=True, group=_CONFIG)
+    @work(thread=True, exclusive=True, group=_CONFIG_WORKER_GROUP)
     def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
         from tui_train.actions import model_config
 
@@ -323,7 +323,7 @@ Those that change the training ask for your consent; the others keep it the same
         """Let the memory be counted, or the sizes be fetched, again."""
         if group == "trace":
             self._take_trace(None, None)
-        elif group == _CONFIG:
+        elif group == _CONFIG_WORKER_GROUP:
             self._fetching = False
             self.update()
 

@@ -18,9 +18,9 @@ from tui_train.views.choices import UNSET, Option
 from ..steps.step_rows import hint_and_fix
 from ..widgets.form.form_lines import FormRow, Group
 
-GROUP = "script"
+SCRIPT_GROUP_KEY = "script"
 _MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
-_KINDS: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
+_FIELD_KIND_BY_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
 def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
@@ -37,7 +37,7 @@ def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings:
         title="Script's own",
         rows=rows,
         folds=len(rows) > _MAX_OPEN_ROWS,
-        key=GROUP,
+        key=SCRIPT_GROUP_KEY,
         value=f"{sum(row.value is not None for row in rows)} of {len(rows)} set",
         hint="Arguments that the script declares. Space opens and closes them.",
     )
@@ -85,7 +85,7 @@ def _argument_row(parameter: Parameter, known: GivenArgument, finding: Finding |
 
 def _argument_field(parameter: Parameter) -> Field:
     """Return what can be chosen for a parameter."""
-    kind: FieldKind = "words" if parameter.takes_several else _KINDS.get(parameter.type, "text")
+    kind: FieldKind = "words" if parameter.takes_several else _FIELD_KIND_BY_TYPE.get(parameter.type, "text")
     options = parameter.choices if not parameter.takes_several else ()
     if parameter.form in {"switch", "pair"}:
         kind, options = "switch", ()

@@ -11,12 +11,12 @@ from tui_train.facts.gpus.samples import Sample
 
 from ..widgets.text_layout import FAILED, MUTED, RULE, WARNING, Styled, columns, fit, heading, styled
 
-SPAN_SECONDS = 20.0  # seconds that one block of a curve stands for
-_BLOCKS = 6
-_HOT_CELSIUS = 83  # °C; most cards slow down a little above
-_COOL, _BURNING = 20, 95
-_MIN_POWER = 100  # W, so that a card at rest draws no peaks
-_GIB = 2**30
+CURVE_BLOCK_SECONDS = 20.0  # seconds that one block of a curve stands for
+_CURVE_BLOCK_COUNT = 6
+_MIN_HOT_CELSIUS = 83  # °C; most cards slow down a little above
+_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS = 20, 95
+_MIN_CURVE_WATTS = 100  # W, so that a card at rest draws no peaks
+_GIB_BYTES = 2**30
 
 
 class CardLabel(NamedTuple):
@@ -35,9 +35,9 @@ class CardHistory:
 
     def add(self, samples: Sequence[Sample], now: float) -> None:
         """Take what the cards do now, in seconds of any clock; the newest sample of a span stands for it."""
-        span = int(now / SPAN_SECONDS)
+        span = int(now / CURVE_BLOCK_SECONDS)
         for sample in samples:
-            kept = self._samples.setdefault(sample.uuid, deque(maxlen=_BLOCKS))
+            kept = self._samples.setdefault(sample.uuid, deque(maxlen=_CURVE_BLOCK_COUNT))
             if kept and self._spans.get(sample.uuid) == span:
                 kept[-1] = sample
             else:
@@ -72,22 +72,22 @@ def _card_line(sample: Sample, before: Sequence[Sample], card: CardLabel, width:
     if sample.problem:
         return fit(styled(FAILED, " ", label, "  ", visible(sample.problem)), width)
     total = sample.memory_total or 0
-    power = max([_MIN_POWER, *(kept.power or 0 for kept in before)])
+    power = max([_MIN_CURVE_WATTS, *(kept.power or 0 for kept in before)])
     use = ("idle", MUTED) if sample.use == 0 else _with_unit(sample.use, "%")
-    hot = sample.temperature is not None and sample.temperature >= _HOT_CELSIUS
+    hot = sample.temperature is not None and sample.temperature >= _MIN_HOT_CELSIUS
     heat = styled(WARNING, f" {sample.temperature} °C") if hot else styled(_with_unit(sample.temperature, " °C"))
     cells: list[tuple[Styled, int]] = [
         (label, 13),
-        (_spark([kept.use for kept in before], (0, 100)), _BLOCKS),
+        (_spark([kept.use for kept in before], (0, 100)), _CURVE_BLOCK_COUNT),
         (use, -5),
         ("", 2),
-        (_spark([_used_memory(kept) for kept in before], (0, total or 1)), _BLOCKS),
+        (_spark([_used_memory(kept) for kept in before], (0, total or 1)), _CURVE_BLOCK_COUNT),
         (_memory_text(sample), -14),
         ("", 2),
-        (_spark([kept.temperature for kept in before], (_COOL, _BURNING)), _BLOCKS),
+        (_spark([kept.temperature for kept in before], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)), _CURVE_BLOCK_COUNT),
         (heat, -8),
         ("", 2),
-        (_spark([kept.power for kept in before], (0, power)), _BLOCKS),
+        (_spark([kept.power for kept in before], (0, power)), _CURVE_BLOCK_COUNT),
         (_with_unit(sample.power, " W"), -6),
     ]
     while sum(abs(size) for _, size in cells) > width and len(cells) > 3:
@@ -100,7 +100,7 @@ def _spark(values: Sequence[int | None], scale: tuple[float, float]) -> Styled:
     if not known:
         return ""
     drawn = sparkline(known, len(known), scale)
-    return styled(("·" * (_BLOCKS - len(drawn)), RULE), (drawn, "$live"))
+    return styled(("·" * (_CURVE_BLOCK_COUNT - len(drawn)), RULE), (drawn, "$live"))
 
 
 def _used_memory(sample: Sample) -> int | None:
@@ -111,7 +111,7 @@ def _used_memory(sample: Sample) -> int | None:
 
 def _memory_text(sample: Sample) -> str:
     used = _used_memory(sample)
-    return "" if used is None else f"{used / _GIB:.1f}/{(sample.memory_total or 0) / _GIB:.0f} GiB"
+    return "" if used is None else f"{used / _GIB_BYTES:.1f}/{(sample.memory_total or 0) / _GIB_BYTES:.0f} GiB"
 
 
 def _with_unit(value: int | None, unit: str) -> str:

@@ -9,10 +9,16 @@ from tui_train.diagnose import Diagnosis
 from ..widgets.lines import Lines
 from ..widgets.text_layout import FAILED, KEY, MUTED, RULE, fit, styled
 
-_EDGE = ("▌", "b $error")
+_PANEL_EDGE = ("▌", "b $error")
 # Lines of the cause, of the remedy, whether the line of the log and the reason of the change are there: where rows are
 # few, the first that has room.
-_LEVELS = ((3, 3, True, True), (2, 2, True, True), (1, 2, True, False), (1, 1, True, False), (0, 1, False, False))
+_DETAIL_LEVELS = (
+    (3, 3, True, True),
+    (2, 2, True, True),
+    (1, 2, True, False),
+    (1, 1, True, False),
+    (0, 1, False, False),
+)
 
 
 class FailurePanel(Lines):
@@ -47,7 +53,7 @@ class FailurePanel(Lines):
         if self._diagnosis is None:
             return []
         drawn: list[Content] = []
-        for level in _LEVELS:
+        for level in _DETAIL_LEVELS:
             drawn = _failure_lines(*self._diagnosis, width, level)
             if not self._max_rows or len(drawn) <= self._max_rows:
                 break
@@ -82,7 +88,7 @@ def _failure_lines(diagnosis: Diagnosis, fits: str, width: int, level: tuple[int
         made = fit(styled(("F2", KEY), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2)
         lines.append(styled(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines += [fit(styled((f"    {visible(diagnosis.change.why)}", MUTED)), room)] if with_reason else []
-    return [styled(_EDGE, line) for line in lines]
+    return [styled(_PANEL_EDGE, line) for line in lines]
 
 
 def _wrapped(text: str, width: int, most: int) -> list[Content]:

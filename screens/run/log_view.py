@@ -24,9 +24,9 @@ from .log_colours import segments_of, split_segments
 
 _POLL_SECONDS = 0.1  # seconds between two looks for what is new
 _REDRAW_SECONDS = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
-_WHEEL_ROWS = 3
-_SIDE_CELLS = 16
-_BAR_STYLE = Style(dim=True)
+_ROWS_PER_WHEEL_TURN = 3
+_SIDEWAYS_CELLS = 16
+_SCROLL_BAR_STYLE = Style(dim=True)
 _MAX_EMPTY_LINES = 4000  # lines that show nothing, of which a screen may be full
 
 
@@ -139,12 +139,12 @@ class LogView(Widget, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Scroll by the wheel."""
         event.stop()
-        self.action_move(-_WHEEL_ROWS)
+        self.action_move(-_ROWS_PER_WHEEL_TURN)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scroll by the wheel."""
         event.stop()
-        self.action_move(_WHEEL_ROWS)
+        self.action_move(_ROWS_PER_WHEEL_TURN)
 
     def on_click(self, event: events.Click) -> None:
         """Go where the bar at the right is clicked."""
@@ -164,7 +164,7 @@ class LogView(Widget, can_focus=True):
 
     def action_side(self, steps: int) -> None:
         """Scroll sideways."""
-        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDE_CELLS)
+        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDEWAYS_CELLS)
         self._lay_out()
 
     def action_start(self) -> None:
@@ -229,7 +229,7 @@ class LogView(Widget, can_focus=True):
         drawn = [
             Strip.join([
                 strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
-                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _BAR_STYLE)]),
+                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _SCROLL_BAR_STYLE)]),
             ])
             for y, strip in enumerate(strips)
         ]  # fmt: skip

@@ -60,7 +60,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
         return self.run_result is not None and self.run_result.weights is not None
 
 
-STILL_RUNS = RunEnd(why_not_resumable="still runs")
+NOT_ENDED = RunEnd(why_not_resumable="still runs")
 
 
 @dataclass

@@ -13,15 +13,17 @@ from tui_train.views import show
 
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, styled
 
-_MARKS = {"running": LIVE, "stopping": LIVE, "finished": DONE, "failed": FAILED, "lost": FAILED}
-_GAP = 3
-_JOINT = " ── "
-_MAX_WRAPPED = 2
+_MARK_BY_STATE = {"running": LIVE, "stopping": LIVE, "finished": DONE, "failed": FAILED, "lost": FAILED}
+_GAP_CELLS = 3
+_JOINT_TEXT = " ── "
+_MAX_WARNING_LINES = 2
 
 
 def state_mark(now: Status) -> tuple[str, str]:
     """Return the mark of a state and its style."""
-    return LIVE if may_write(now) and now.state not in {"queued", "unconfirmed"} else _MARKS.get(now.state, OPEN)
+    return (
+        LIVE if may_write(now) and now.state not in {"queued", "unconfirmed"} else _MARK_BY_STATE.get(now.state, OPEN)
+    )
 
 
 def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:
@@ -113,8 +115,8 @@ def join_parts(parts: list[Content], width: int) -> Content:
     """Return as many parts as fit whole, side by side."""
     line = parts[0]
     for part in parts[1:]:
-        if line.cell_length + _GAP + part.cell_length <= width:
-            line = styled(line, " " * _GAP, part)
+        if line.cell_length + _GAP_CELLS + part.cell_length <= width:
+            line = styled(line, " " * _GAP_CELLS, part)
     return fit(line, width)
 
 
@@ -129,14 +131,14 @@ def _attempts_line(told: RunNews, width: int) -> Content | None:
     for count, attempt in enumerate(reversed(attempts[:-1])):
         before = _earlier_attempt(attempt, dict(told.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
-        earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT}", MUTED)) if more else Content()
-        if before.cell_length + len(_JOINT) + line.cell_length + earlier.cell_length > width:
-            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT, RULE))
+        earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT_TEXT}", MUTED)) if more else Content()
+        if before.cell_length + len(_JOINT_TEXT) + line.cell_length + earlier.cell_length > width:
+            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT_TEXT, RULE))
             line = styled(hidden, line)
             break
-        line = styled(before, (_JOINT, RULE), line)
-    if where and line.cell_length + _GAP + len(where) <= width:
-        line = styled(line, " " * _GAP, (where, MUTED))
+        line = styled(before, (_JOINT_TEXT, RULE), line)
+    if where and line.cell_length + _GAP_CELLS + len(where) <= width:
+        line = styled(line, " " * _GAP_CELLS, (where, MUTED))
     return fit(line, width)
 
 
@@ -176,7 +178,7 @@ def _leftover_sentences(now: Status) -> tuple[str, ...]:
 
 def _warning_lines(sentence: str, width: int) -> list[Content]:
     wrapped = Content(sentence).wrap(max(1, width - 2)) if sentence else []
-    lines = [*wrapped[:_MAX_WRAPPED]]
-    if len(wrapped) > _MAX_WRAPPED:
-        lines[-1] = fit(styled(lines[-1], " ", wrapped[_MAX_WRAPPED]), width - 2)
+    lines = [*wrapped[:_MAX_WARNING_LINES]]
+    if len(wrapped) > _MAX_WARNING_LINES:
+        lines[-1] = fit(styled(lines[-1], " ", wrapped[_MAX_WARNING_LINES]), width - 2)
     return [styled(*((WARNING, " ") if line is lines[0] else ("  ",)), line) for line in lines]

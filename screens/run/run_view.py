@@ -19,7 +19,7 @@ from tui_train.runs.status import may_write
 from ..widgets.lines import DrawLines
 from ..widgets.text_layout import WARNING, styled
 from .card_lines import CardHistory, CardLabel, card_lines
-from .run_end import STILL_RUNS
+from .run_end import NOT_ENDED
 from .run_outcome import outcome_lines
 from .run_plot import PlotOptions
 from .run_state import run_state_lines
@@ -34,7 +34,7 @@ class RunView:
     def __init__(self, run: RunDir) -> None:
         self.run = run
         self.news: RunNews | None = None  # None before the first
-        self.end = STILL_RUNS
+        self.end = NOT_ENDED
         self.plot = PlotOptions()
         self.is_unread = False  # the log cannot be read now
         self.reading_text = ""  # how much of a large log was read

@@ -50,20 +50,20 @@ from . import run_end
 from .failure import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import STILL_RUNS, EndExplained, ExplainProgress, LogReadWatcher, RunEnd
-from .run_plot import MIN_ROWS, show_plot
+from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadWatcher, RunEnd
+from .run_plot import MIN_PLOT_ROWS, show_plot
 from .run_view import RunView
 
-_ESCAPE = "\x1b"
-_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
-_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
-_CARD_SECONDS = 2.0
-_TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
-_FEW_CARDS, _MANY_CARDS = 3, 10
+_ESCAPE_CHARACTER = "\x1b"
+_FOLLOW_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
+_MIN_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
+_MIN_CARD_DRAW_SECONDS = 2.0
+_MIN_TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
+_MAX_CARDS_LOW, _MAX_CARDS_TALL = 3, 10
 _FRAME_ROWS = 2  # rows of the rail and the keys
 _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 # The parts of the facts from which it follows whether a change fits.
-_PARTS_FOR_FIT = frozenset({"machine", "toolchains"})
+_PARTS_FOR_MEMORY_FIT = frozenset({"machine", "toolchains"})
 
 
 @dataclass
@@ -132,7 +132,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     ]
 
     LIVE = True
-    SHARED = ("live", "facts", "looking")
+    SHARED_VALUES = ("live", "facts", "looking")
     live: reactive[Samples] = reactive((), init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
@@ -182,7 +182,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         return self.size.height - _FRAME_ROWS - taken - _MIN_LOG_ROWS
 
     def _rows_for_cards(self) -> int:
-        return max(0, self._free_rows() - (MIN_ROWS if self.query_one(Plot).display else 0))
+        return max(0, self._free_rows() - (MIN_PLOT_ROWS if self.query_one(Plot).display else 0))
 
     def _height(self, part: str) -> int:
         lines = self.query_one(part, Lines)
@@ -225,7 +225,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._draw()
         if self.view.news is None:
             self._open_log(self.view.newest_attempt)
-        self.set_timer(_RETRY_SECONDS, self._follow_again)
+        self.set_timer(_FOLLOW_RETRY_SECONDS, self._follow_again)
 
     def _follow_again(self) -> None:
         self.view.is_unread = False
@@ -240,7 +240,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self._open_log(news.attempt)
         if before is None or view.still_trains != went_on:
             self.query_one(LogPane).set_growing(grows=view.still_trains)
-            self._show_end(STILL_RUNS)
+            self._show_end(NOT_ENDED)
             if not view.still_trains:
                 self.explain_end()
                 if before:
@@ -258,7 +258,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def _draw_soon(self, *, now: bool = False) -> None:
         """Draw, but not more often than one can read."""
-        wait = self._drawn_at + _DRAW_SECONDS - time.monotonic()
+        wait = self._drawn_at + _MIN_DRAW_SECONDS - time.monotonic()
         if now or wait <= 0:
             self._draw()
         elif self._draw_timer is None:
@@ -288,16 +288,16 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         cards.display = is_sampled or not view.still_trains
         if not view.still_trains:
             cards.show(view.outcome_lines(self._rows_for_cards()))
-        elif is_sampled and self._drawn_at - self._cards_drawn_at >= _CARD_SECONDS:
+        elif is_sampled and self._drawn_at - self._cards_drawn_at >= _MIN_CARD_DRAW_SECONDS:
             self._cards_drawn_at = self._drawn_at
-            most = _FEW_CARDS if self.size.height < _TALL_ROWS else _MANY_CARDS
+            most = _MAX_CARDS_LOW if self.size.height < _MIN_TALL_ROWS else _MAX_CARDS_TALL
             cards.show(view.card_lines(self.live, self.facts, most, self._rows_for_cards()))
 
     # Its end
 
     def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
         """Explain the end again once it is known where the change would have to fit."""
-        known = before & _PARTS_FOR_FIT and not now & _PARTS_FOR_FIT
+        known = before & _PARTS_FOR_MEMORY_FIT and not now & _PARTS_FOR_MEMORY_FIT
         if known and not self.view.still_trains and not self.view.end.is_fetching:
             self.explain_end()
 
@@ -332,7 +332,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.view.reading_text = ""
             self._draw_state()
         self.query_one(FailurePanel).show_diagnosis(end.diagnosis, end.fits_text)
-        if end.diagnosis and self.size.height < _TALL_ROWS:
+        if end.diagnosis and self.size.height < _MIN_TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.
             self.view.plot = self.view.plot._replace(hidden=True)
         self.draw_plot()
@@ -517,7 +517,7 @@ def notify_terminal(app: App[Any], words: str) -> None:
         return
     sequence = f"\x1b]9;{''.join(char for char in words if char.isprintable())}\x07"
     if os.environ.get("TMUX"):
-        sequence = f"\x1bPtmux;{sequence.replace(_ESCAPE, _ESCAPE * 2)}\x1b\\"
+        sequence = f"\x1bPtmux;{sequence.replace(_ESCAPE_CHARACTER, _ESCAPE_CHARACTER * 2)}\x1b\\"
     driver.write(sequence)
 
 

@@ -28,8 +28,8 @@ from ..widgets.multi_select import MultiSelect
 from .step_findings import FindingsScreen
 from .step_rows import Section, form_row
 
-_TALL_ROWS = 34  # rows from which on all is shown
-ADVANCED = "advanced"
+_MIN_TALL_ROWS = 34  # rows from which on all is shown
+ADVANCED_GROUP_KEY = "advanced"
 
 
 class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
@@ -41,7 +41,7 @@ class StepScreen(FindingsScreen):
 
     TITLE_OF_STEP: ClassVar[str] = ""
     # Fields that always show what each of their values is.
-    STAND_OPEN: ClassVar[frozenset[str]] = frozenset()
+    ALWAYS_OPEN_KEYS: ClassVar[frozenset[str]] = frozenset()
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -76,9 +76,9 @@ class StepScreen(FindingsScreen):
     def on_mount(self) -> None:
         """Fill the form; where there are rows to spare, its seldom used part is open."""
         self._is_composed = True
-        if self.app.size.height >= _TALL_ROWS:
+        if self.app.size.height >= _MIN_TALL_ROWS:
             for form in self.query(Form):
-                form.state.unfolded |= {ADVANCED}
+                form.state.unfolded |= {ADVANCED_GROUP_KEY}
         self.fill()
 
     def fill(self) -> None:
@@ -168,7 +168,7 @@ class StepScreen(FindingsScreen):
             rows = tuple(
                 replace(
                     form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
-                    stands_open=key in self.STAND_OPEN,
+                    stands_open=key in self.ALWAYS_OPEN_KEYS,
                     line_below=below.get(key, ""),
                 )
                 for key in section.keys

@@ -27,8 +27,8 @@ class FindingsScreen(WizardScreen):
     """A screen with a form that says what is wrong with its fields, and fixes it."""
 
     SECTIONS: ClassVar[tuple[Section, ...]] = ()
-    MORE_KEYS: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
-    SHARED = ("profile", "facts", "looking", "live", "installation")
+    KEYS_BESIDE_FORM: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
+    SHARED_VALUES = ("profile", "facts", "looking", "live", "installation")
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
@@ -46,7 +46,7 @@ class FindingsScreen(WizardScreen):
     @classmethod
     def field_keys(cls) -> tuple[str, ...]:
         """Return all fields of this step."""
-        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.MORE_KEYS)
+        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.KEYS_BESIDE_FORM)
 
     @property
     def form(self) -> Form:

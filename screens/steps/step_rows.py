@@ -15,9 +15,9 @@ from tui_train.views import choices
 from ..widgets.form.form_lines import FormRow, Group, is_typed_field
 
 _MAX_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
-_UNSET = "not set"
-_FIX = "  F2 fixes it."
-_DEFAULT = "default"  # the source of a value that is nobody's choice
+_UNSET_TEXT = "not set"
+_FIX_TEXT = "  F2 fixes it."
+_DEFAULT_SOURCE = "default"  # the source of a value that is nobody's choice
 
 
 class Section(Group, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ def undone_text(changes: Sequence[Difference]) -> str:
         return "There is no change to take back."
     if len(changes) == 1 and len(changes[0].before + changes[0].after) <= _MAX_VALUE_CHARACTERS:
         (change,) = changes
-        return visible(f"Taken back: {change.label} {change.before or _UNSET} → {change.after or _UNSET}.")
+        return visible(f"Taken back: {change.label} {change.before or _UNSET_TEXT} → {change.after or _UNSET_TEXT}.")
     return visible(f"Taken back: {', '.join(change.label for change in changes)}.")
 
 
@@ -56,7 +56,7 @@ def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, find
         options=options,
         reason=no_effect.why_no_effect(key, setup or profile),
         default_text=visible(words),
-        note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
+        note=visible(note or (source if row_is_typed and source != _DEFAULT_SOURCE else "")),
         error=error if finding and finding.level == "error" else "",
         warning=error if finding and finding.level == "warning" else "",
         fix=fix,
@@ -77,9 +77,9 @@ def hint_and_fix(finding: Finding | None, help_text: str) -> tuple[str, str]:
     if finding is None:
         return visible(help_text), ""
     fix = finding.fix.title if finding.fix else ""
-    return visible(f"{finding.message}. {finding.screen_remedy}{_FIX if fix and not finding.keys else ''}"), visible(
-        fix
-    )
+    return visible(
+        f"{finding.message}. {finding.screen_remedy}{_FIX_TEXT if fix and not finding.keys else ''}"
+    ), visible(fix)
 
 
 def _usual_rate(key: str, setup: Setup | None) -> float | None:

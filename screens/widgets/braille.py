@@ -15,12 +15,12 @@ CurvePoints = Sequence[tuple[float, float]]
 
 # What is beyond, or no number, cannot be drawn.
 _MAX_VALUE = 1e30
-_DOTS = ((1, 2, 4, 64), (8, 16, 32, 128))
-_TICKS = 4
-_LETTERS = 5
-_MIN_GUTTER = 5  # cells of the labels at the left, at least
-_EXPONENT_FROM = 1e5  # from here on labels have an exponent
-_NARROWEST, _LOWEST = 8, 3
+_BRAILLE_DOT_BITS = ((1, 2, 4, 64), (8, 16, 32, 128))
+_TICK_COUNT = 4
+_LETTERS_PER_CURVE = 5
+_MIN_GUTTER_WIDTH = 5  # cells of the labels at the left, at least
+_MIN_EXPONENT_VALUE = 1e5  # from here on labels have an exponent
+_MIN_CURVE_WIDTH, _MIN_CURVE_HEIGHT = 8, 3
 
 
 class Series(NamedTuple):
@@ -68,13 +68,13 @@ def draw_plot(series: Sequence[Series], axes: AxisOptions, width: int, height: i
     high = height - 1
     shown = _shown_series(series, axes)
     values = [y for each in shown for _, y in each.points]
-    if not values or high < _LOWEST:
+    if not values or high < _MIN_CURVE_HEIGHT:
         return []
     low, top, labels = _y_scale(min(values), max(values), log=axes.log)
-    gutter = max(_MIN_GUTTER, *map(len, labels)) + 1
+    gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
     left, right = _x_range(shown, axes)
     frame = _ValueFrame(left, right, _to_axis(low, axes), _to_axis(top, axes), width - gutter - 1, high)
-    if frame.width < _NARROWEST:
+    if frame.width < _MIN_CURVE_WIDTH:
         return []
     cells = _curve_cells(shown, axes, frame)
     marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
@@ -153,7 +153,7 @@ def _to_two_digits(value: float, way: Callable[[float], int]) -> float:
 
 def _number_text(value: float, digits: int = -1) -> str:
     value = value or 0.0
-    if value and (abs(value) >= _EXPONENT_FROM or abs(value) < 1e-3):
+    if value and (abs(value) >= _MIN_EXPONENT_VALUE or abs(value) < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
     return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
 
@@ -170,7 +170,7 @@ def _curve_cells(shown: Sequence[Series], axes: AxisOptions, frame: _ValueFrame)
             continue
         tops: dict[int, int] = {}
         for x, y in _line_dots(placed):
-            dots[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
+            dots[y // 4][x // 2] |= _BRAILLE_DOT_BITS[x % 2][y % 4]
             styles[y // 4][x // 2] = each.style
             tops[x // 2] = y // 4
         if each.letter:
@@ -197,14 +197,18 @@ def _line_dots(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 def _letter_columns(number: int, series: int, width: int) -> list[int]:
     share = (number + 1) / (series + 1)
-    return [int((at + share) * width / _LETTERS) for at in range(_LETTERS)]
+    return [int((at + share) * width / _LETTERS_PER_CURVE) for at in range(_LETTERS_PER_CURVE)]
 
 
 def _x_labels(axes: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
     line, written = [" "] * width, set[str]()
-    for tick in (0, _TICKS, *range(1, _TICKS)):  # both ends first: where there is no room, the middle is left out
-        text = axes.label(left + (right - left) * tick / _TICKS)
-        place = gutter + round((width - gutter - 1) * tick / _TICKS) - len(text) // 2
+    for tick in (
+        0,
+        _TICK_COUNT,
+        *range(1, _TICK_COUNT),
+    ):  # both ends first: where there is no room, the middle is left out
+        text = axes.label(left + (right - left) * tick / _TICK_COUNT)
+        place = gutter + round((width - gutter - 1) * tick / _TICK_COUNT) - len(text) // 2
         place = max(0, min(width - len(text), max(gutter, place)))
         free = not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip()
         if free and text not in written:

@@ -18,13 +18,13 @@ from tui_train.plan.render import File
 from .lines import Lines
 from .text_layout import KEY, MUTED, fit, heading, styled
 
-_LANGUAGES = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
-_MAX_CHARACTERS = 40_000
+_LANGUAGE_BY_ENDING = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
+_MAX_CHARACTERS_SHOWN = 40_000
 _MIN_FOLD_WIDTH = 20  # cells below which nothing is folded
-_COMMENT = re.compile(r"\s*#+\s*")
-_LEFT, _RIGHT = "\u2039", "\u203a"
+_COMMENT_START_PATTERN = re.compile(r"\s*#+\s*")
+_LEFT_ANGLE, _RIGHT_ANGLE = "\u2039", "\u203a"
 # By pygments' names: few things have a colour, and comments are quiet.
-_STYLES = {
+_STYLE_BY_TOKEN = {
     ("Comment",): MUTED,
     ("Keyword",): "$primary",
     ("Keyword", "Constant"): "$live",
@@ -35,7 +35,7 @@ _STYLES = {
     ("Name", "Tag"): "$primary",
     ("Name", "Builtin"): "$primary",
 }
-_FOUND, _ALSO_FOUND = "b $here", "b $warning"
+_CURRENT_HIT_STYLE, _OTHER_HIT_STYLE = "b $here", "b $warning"
 
 
 class Page(VerticalScroll, inherit_bindings=False):
@@ -176,7 +176,7 @@ def search_hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
     return [
         (number, at)
         for number, file in enumerate(files)
-        for at, line in enumerate(file.text[:_MAX_CHARACTERS].split("\n"))
+        for at, line in enumerate(file.text[:_MAX_CHARACTERS_SHOWN].split("\n"))
         if wanted in line.lower()
     ]
 
@@ -186,7 +186,9 @@ def names_lines(names: Sequence[str], place: int, said: str, width: int) -> list
     note = said or f"{counted(len(names), 'file')}; / searches in them"
     title = heading("Files", note, width)
     cells = [
-        styled((f"{_LEFT} ", KEY), (name, "b"), (f" {_RIGHT}  ", KEY)) if at == place else styled((f"{name}  ", MUTED))
+        styled((f"{_LEFT_ANGLE} ", KEY), (name, "b"), (f" {_RIGHT_ANGLE}  ", KEY))
+        if at == place
+        else styled((f"{name}  ", MUTED))
         for at, name in enumerate(names)
     ]
     first = 0
@@ -201,13 +203,13 @@ def highlight_file(file: File, hit_lines: Sequence[int] = (), now: int = -1) -> 
     """Return a file in the theme's colours, the lines in which something was found marked; long ones are cut."""
     from textual.highlight import HighlightTheme, highlight
 
-    lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_MAX_CHARACTERS].split("\n"))
-    language = _LANGUAGES.get(file.path.rpartition(".")[2], "text")
-    text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLES}))
+    lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_MAX_CHARACTERS_SHOWN].split("\n"))
+    language = _LANGUAGE_BY_ENDING.get(file.path.rpartition(".")[2], "text")
+    text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLE_BY_TOKEN}))
     if hit_lines:
         text = _mark_lines(text, hit_lines, now)
-    if len(file.text) > _MAX_CHARACTERS:
-        more = f"\n… {len(file.text) - _MAX_CHARACTERS} more characters: export the files to read on"
+    if len(file.text) > _MAX_CHARACTERS_SHOWN:
+        more = f"\n… {len(file.text) - _MAX_CHARACTERS_SHOWN} more characters: export the files to read on"
         text = text.append_text(more, MUTED)
     return text
 
@@ -218,7 +220,7 @@ def fold_comments(text: Content, width: int) -> Content:
         return text
     lines: list[Content] = []
     for line in text.split("\n", allow_blank=True):
-        sign = _COMMENT.match(line.plain)
+        sign = _COMMENT_START_PATTERN.match(line.plain)
         if sign is None or line.cell_length <= width or sign.end() > width // 2:
             lines.append(line)
             continue
@@ -231,6 +233,6 @@ def _mark_lines(text: Content, found: Sequence[int], now: int) -> Content:
     start = 0
     for number, line in enumerate(text.plain.split("\n")):
         if number in found:
-            text = text.stylize(_FOUND if number == now else _ALSO_FOUND, start, start + len(line))
+            text = text.stylize(_CURRENT_HIT_STYLE if number == now else _OTHER_HIT_STYLE, start, start + len(line))
         start += len(line) + 1
     return text

@@ -15,7 +15,7 @@ from tui_train.setup.setup import Setup
 from .lines import Lines
 from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, styled
 
-_MAX_FINDINGS = 8
+_MAX_FINDINGS_SHOWN = 8
 
 
 class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
@@ -81,10 +81,10 @@ def side_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> 
     lines = [heading("Findings", note, width)]
     if not findings:
         lines.append(styled(DONE, " nothing is wrong"))
-    for number, finding in enumerate(findings[:_MAX_FINDINGS]):
+    for number, finding in enumerate(findings[:_MAX_FINDINGS_SHOWN]):
         lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
-    if len(findings) > _MAX_FINDINGS:
-        lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS} more", MUTED)))
+    if len(findings) > _MAX_FINDINGS_SHOWN:
+        lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS_SHOWN} more", MUTED)))
     if plan is None:
         return lines
     lines += [Content(), heading("What starts", "", width)]

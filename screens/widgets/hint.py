@@ -5,7 +5,7 @@ from textual.widgets import Static
 
 from .text_layout import KEY, MUTED, styled
 
-_MIN_LINES = 2
+_MIN_LINE_COUNT = 2
 _MARK_WIDTH = 2  # cells of the mark before the words
 
 
@@ -15,7 +15,7 @@ class Hint(Static):
     def __init__(self) -> None:
         super().__init__(id="hint", markup=False)
         self._shown_text = Content()
-        self._lines = _MIN_LINES
+        self._lines = _MIN_LINE_COUNT
 
     def show_text(self, text: Content) -> None:
         """Show a text, in more than the usual lines where it needs them."""
@@ -24,7 +24,7 @@ class Hint(Static):
         self._shown_text = text
         width = self.content_size.width - _MARK_WIDTH
         lines = text.wrap(width) if width > 0 else [text]
-        if (height := max(_MIN_LINES, len(lines))) != self._lines:
+        if (height := max(_MIN_LINE_COUNT, len(lines))) != self._lines:
             self._lines = height
             self.styles.height = height
         mark = styled(("›", KEY), " ") if text.plain else Content()

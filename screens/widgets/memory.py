@@ -12,20 +12,20 @@ from tui_train.memory.verdict import MemoryVerdict
 
 from .text_layout import DONE, FAILED, MUTED, WARNING, Styled, fit, heading, stacked_bar, styled
 
-_MAX_EFFECTS = 2
-_MIN_WIDTH = 20
+_MAX_EFFECTS_SHOWN = 2
+_MIN_REASON_WIDTH = 20
 # From so many cells on it is said that the figure is what is reserved.
-_WIDE_WIDTH = 70
+_MIN_WIDE_WIDTH = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
-_SHARES: Sequence[tuple[str, str, Mapping[str, str]]] = (
+_PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("█", "$primary", {"weights": "weights"}),
     ("▓", "$live", {"gradients": "gradients", "buckets": "gradients", "optimizer states": "optimizer"}),
     ("▒", "$success", {"activations": "activations", "logits": "activations"}),
     ("░", "$muted", {}),
 )
-_GAPS = "gaps"
-_LAST = {_GAPS: _GAPS}
-_BAND_MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
+_GAPS_PART = "gaps"
+_NAMES_IN_LAST_TEXTURE = {_GAPS_PART: _GAPS_PART}
+_MARK_BY_BAND = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 
 
 def memory_lines(  # noqa: PLR0913 - each is a thing of its own
@@ -55,14 +55,14 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         return [title, needed, _legend(_texture_shares(dict(peak.parts)), width)]
     place, verdict = prediction.pools[0]
     shares = _texture_shares(_bytes_by_part(peak, verdict))
-    saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS]
+    saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS_SHOWN]
     if verdict.band != "fits" and saving:
         note = _effects_text(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
-    word = " reserved" if width >= _WIDE_WIDTH else ""
+    word = " reserved" if width >= _MIN_WIDE_WIDTH else ""
     needed = styled((size(verdict.reserved), "b"), f" of {size(verdict.available)}{word} ±{percent(error)}  ")
     band = (
-        styled(_BAND_MARKS.get(verdict.band, WARNING), f" {verdict.band}")
+        styled(_MARK_BY_BAND.get(verdict.band, WARNING), f" {verdict.band}")
         if sound
         else styled(WARNING, " see the error")
     )
@@ -82,7 +82,7 @@ def unread_memory(label: str, width: int) -> list[Content]:
 
 def _no_estimate(reason: str, width: int, remedy: str = "") -> list[Content]:
     """Return heading and reason, in as many lines as an estimate has."""
-    first, *rest = Content(reason).wrap(max(_MIN_WIDTH, width))
+    first, *rest = Content(reason).wrap(max(_MIN_REASON_WIDTH, width))
     second = Content(" ").join(rest) if rest else Content()
     return [heading("Memory", remedy, width), *(fit(line, width).stylize_before(MUTED) for line in (first, second))]
 
@@ -95,14 +95,16 @@ def _effects_text(saving: Sequence[Effect]) -> Content:
 def _bytes_by_part(peak: Phase, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
     processes = max(1, round(verdict.needed / max(1, peak.total)))
-    return {part: held * processes for part, held in peak.parts} | {_GAPS: verdict.reserved - verdict.needed}
+    return {part: held * processes for part, held in peak.parts} | {_GAPS_PART: verdict.reserved - verdict.needed}
 
 
 def _texture_shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
     shares = []
-    for texture, style, names in _SHARES:
+    for texture, style, names in _PARTS_BY_TEXTURE:
         held = {part: left.pop(part, 0) for part in names or tuple(left)}
-        called = dict.fromkeys(names.get(part, _LAST.get(part, "other")) for part, size_of in held.items() if size_of)
+        called = dict.fromkeys(
+            names.get(part, _NAMES_IN_LAST_TEXTURE.get(part, "other")) for part, size_of in held.items() if size_of
+        )
         if called:
             shares.append((sum(held.values()), texture, style, ", ".join(called)))
     return shares

@@ -16,9 +16,9 @@ from textual.message import Message
 from .cursor_list import CursorList, ListRow
 from .text_layout import FAILED, Styled, columns, styled
 
-_SELECTED = styled(("[x]", "b $primary"))
-_NOT_SELECTED = styled(("[ ]", "$muted"))
-_NOT_SELECTABLE = styled(" ", FAILED, " ")
+_SELECTED_BOX = styled(("[x]", "b $primary"))
+_NOT_SELECTED_BOX = styled(("[ ]", "$muted"))
+_NOT_SELECTABLE_BOX = styled(" ", FAILED, " ")
 
 
 class SelectRow(NamedTuple):
@@ -133,7 +133,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
 
 def _pick_lines(pick: SelectRow, picked: bool, width: int) -> list[Content]:
-    box = _SELECTED if picked else _NOT_SELECTABLE if pick.reason else _NOT_SELECTED
+    box = _SELECTED_BOX if picked else _NOT_SELECTABLE_BOX if pick.reason else _NOT_SELECTED_BOX
     style = "$muted" if pick.reason and not picked else "b" if picked else ""
     line = columns(width - 4, *pick.cells)
     drawn = [styled(box, " ", line.stylize_before(style)), *(styled("    ", below) for below in pick.below)]

@@ -18,9 +18,9 @@ from .memory import memory_lines
 from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, styled
 
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
-_LABEL_WIDTH, _MOST_VALUE = 9, 24
-_MAX_CHANGES = 6
-_MIN_WIDTH = 40
+_LABEL_WIDTH, _MAX_VALUE_WIDTH = 9, 24
+_MAX_CHANGES_SHOWN = 6
+_MIN_FINDING_WIDTH = 40
 
 
 class PreviewContent(Struct, frozen=True):
@@ -41,7 +41,7 @@ class PreviewContent(Struct, frozen=True):
 def plan_lines(story: PreviewContent, width: int) -> list[Content]:
     """Return the five lines."""
     title = heading("What will happen", visible(story.title), width)
-    value = min(_MOST_VALUE, max((len(line.value) for line in story.lines), default=0)) + 2
+    value = min(_MAX_VALUE_WIDTH, max((len(line.value) for line in story.lines), default=0)) + 2
     value = max(value, max((len(line.value) + 2 for line in story.lines if not line.note), default=0))
     rows = [
         columns(
@@ -82,7 +82,7 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
 def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[Content]:
     mark = FAILED if finding.level == "error" else WARNING if finding.level == "warning" else ("·", MUTED)
     fix = fit(styled((key, KEY), f" {title}"), width // 2) if key else Content()
-    room = max(_MIN_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
+    room = max(_MIN_FINDING_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
     first, *rest = Content(visible(finding.message)).wrap(room)
     lines = [
         styled(
@@ -141,7 +141,7 @@ def change_lines(story: PreviewContent, width: int) -> list[Content]:
     label = min(20, max(len(change.label) for change in story.changes)) + 2
     rows = [
         columns(width, ((change.label, MUTED), label), (styled(change.before, (" → ", MUTED), (change.after, "b")), 0))
-        for change in story.changes[:_MAX_CHANGES]
+        for change in story.changes[:_MAX_CHANGES_SHOWN]
     ]
     more = len(story.changes) - len(rows)
     rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []

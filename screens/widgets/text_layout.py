@@ -11,7 +11,7 @@ from textual.widget import Widget
 MUTED, RULE, KEY = "$muted", "$rule", "b $primary"
 DONE, FAILED, WARNING = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
 LIVE, OPEN = ("●", "$live"), ("○", "$muted")
-_MAX_RULE = 400
+_MAX_RULE_CELLS = 400
 
 Piece = str | Content | tuple[str, str]
 Styled = Piece | Sequence[Piece]
@@ -58,7 +58,7 @@ def columns(width: int, *cells: tuple[Styled, int]) -> Content:
     return line
 
 
-def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE) -> Content:
+def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE_CELLS) -> Content:
     """Return a panel's title, what is true of all of it, and the rule into which they run out."""
     words = _as_content(title)
     bold = words.stylize("b")

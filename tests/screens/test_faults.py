@@ -65,7 +65,7 @@ HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
 SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
 HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
-ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERIES, "help", "recipes")]
+ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERY_BY_PART, "help", "recipes")]
 
 
 def test_all_workers_are_found():

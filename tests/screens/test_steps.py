@@ -13,7 +13,7 @@ from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
-from tui_train.screens.steps.step import ADVANCED, StepScreen
+from tui_train.screens.steps.step import ADVANCED_GROUP_KEY, StepScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.keys import KeyBar
@@ -129,7 +129,7 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
 async def test_a_part_that_is_opened_scrolls_into_view(machine):
     async with opened("enter", "enter") as pilot:
         assert "Webhook at the end" not in shows(pilot)
-        await to(pilot, ADVANCED)
+        await to(pilot, ADVANCED_GROUP_KEY)
         assert "Webhook at the end" in shows(pilot)
 
 
@@ -138,7 +138,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
     address = "https://h.example/planted0"
     async with opened("enter", "enter", size=(80, 40)) as pilot:
         app = pilot.app
-        await to(pilot, ADVANCED, "notify.webhook")
+        await to(pilot, ADVANCED_GROUP_KEY, "notify.webhook")
         form = app.screen.query_one(Form)
         await keys(*address)(pilot)
         assert app.profile.notify.webhook == address
@@ -163,7 +163,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
 @pytest.mark.whole
 async def test_what_is_not_kept_for_the_next_session_is_said(machine):
     async with opened("enter", "enter", size=(80, 40), notifications=True) as pilot:
-        await to(pilot, ADVANCED, "notify.command")
+        await to(pilot, ADVANCED_GROUP_KEY, "notify.command")
         await keys(*"curl -u me:planted0 h.example", "escape")(pilot)
         await until_shown(pilot, "Not kept for the next session", "notify.command")
     assert "planted0" not in last_profile_file().read_text()

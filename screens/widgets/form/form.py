@@ -26,7 +26,7 @@ from tui_train.profile import fields
 from ...messages import UndoChange, ValueChosen
 from ..text_layout import line_strip
 from .entry import Entry, ListFolderNames, PathSuggester, run_key_binding
-from .form_lines import VALUE_START, FormRow, Group, cursor_stops, draw_line, entry_width
+from .form_lines import VALUE_START_CELL, FormRow, Group, cursor_stops, draw_line, entry_width
 from .form_state import FormState
 
 
@@ -222,7 +222,7 @@ class Form(Widget, can_focus=True):
     def _align_entry(self) -> None:
         row, at = self.state.row, self.state.cursor_line
         if row and at >= 0 and self.state.takes_typing(row):
-            self.entry.styles.offset = (VALUE_START, at)
+            self.entry.styles.offset = (VALUE_START_CELL, at)
             self.entry.styles.width = entry_width(row, self.content_size.width)
             self.entry.set_class(bool(self.state.row_as_typed(row).error), "wrong")
 

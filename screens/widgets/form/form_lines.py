@@ -18,15 +18,15 @@ from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, h
 LABEL_WIDTH = 20  # cells, of which the first is the focus bar's
 _VALUE_WIDTH = 24  # cells, of which two stand before what is typed
 _WIDE_VALUE_WIDTH = 34
-_WIDE_FORM = 96
-VALUE_START = LABEL_WIDTH + 2  # where a value begins
-_GAP = 2
+_MIN_WIDE_FORM_WIDTH = 96
+VALUE_START_CELL = LABEL_WIDTH + 2  # where a value begins
+_GAP_CELLS = 2
 _MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
 _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
 _NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
-_LEFT, _RIGHT = "\u2039", "\u203a"
+_LEFT_ANGLE, _RIGHT_ANGLE = "\u2039", "\u203a"
 # Their values are found, not listed in the field.
-_CHOSEN_KEYS = frozenset({"trainer.python", "trainer.preset"})
+_KEYS_WITH_FOUND_VALUES = frozenset({"trainer.python", "trainer.preset"})
 
 
 class FormRow(Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
 
 def is_typed_field(field: Field) -> bool:
     """Tell whether a field's value is typed rather than chosen from a list."""
-    return not field.options and field.kind != "switch" and field.key not in _CHOSEN_KEYS
+    return not field.options and field.kind != "switch" and field.key not in _KEYS_WITH_FOUND_VALUES
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -161,16 +161,16 @@ def cursor_stops(lines: Sequence[FormLine]) -> tuple[int, ...]:
 
 def value_width(width: int) -> int:
     """Return the cells of a value, of which two stand before it, in a form of a width."""
-    return _WIDE_VALUE_WIDTH if width >= _WIDE_FORM else _VALUE_WIDTH
+    return _WIDE_VALUE_WIDTH if width >= _MIN_WIDE_FORM_WIDTH else _VALUE_WIDTH
 
 
 def entry_width(row: FormRow, width: int) -> int:
     """Return the cells of what can be typed; a text may have what its note leaves."""
     if row.is_number:
-        cells = value_width(width) - _GAP - 2
+        cells = value_width(width) - _GAP_CELLS - 2
         return max(cells, _MAX_DEFAULT_WIDTH) if row.has_long_default and not row.error else cells
-    beside = min(_NOTE_WIDTH, len(_note_beside(row).plain)) + _GAP + 1 if _note_beside(row).plain else 1
-    return max(value_width(width) - _GAP - 2, width - VALUE_START - beside)
+    beside = min(_NOTE_WIDTH, len(_note_beside(row).plain)) + _GAP_CELLS + 1 if _note_beside(row).plain else 1
+    return max(value_width(width) - _GAP_CELLS - 2, width - VALUE_START_CELL - beside)
 
 
 def draw_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
@@ -181,7 +181,7 @@ def draw_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfol
         return styled(" ", heading(line.group.title, line.group.note, width - 2))
     if line.kind == "below":
         return styled(
-            " ", columns(width - 2, ("", VALUE_START - 1), ((line.row.line_below if line.row else "", MUTED), 0))
+            " ", columns(width - 2, ("", VALUE_START_CELL - 1), ((line.row.line_below if line.row else "", MUTED), 0))
         )
     if line.kind == "fold":
         drawn = _fold_line(line.group, width, unfolded=unfolded)
@@ -211,7 +211,7 @@ def _option_line(line: FormLine, width: int, marked: int) -> Content:
     note: Piece = option.reason or (option.note, MUTED)
     label = option.label
     if row.stands_open:
-        return columns(width - 2, (styled(mark, (f" {label}", style)), VALUE_START - 1), (note, 0))
+        return columns(width - 2, (styled(mark, (f" {label}", style)), VALUE_START_CELL - 1), (note, 0))
     return columns(
         width - 2, ("", LABEL_WIDTH - 1), (styled(mark, (f" {label}", style)), value_width(width)), (note, 0)
     )
@@ -234,7 +234,7 @@ def _row_line(row: FormRow, width: int) -> Content:
     cells = entry_width(row, width) if row.is_typed else value_width(width)
     if row.reason:
         return columns(room, (label, LABEL_WIDTH - 1), (("  " + row.reason, MUTED), 0))
-    beside = _note_beside(row, room - LABEL_WIDTH + 1 - cells - (_GAP + 2 if row.is_typed else 0))
+    beside = _note_beside(row, room - LABEL_WIDTH + 1 - cells - (_GAP_CELLS + 2 if row.is_typed else 0))
     style = "$error $field" if row.error else "$field"
     if row.is_typed:
         text = row.text or row.default_text or row.field.empty
@@ -242,12 +242,14 @@ def _row_line(row: FormRow, width: int) -> Content:
         tail = "…" + row.text[1 - cells :] if len(row.text) > cells and not row.is_number else text
         shown = fit((tail, "" if row.text else MUTED), cells)
         value = styled("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
-        return columns(room, (label, LABEL_WIDTH - 1), (value, cells + 2), ("", _GAP), (beside, 0))
+        return columns(room, (label, LABEL_WIDTH - 1), (value, cells + 2), ("", _GAP_CELLS), (beside, 0))
     option = next((option for option in row.options if option.value == fields.format_value(row.value)), None)
     words: Piece = option.label if option else row.text
     if option and option.label == UNSET and option.note:
         words = (option.note, MUTED)
         beside = beside if row.error or row.warning or row.note else Content()
     chosen = fit(words, cells - 6)
-    value = styled((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(cells - 6 - chosen.cell_length)
-    return columns(room, (label, LABEL_WIDTH - 1), (value.stylize_before(style), cells - _GAP), ("", _GAP), (beside, 0))
+    value = styled((_LEFT_ANGLE, KEY), " ", chosen, " ", (_RIGHT_ANGLE, KEY)).pad_right(cells - 6 - chosen.cell_length)
+    return columns(
+        room, (label, LABEL_WIDTH - 1), (value.stylize_before(style), cells - _GAP_CELLS), ("", _GAP_CELLS), (beside, 0)
+    )

@@ -11,7 +11,7 @@ from tui_train.profile.fields import Value
 
 from .form_lines import FormLine, FormRow, Group, cursor_stops, form_lines
 
-_NOT_TYPABLE = "control characters: edit the profile file"
+_NOT_TYPABLE_REASON = "control characters: edit the profile file"
 _UNLIKELY_FACTOR = 10.0  # times what is usual: so much is hardly meant
 
 
@@ -62,7 +62,7 @@ class FormState:
         """Return a row with what is typed there but cannot be read, and why."""
         if row.key not in self.unread_texts:
             untyped = row.is_typed and row.typed_text != row.text
-            return replace(row, reason=_NOT_TYPABLE) if untyped and not row.reason else row
+            return replace(row, reason=_NOT_TYPABLE_REASON) if untyped and not row.reason else row
         unread = self.unread_texts[row.key]
         return replace(row, value=unread.text, error=unread.why, hint=unread.hint, fix=unread.fix_title)
 
