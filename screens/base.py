@@ -34,7 +34,7 @@ class WizardScreen(Screen[None]):
     ]
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Words of the footer for keys instead of their bindings' words; empty: the key does not show."""
         return {}
 
@@ -59,9 +59,9 @@ class WizardScreen(Screen[None]):
         self.post_message(ScreenShown(live=self.LIVE))
 
     @on(Worker.StateChanged)
-    def _worker_ended(self, event: Worker.StateChanged) -> None:
+    def _recover_failed_worker(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
-            self.recover(event.worker.group)
+            self.recover_from_failed_worker(event.worker.group)
 
     def why_key_refused(self, key: str) -> str:
         """Return why a key that this screen has does nothing now; empty where there is nothing to say."""
@@ -73,7 +73,7 @@ class WizardScreen(Screen[None]):
         if (active is None or not active.enabled) and (words := self.why_key_refused(event.key)):
             self.notify(words, markup=False)
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""
 
     def help_lines(self, width: int) -> Sequence[Content]:

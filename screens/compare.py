@@ -103,15 +103,15 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
     def on_mount(self) -> None:
         """Read the runs, and again while one goes on."""
         self.query_one("#results", Lines).show_fixed(styled(("reading …", MUTED)))
-        self._read()
-        self.set_interval(_REFRESH_SECONDS, self._read_again)
+        self._read_runs()
+        self.set_interval(_REFRESH_SECONDS, self._read_live_runs_again)
 
-    def _read_again(self) -> None:
+    def _read_live_runs_again(self) -> None:
         if any(each.now.live for each in self._compared):
-            self._read()
+            self._read_runs()
 
     @work(thread=True, exclusive=True, group="compare")
-    def _read(self) -> None:
+    def _read_runs(self) -> None:
         worker = get_current_worker()
         try:
             compared = read_compared(self.runs)
@@ -154,7 +154,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
             name = _undated_name(each.run.name) if apart else _dated_name(each.run.name)
             note += [(letter, f"b {style}"), f" {visible(name)}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
-        label = {"step": grouped_digits, "tokens": _short_tokens, "time": duration_text}[self._axis]
+        label = {"step": grouped_digits, "tokens": _short_token_count, "time": duration_text}[self._axis]
         self.query_one(Plot).show(
             "Loss", words, series, AxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
         )
@@ -236,7 +236,7 @@ def _dated_name(name: str) -> str:
     return name if own == name else f"{own} {date[:2]}-{date[2:]} {time[:2]}:{time[2:]}"
 
 
-def _short_tokens(count: float) -> str:
+def _short_token_count(count: float) -> str:
     for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
         if count >= unit:
             return f"{count / unit:.3g}{letter}"

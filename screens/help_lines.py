@@ -23,7 +23,7 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
         lines += [*_block_lines(block.split("\n"), width), Content()]
     for label, key, words in fields:
         lines += [styled((label, "b"), (f"  {key}", MUTED))]
-        lines += [styled("  ", line) for line in _wrapped(words, width - 2)]
+        lines += [styled("  ", line) for line in _wrap_words(words, width - 2)]
     while lines and not lines[-1].plain:
         lines.pop()
     return lines
@@ -43,17 +43,17 @@ def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
         if rows and more:
             rows[-1][1] += f" {more[1]}"
         elif row:
-            yield from _wrapped(words, width)
+            yield from _wrap_words(words, width)
             words = ""
             rows.append([row[1], row[2]])
         else:
             yield from _table_lines(rows, width)
             rows = []
             if words.endswith(_SENTENCE_ENDS):
-                yield from _wrapped(words, width)
+                yield from _wrap_words(words, width)
                 words = ""
             words = f"{words} {line.strip()}".strip()
-    yield from _wrapped(words, width)
+    yield from _wrap_words(words, width)
     yield from _table_lines(rows, width)
 
 
@@ -63,11 +63,11 @@ def _table_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Content]
     for key, words in rows:
         if width - column < _MIN_TEXT_WIDTH or len(key) + 2 > column:
             yield styled((key, KEY))
-            yield from (styled("  ", line) for line in _wrapped(words, width - 2))
+            yield from (styled("  ", line) for line in _wrap_words(words, width - 2))
             continue
-        for number, line in enumerate(_wrapped(words, width - column)):
+        for number, line in enumerate(_wrap_words(words, width - column)):
             yield styled((key.ljust(column) if number == 0 else " " * column, KEY), line)
 
 
-def _wrapped(words: str, width: int) -> list[Content]:
+def _wrap_words(words: str, width: int) -> list[Content]:
     return Content(words).wrap(max(8, width)) if words else []

@@ -133,7 +133,7 @@ On the command line: tui-train result, try and merge."""
 
         def answered(folder: str | None) -> None:
             if folder and folder.strip():
-                self._merge(folder.strip())
+                self._merge_adapter(folder.strip())
 
         self.app.push_screen(
             TextDialog("Merge into which new folder?", str(self.run.path / "merged"), names_in=local_names), answered
@@ -141,17 +141,17 @@ On the command line: tui-train result, try and merge."""
 
     def action_trust(self) -> None:
         """Merge with the code that came with the model."""
-        self._merge(self._folder_to_trust, trusted=True)
+        self._merge_adapter(self._folder_to_trust, trusted=True)
 
     @work(thread=True, exclusive=True, group="merge")
-    def _merge(self, folder: str, *, trusted: bool = False) -> None:
+    def _merge_adapter(self, folder: str, *, trusted: bool = False) -> None:
         self._folder_to_trust = ""
         worker = get_current_worker()
 
         def say(what: str, of: str) -> None:
             if not worker.is_cancelled:
                 self.app.call_from_thread(
-                    self._show_merge, styled(LIVE, f" {what} ", (display_path(of), MUTED)), busy=True
+                    self._show_merge_progress, styled(LIVE, f" {what} ", (display_path(of), MUTED)), busy=True
                 )
 
         say("starting", folder)
@@ -162,22 +162,24 @@ On the command line: tui-train result, try and merge."""
         except NeedsOwnCode as error:
             self._folder_to_trust = folder
             words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
-            self.app.call_from_thread(self._show_merge, styled(FAILED, words), busy=False)
+            self.app.call_from_thread(self._show_merge_progress, styled(FAILED, words), busy=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
-            self.app.call_from_thread(self._show_merge, styled(FAILED, f" not merged: {error.message}"), busy=False)
+            self.app.call_from_thread(
+                self._show_merge_progress, styled(FAILED, f" not merged: {error.message}"), busy=False
+            )
         else:
-            self.app.call_from_thread(self._show_merge, *_merged_lines(merged), busy=False)
+            self.app.call_from_thread(self._show_merge_progress, *_merge_result_lines(merged), busy=False)
 
-    def _show_merge(self, *lines: Content, busy: bool) -> None:
+    def _show_merge_progress(self, *lines: Content, busy: bool) -> None:
         self._merge_lines, self._is_merging = lines, busy
         self._draw()
         self.refresh_bindings()
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, group: str) -> None:
         """Let another merge begin."""
         if group == "merge":
-            self._show_merge(busy=False)
+            self._show_merge_progress(busy=False)
 
 
 def result_lines(made: Result, width: int) -> list[Content]:
@@ -213,7 +215,7 @@ def _losses_text(last: Loss, best: Loss | None) -> Content:
     return styled(words, "   ", (loss_text(best.loss), "b"), (f" best, step {grouped_digits(best.step)}", MUTED))
 
 
-def _merged_lines(merged: MergeResult) -> list[Content]:
+def _merge_result_lines(merged: MergeResult) -> list[Content]:
     """Return what came of a merge."""
     words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
     lines = [

@@ -95,7 +95,7 @@ THEMES: Final = (
 THEME_NAMES: Final = tuple(theme.name for theme in THEMES)
 
 
-def without_colour() -> bool:
+def lacks_true_colour() -> bool:
     """Tell whether the terminal is to be written to without true colour: NO_COLOR is set, or it has few colours."""
     return "NO_COLOR" in os.environ or os.environ.get("TERM", "") in {"linux", "vt100", "vt220", "ansi"}
 
@@ -106,7 +106,7 @@ def register_themes(app: App[int], name: str) -> None:
         app.register_theme(theme)
     for name_of_textual in set(app.available_themes) - set(THEME_NAMES):
         app.unregister_theme(name_of_textual)
-    name = PLAIN_NAME if without_colour() else name if name in THEME_NAMES else DARK_NAME
+    name = PLAIN_NAME if lacks_true_colour() else name if name in THEME_NAMES else DARK_NAME
     app.ansi_color = True if name == PLAIN_NAME else None
     # As the theme is changed later Textual reads all styles once more: here there are none yet.
     app.set_reactive(App.theme, name)

@@ -66,7 +66,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self._show()
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Say what Enter does now."""
         change = self._state is not None and self._state.change is not None
         return {"enter": "Use it" if change else "Start" if self._state is None else "Back"}
@@ -114,9 +114,9 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
 
     def _show_failure(self, error: TuiTrainError) -> None:
         self.post_message(ErrorToShow(error))
-        self.recover("tune")
+        self.recover_from_failed_worker("tune")
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, group: str) -> None:
         """Show what the trials came to that were made, and let Enter take it or try again."""
         if group == "tune":
             self._trials_running = False

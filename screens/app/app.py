@@ -24,7 +24,7 @@ from ..messages import ErrorToShow, LeaveWizard
 from ..textual_fixes import fix_textual
 from ..themes import apply_theme, register_themes
 from .environment_maker import InstallingApp
-from .shutdown import handling_signals
+from .shutdown import leaving_on_signals
 from .terminal import TerminalDriver
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Wizard(InstallingApp):
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
         register_themes(self, last_theme())
-        self._run = run
+        self._run_folder = run
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
@@ -55,7 +55,7 @@ class Wizard(InstallingApp):
         """Run until it is left, or ended from outside."""
         if headless:
             return await super().run_async(headless=headless, **how)
-        with handling_signals(self.save_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
+        with leaving_on_signals(self.save_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
             return await super().run_async(headless=headless, **how)
 
     def get_driver_class(self) -> type[Driver]:
@@ -69,10 +69,10 @@ class Wizard(InstallingApp):
 
     def on_mount(self) -> None:
         """Look at the machine after the first screen is drawn."""
-        if self._run:
+        if self._run_folder:
             from tui_train.runs.rundir import RunDir
 
-            self.open_run(RunDir(Path(self._run)))
+            self.open_run(RunDir(Path(self._run_folder)))
         self.call_after_refresh(self._look_first_time)
 
     def _look_first_time(self) -> None:
@@ -98,13 +98,13 @@ class Wizard(InstallingApp):
         """Leave the wizard; a live run that is being watched asks first."""
         asks = getattr(self.screen, "ask_before_leaving", None)
         try:
-            if (asks is not None and asks()) or self._ask_about_installation():
+            if (asks is not None and asks()) or self._ask_before_cancelling_installation():
                 return
         except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
             self._handle_exception(error)
         self._leave_without_asking()
 
-    def _ask_about_installation(self) -> bool:
+    def _ask_before_cancelling_installation(self) -> bool:
         """Ask whether an environment that is being made is given up; false when there is none."""
         from ..widgets.dialogs import ChoiceDialog
 
@@ -146,7 +146,7 @@ class Wizard(InstallingApp):
             self.push_screen(HelpScreen(self.screen.help_lines))
 
     @on(ErrorToShow)
-    def _show_complaint(self, event: ErrorToShow) -> None:
+    def _show_posted_error(self, event: ErrorToShow) -> None:
         self.show_error(event.error)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

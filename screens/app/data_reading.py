@@ -41,12 +41,12 @@ class DataReadingApp(ProfileEditingApp):
     def watch_profile(self) -> None:
         """Read what a changed profile names."""
         super().watch_profile()
-        self._start_reading()
+        self._start_reading_data()
 
     def watch_facts(self) -> None:
         """Read once the Python and the files are known."""
         super().watch_facts()
-        self._start_reading()
+        self._start_reading_data()
 
     def action_look(self, later: float = 0) -> None:
         """Look at everything again, the data as well: it may have changed."""
@@ -54,11 +54,11 @@ class DataReadingApp(ProfileEditingApp):
             self._pythons_by_key.clear()
             self._wanted_query = None
             self.facts = replace(self.facts, data={})
-            self._start_reading()
+            self._start_reading_data()
         super().action_look(later)
 
-    def _start_reading(self) -> None:
-        wanted = self._unread_query()
+    def _start_reading_data(self) -> None:
+        wanted = self._query_for_unread_data()
         if wanted == self._wanted_query:
             return
         before, self._wanted_query = self._wanted_query, wanted
@@ -72,10 +72,10 @@ class DataReadingApp(ProfileEditingApp):
             return
         self.mark_expected(_DATA_PART)
         self._quiet_timer = self.set_timer(
-            _QUIET_SECONDS, partial(self.run_query, _DATA_PART, partial(self._read_answer, wanted))
+            _QUIET_SECONDS, partial(self.run_query, _DATA_PART, partial(self._read_data, wanted))
         )
 
-    def _unread_query(self) -> _DataQuery | None:
+    def _query_for_unread_data(self) -> _DataQuery | None:
         """Return what is to be asked of the data and was not; None where nothing is."""
         profile, facts = self.profile, self.facts
         if facts is None or self._source:
@@ -93,7 +93,7 @@ class DataReadingApp(ProfileEditingApp):
         known = wanted.key in facts.data and self._pythons_by_key.get(wanted.key, wanted.python) == wanted.python
         return None if known else wanted
 
-    def _read_answer(self, asked: _DataQuery) -> "dict[str, DataReport]":
+    def _read_data(self, asked: _DataQuery) -> "dict[str, DataReport]":
         from tui_train.facts.data.data_cache import read_data
 
         worker = get_current_worker()

@@ -14,7 +14,7 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 
-from ..discovery.discovery import shared_with_screens
+from ..discovery.discovery import make_sharing_watcher
 from ..install.installation import Installation
 from ..messages import ValueChosen
 from .navigation import NavigationApp
@@ -45,19 +45,19 @@ class InstallingApp(NavigationApp):
         super().__init__(source)
         self._cancel = threading.Event()
 
-    watch_installation = shared_with_screens("installation")
+    watch_installation = make_sharing_watcher("installation")
 
     @property
     def is_installing(self) -> bool:
         """True while an environment is being made."""
         return bool(self.installation and self.installation.is_running)
 
-    def install(self, wanted: "EnvironmentInstall") -> None:
+    def install_environment(self, wanted: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
         if not self.is_installing and self.facts is not None:
             self._cancel.clear()
             self.installation = Installation(title=wanted.title, began_at=time.monotonic())
-            self._make_in_worker(wanted, self.facts.machine, self.installation)
+            self._make_environment_in_worker(wanted, self.facts.machine, self.installation)
         self.show_installation()
 
     def show_installation(self) -> None:
@@ -65,7 +65,7 @@ class InstallingApp(NavigationApp):
         from ..install.screen import InstallScreen
 
         if not self._shows_installation():
-            self._push_shared(InstallScreen(self.cancel_installation))
+            self._push_with_shared_values(InstallScreen(self.cancel_installation))
 
     def _shows_installation(self) -> bool:
         from ..install.screen import InstallScreen
@@ -77,11 +77,11 @@ class InstallingApp(NavigationApp):
         self._cancel.set()
 
     @work(thread=True, group="install")
-    def _make_in_worker(self, wanted: "EnvironmentInstall", machine: "Machine", now: Installation) -> None:
+    def _make_environment_in_worker(self, wanted: "EnvironmentInstall", machine: "Machine", now: Installation) -> None:
         reporter, worker = _InstallationReporter(self, now), get_current_worker()
 
         def cancelled() -> bool:
-            reporter.catch_up()
+            reporter.report_pending()
             # The worker is cancelled with the app, however that ends.
             return self._cancel.is_set() or worker.is_cancelled
 
@@ -116,35 +116,35 @@ class _InstallationReporter:
         self._reported = 0.0
         self._last_reported = now
 
-    def set_place(self, place: str) -> None:
+    def set_folder(self, place: str) -> None:
         """Name the folder."""
         self._report(replace(self._now, place=place), at_once=True)
 
     def begin_step(self, line: str) -> None:
         """Add a line that says what is done from now on."""
-        self._add(line, self._reader.begin_step(visible(line)))
+        self._add_line(line, self._reader.begin_step(visible(line)))
 
-    def follow(self, line: str) -> None:
+    def add_output_line(self, line: str) -> None:
         """Add a line of uv or pip."""
-        self._add(line, self._reader.read(line))
+        self._add_line(line, self._reader.read(line))
 
-    def _add(self, line: str, progress: "InstallProgress") -> None:
+    def _add_line(self, line: str, progress: "InstallProgress") -> None:
         lines = (*self._now.lines, visible(line))[-_MAX_OUTPUT_LINES:]
         self._report(replace(self._now, lines=lines, progress=progress))
 
-    def catch_up(self) -> None:
+    def report_pending(self) -> None:
         """Report what has come since the last report."""
         self._report(self._now)
 
     def finish(self, python: str) -> None:
         """Say that it is there."""
-        self._end(python=python)
+        self._report_end(python=python)
 
     def fail(self, error: TuiTrainError) -> None:
         """Say why there is none."""
-        self._end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
+        self._report_end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
 
-    def _end(self, **how: Any) -> None:
+    def _report_end(self, **how: Any) -> None:
         self._report(replace(self._now, seconds=time.monotonic() - self._now.began_at, **how), at_once=True)
 
     def _report(self, now: Installation, *, at_once: bool = False) -> None:
@@ -165,10 +165,10 @@ def _make_environment(
 
     package_set = environments.find_set(wanted.set_name)
     place = create.free_path(environments_folder() / package_set.name)
-    reporter.set_place(display_path(str(place)))
+    reporter.set_folder(display_path(str(place)))
     wheel = create.build_for(machine, "")
     plan = create.plan_install(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
     plan = replace(plan, cuda=plan.cuda or recommended_wheel(machine).cuda)
-    create.create_environment(plan, machine, reporter.begin_step, reporter.follow, cancelled)
+    create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, cancelled)
     return str(plan.python)

@@ -51,12 +51,12 @@ class NavigationApp(HostProbingApp):
     def _show_step(self, module: str) -> None:
         """Open a step, or go back to it where it is open."""
         kind: type[StepScreen] = load_module(module).SCREEN
-        if self._close_until(lambda screen: isinstance(screen, kind)):
+        if self._go_back_to_screen(lambda screen: isinstance(screen, kind)):
             return
         self._save_draft()
         self.ask_training_hosts()
         if module in {"recipe", "preview"}:
-            self.ask_undecided()
+            self.ask_undecided_script()
         if module == "hardware":
             self.action_look(_PAINT_SECONDS)
         else:
@@ -66,17 +66,17 @@ class NavigationApp(HostProbingApp):
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.refresh_parts("paths")
-        self._push_shared(kind())
+        self._push_with_shared_values(kind())
 
     @on(GoToStep)
     def _go_to_step(self, event: GoToStep) -> None:
         if event.module == "run":
             return
-        if profile := self._profile_of_run():
+        if profile := self._profile_of_shown_run():
             self.set_profile(profile, keep=False)
         self._show_step(event.module)
 
-    def _profile_of_run(self) -> "Profile | None":
+    def _profile_of_shown_run(self) -> "Profile | None":
         """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
         from tui_train.profile import store
 
@@ -87,7 +87,7 @@ class NavigationApp(HostProbingApp):
             self.show_error(error)
             return None
 
-    def _close_until(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
+    def _go_back_to_screen(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
         """Go back to the newest screen that is wanted; false where there is none."""
         above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if wanted(screen)), None)
         for _ in range(above or 0):
@@ -112,39 +112,41 @@ class NavigationApp(HostProbingApp):
         from ..compare import CompareScreen
 
         if not isinstance(self.screen, CompareScreen):
-            self._push_shared(CompareScreen(event.runs))
+            self._push_with_shared_values(CompareScreen(event.runs))
 
     @on(OpenResult)
     def _open_result(self, event: OpenResult) -> None:
         from ..result import ResultScreen
 
         if not isinstance(self.screen, ResultScreen):
-            self._push_shared(ResultScreen(event.run, event.result))
+            self._push_with_shared_values(ResultScreen(event.run, event.result))
 
     @on(TryResult)
     def _open_chat(self, event: TryResult) -> None:
         from ..chat.screen import ChatScreen
 
         if not isinstance(self.screen, ChatScreen):
-            self._push_shared(ChatScreen(event.run, compare=event.compare))
+            self._push_with_shared_values(ChatScreen(event.run, compare=event.compare))
 
     @on(OpenDataPreview)
-    def _open_data(self) -> None:
+    def _open_data_preview(self) -> None:
         from ..data.screen import DataPreviewScreen
         from ..steps.step import StepScreen
 
         if not isinstance(self.screen, DataPreviewScreen):
-            self._push_shared(DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else ""))
+            self._push_with_shared_values(
+                DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else "")
+            )
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""
         from ..run.screen import RunScreen
 
-        if not self._close_until(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
-            self._push_shared(RunScreen(run))
+        if not self._go_back_to_screen(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
+            self._push_with_shared_values(RunScreen(run))
 
-    def _push_shared(self, screen: Screen[None]) -> None:
-        self.assign_shared(screen)
+    def _push_with_shared_values(self, screen: Screen[None]) -> None:
+        self.assign_shared_values(screen)
         self.push_screen(screen)
 
     # What was said on one screen would cover lines of the next.
@@ -185,7 +187,7 @@ class NavigationApp(HostProbingApp):
                 self.pop_screen()
             self._show_step(before)
         elif isinstance(self.screen, StepScreen):
-            self._close_until(lambda screen: not isinstance(screen, StepScreen))
+            self._go_back_to_screen(lambda screen: not isinstance(screen, StepScreen))
             if self.is_edited:
                 self.notify(_DRAFT_KEPT_NOTICE, markup=False)
         elif len(self.screen_stack) > 1:
@@ -213,7 +215,7 @@ class NavigationApp(HostProbingApp):
         self.set_profile(profile, keep=False)
         self._show_step("hardware")
 
-    def action_go(self, module: str, key: str = "") -> None:
+    def action_go_to_step(self, module: str, key: str = "") -> None:
         """Show a step, with the cursor on one of its fields."""
         self.post_message(GoToStep(module))
         if key:

@@ -30,18 +30,18 @@ class PaletteCommands(Provider):
     """Offers what the app offers for a screen, in its order."""
 
     @property
-    def _offered(self) -> Iterable[SystemCommand]:
+    def _offered_commands(self) -> Iterable[SystemCommand]:
         return self.app.get_system_commands(self.screen)
 
     async def discover(self) -> Hits:
         """Yield all."""
-        for command in self._offered:
+        for command in self._offered_commands:
             yield DiscoveryHit(command.title, command.callback, help=command.help)
 
     async def search(self, query: str) -> Hits:
         """Yield what matches."""
         matcher = self.matcher(query)
-        for number, command in enumerate(self._offered):
+        for number, command in enumerate(self._offered_commands):
             if (match := matcher.match(command.title)) > 0:
                 score = match + _MAX_ORDER_SCORE * (_MAX_COMMANDS - number) / _MAX_COMMANDS
                 yield Hit(score, matcher.highlight(command.title), command.callback, command.title, command.help)
@@ -69,17 +69,17 @@ def palette_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemComma
     of_run = hasattr(screen, "run")
     for step in STEPS[:-1]:
         values = ", with the values of this run" if of_run else ""
-        yield _command(f"Go to {step.title}{values}", partial(app.action_go, step.module))
+        yield _make_command(f"Go to {step.title}{values}", partial(app.action_go_to_step, step.module))
     yield from _field_commands(app)
     yield from _profile_commands(app)
     yield from _run_commands(app)
-    yield _command("Look again at the machine and its Pythons", app.action_look)
+    yield _make_command("Look again at the machine and its Pythons", app.action_look)
     for name in THEME_NAMES:
         if name != app.theme:
-            yield _command(f"Theme {name}", partial(app.action_theme, name))
+            yield _make_command(f"Theme {name}", partial(app.action_theme, name))
 
 
-def _command(title: str, call: Callable[[], Any]) -> SystemCommand:
+def _make_command(title: str, call: Callable[[], Any]) -> SystemCommand:
     return SystemCommand(escape(title), "", call)
 
 
@@ -96,7 +96,7 @@ def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]
         if binding.description and active.enabled and binding.description not in {"palette", *offered}:
             offered.add(binding.description)
             words = f"{binding.description} ({app.get_key_display(binding)})"
-            yield _command(words, partial(act, binding.action, active.node))
+            yield _make_command(words, partial(act, binding.action, active.node))
 
 
 def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
@@ -108,8 +108,8 @@ def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
         kind: type[StepScreen] = load_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.is_shown(key, app.profile):
-                go = partial(app.action_go, step.module, key)
-                yield _command(f"{fields.field(key).label} ({step.title}: {key})", go)
+                go = partial(app.action_go_to_step, step.module, key)
+                yield _make_command(f"{fields.field(key).label} ({step.title}: {key})", go)
 
 
 def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
@@ -117,11 +117,11 @@ def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
 
     for name in store.saved_names():
         opens = partial(app.call_later, app.open_profile, name)
-        yield _command(f"Profile {visible(name)}", opens)
+        yield _make_command(f"Profile {visible(name)}", opens)
 
 
 def _run_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.runs.rundir import runs_by_name
 
     for run in runs_by_name()[:_MAX_RUNS_LISTED]:
-        yield _command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))
+        yield _make_command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

@@ -38,7 +38,7 @@ class ProfileEditingApp(DiscoveryApp):
         self._typing_timer: Timer | None = None
         self._model_timer: Timer | None = None
 
-    def install(self, wanted: "EnvironmentInstall") -> None:
+    def install_environment(self, wanted: "EnvironmentInstall") -> None:
         """Make an environment."""
         raise NotImplementedError
 
@@ -49,7 +49,7 @@ class ProfileEditingApp(DiscoveryApp):
         try:
             profile = fields.put(self.profile, event.key, event.value)
             if event.key == "trainer.python":
-                self._choose_python(profile)
+                self._remember_chosen_python(profile)
             self.set_profile(profile, event.row or event.key)
         except TuiTrainError as error:
             self.show_error(error)
@@ -60,12 +60,12 @@ class ProfileEditingApp(DiscoveryApp):
 
         change = event.fix
         if not isinstance(change, Change):
-            self.install(change)
+            self.install_environment(change)
             return
         try:
             profile = apply_change(change, self.profile)
             if any(key == "trainer.python" for key, _ in change.edits):
-                self._choose_python(profile)
+                self._remember_chosen_python(profile)
             self.set_profile(profile)
         except TuiTrainError as error:
             self.show_error(error)
@@ -74,7 +74,7 @@ class ProfileEditingApp(DiscoveryApp):
             self.clear_notifications()
             self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
 
-    def _choose_python(self, profile: Profile) -> None:
+    def _remember_chosen_python(self, profile: Profile) -> None:
         """Remember the Python that the user chose, and look at it where it was not started before."""
         from tui_train.facts.machine import trusted_pythons
 
@@ -97,7 +97,7 @@ class ProfileEditingApp(DiscoveryApp):
         self.action_undo()
 
     @on(ContinueDraft)
-    def _start_over(self) -> None:
+    def _continue_draft(self) -> None:
         from tui_train.actions.last_profile import last_session_profile
 
         self.set_profile(self._draft or last_session_profile(), keep=False)
@@ -150,7 +150,7 @@ class ProfileEditingApp(DiscoveryApp):
 
     def _assign_profile(self, profile: Profile) -> None:
         before = self.profile
-        if _machine_of(profile) != _machine_of(before) and not self.has_named_machine:
+        if _machine_key(profile) != _machine_key(before) and not self.has_named_machine:
             self.profile = profile
             self.switch_machine()
             return
@@ -175,7 +175,7 @@ class ProfileEditingApp(DiscoveryApp):
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
-            self._model_timer = self.set_timer(_TYPING_PAUSE_SECONDS, self.query_model)
+            self._model_timer = self.set_timer(_TYPING_PAUSE_SECONDS, self.query_hub_for_model)
 
     def _affected_parts(self, profile: Profile, before: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
@@ -221,7 +221,7 @@ class ProfileEditingApp(DiscoveryApp):
             return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""
 
 
-def _machine_of(profile: Profile) -> object:
+def _machine_key(profile: Profile) -> object:
     return profile.hardware.host, profile.hardware.scheduler
 
 

@@ -22,7 +22,7 @@ _TERMINAL_RESET_SEQUENCES = (
 
 
 @contextmanager
-def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
+def leaving_on_signals(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
     """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in.
 
     Afterwards, when that loop ends, signals are handled as before.

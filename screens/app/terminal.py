@@ -54,7 +54,7 @@ class KeyParser(XTermParser):
 
     def feed(self, data: str) -> Iterable[Message]:
         """Yield the keys and answers in what was read."""
-        data = self._drop_late_rest(data)
+        data = self._drop_late_key_rest(data)
         if self._asked_at and _MODE_ANSWER_SIGN in data:
             self._set_escape_delay(
                 _SHORT_DELAY_SECONDS if get_time() - self._asked_at < _SLOW_ANSWER_SECONDS else _LONG_DELAY_SECONDS
@@ -72,7 +72,7 @@ class KeyParser(XTermParser):
                 _SEQUENCE_DELAY_SECONDS if after[:1] in {"[", "O"} else self._escape_delay
             )
 
-    def _drop_late_rest(self, data: str) -> str:
+    def _drop_late_key_rest(self, data: str) -> str:
         """Drop the rest of a key whose first byte was taken for Esc: it would be typed as letters; wait longer then."""
         late, self._lone_escape_at = get_time() - self._lone_escape_at, 0.0
         rest = _KEY_REST_PATTERN.match(data)

@@ -19,13 +19,13 @@ from ..steps.step import StepScreen
 from ..widgets.dialogs import ChoiceDialog
 
 
-def can_prepare(profile: Profile) -> bool:
+def can_prepare_data(profile: Profile) -> bool:
     """Tell whether a NeMo pretraining names text in place of data."""
     text = any(not path.endswith(".bin") for path in profile.trainer.data)
     return takes_field(profile, "nemo") and profile.nemo.task == "pretrain" and text
 
 
-def can_import(profile: Profile, facts: Facts | None) -> bool:
+def can_import_model(profile: Profile, facts: Facts | None) -> bool:
     """Tell whether a NeMo training names a Hugging Face folder in place of a checkpoint."""
     model = profile.trainer.model
     return bool(facts and takes_field(profile, "nemo") and model and facts.paths.get(f"{model}/config.json") == "file")
@@ -37,9 +37,9 @@ class NemoFilesScreen(StepScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to make what is not there yet."""
         if action == "prepare":
-            return can_prepare(self.profile) and not self.wizard.other_machine
+            return can_prepare_data(self.profile) and not self.wizard.other_machine
         if action == "import":
-            return can_import(self.profile, self.facts) and not self.wizard.other_machine
+            return can_import_model(self.profile, self.facts) and not self.wizard.other_machine
         return super().check_action(action, parameters)
 
     def action_prepare(self) -> None:

@@ -135,9 +135,9 @@ NCCL features: those to switch off, each to work around the error that it names,
         Binding("i", "import", "Import model"),
     ]
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
-        group = super().group(section, rows, setup)
+        group = super().make_group(section, rows, setup)
         if section.key != _NCCL_GROUP_KEY:
             return group
         without = self.profile.communication.without
@@ -148,7 +148,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds
         )
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
@@ -162,7 +162,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
         return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
 
-    def lines_below(self, setup: Setup) -> Mapping[str, str]:
+    def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not takes_field(self.profile, "finetune"):
             return {}
@@ -189,7 +189,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             "validate": not bare and bool(container.image) and not self.wizard.other_machine,
             "other_python": bare,
             "recipes": recipes,
-            "models": bool(self._model_options()),
+            "models": bool(self._cached_model_options()),
             # V asks an image: its Python is none of this machine.
             "ask_recipes": bare and recipes and not self.wizard.other_machine,
         }
@@ -199,8 +199,8 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(MultiSelect):
             cures.display = setup.backend == "nccl"
-            picks = (_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
-            cures.show_picks(picks, self.profile.communication.without)
+            picks = (_workaround_row(name, setup) for name in NCCL_WORKAROUNDS)
+            cures.show_select_rows(picks, self.profile.communication.without)
         if not takes_field(self.profile, "nemo"):
             self.offer_arguments()
 
@@ -214,10 +214,10 @@ NCCL features: those to switch off, each to work around the error that it names,
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
         setup = self.setup
         gpus = tuple(gpu.uuid for gpu in setup.gpus) if setup and setup.device == "cuda" else ()
-        self._check_image(self.profile, gpus)
+        self._validate_image(self.profile, gpus)
 
     @work(thread=True, exclusive=True, group="validate")
-    def _check_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
+    def _validate_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
         from tui_train.actions.image_check import validate_image, validation_text
 
         chosen = profile.container
@@ -229,7 +229,7 @@ NCCL features: those to switch off, each to work around the error that it names,
 
         self.app.call_from_thread(self.app.push_screen, HelpScreen(lines))
 
-    def _model_options(self) -> tuple[choices.Option, ...]:
+    def _cached_model_options(self) -> tuple[choices.Option, ...]:
         """Return the models of the cache that can be chosen."""
         setup = self.setup
         if setup is None or self.facts is None or not choices.is_shown("trainer.model", setup):
@@ -239,7 +239,7 @@ NCCL features: those to switch off, each to work around the error that it names,
 
     def action_models(self) -> None:
         """Show the models in the cache of Hugging Face to choose from."""
-        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._model_options())
+        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._cached_model_options())
         self.app.push_screen(ChoiceDialog("Which model?", answers), self._take_model)
 
     def _take_model(self, value: str | None) -> None:
@@ -261,7 +261,7 @@ NCCL features: those to switch off, each to work around the error that it names,
                 self.post_message(ErrorToShow(error))
 
 
-def _workaround_pick(name: str, setup: Setup) -> SelectRow:
+def _workaround_row(name: str, setup: Setup) -> SelectRow:
     cure = NCCL_WORKAROUNDS[name]
     why = why_without_effect(cure, setup.toolchain)
     beside: Piece = why or (f"{cure.symptom}; {cure.cost}", MUTED)

@@ -27,7 +27,7 @@ class ScriptHelpScreen(StepScreen):
         """Show what the script lists, once after it was asked."""
         if self._waiting_for and "help" in self.looking:
             self._waiting_for = "running"
-        found = self._script_help()
+        found = self._known_script_help()
         if self._waiting_for != "running" or "help" in self.looking or found is None:
             return
         self._waiting_for = ""
@@ -37,15 +37,15 @@ class ScriptHelpScreen(StepScreen):
             return
         flags = offered_flags(found.flags)
         answers = tuple((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
-        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._take_flag)
+        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._add_argument)
 
-    def _script_help(self) -> ScriptHelp | None:
+    def _known_script_help(self) -> ScriptHelp | None:
         setup = self.setup
         key = entry_point(self.profile, setup.preset) if setup else ""
         return self.facts.help.get(key) if self.facts else None
 
-    def _take_flag(self, name: str | None) -> None:
-        found = self._script_help()
+    def _add_argument(self, name: str | None) -> None:
+        found = self._known_script_help()
         flag = next((one for one in found.flags if one.name == name), None) if found else None
         if flag is None:
             return

@@ -43,7 +43,7 @@ class ChatPane(Lines):
         """Add to the answer that is being written."""
         if self._blocks and self._blocks[-1].kind == "answered":
             self._blocks[-1] = _ChatBlock("answered", self._blocks[-1].text + text)
-            self._lay_out_last()
+            self._lay_out_last_block()
 
     def add_note(self, words: str) -> None:
         """Say something about the answer."""
@@ -52,9 +52,9 @@ class ChatPane(Lines):
     def _add_block(self, block: _ChatBlock) -> None:
         self._fixed_rows = len(self._rows)
         self._blocks.append(block)
-        self._lay_out_last()
+        self._lay_out_last_block()
 
-    def _lay_out_last(self) -> None:
+    def _lay_out_last_block(self) -> None:
         width = self.content_size.width
         if width:
             self._rows[self._fixed_rows :] = _block_rows(self._blocks[-1], width)
@@ -62,19 +62,19 @@ class ChatPane(Lines):
 
     def _show_rows(self) -> None:
         """Draw what is in sight; a full pane jumps by half, so that not every line is written again for one."""
-        room, rows = self._visible_rows, len(self._rows)
+        room, rows = self._visible_row_count, len(self._rows)
         if self._following and not max(0, rows - room) <= self._top < max(1, rows):
             self._top = max(0, rows - room // 2) if rows > room else 0
         self.show(self._page_lines)
 
     @property
-    def _visible_rows(self) -> int:
+    def _visible_row_count(self) -> int:
         return max(1, self.content_size.height - 1)
 
     def scroll_pages(self, pages: int) -> None:
         """Show the pages before or after."""
-        last = max(0, len(self._rows) - self._visible_rows)
-        self._top = min(max(0, self._top + pages * max(1, self._visible_rows - 1)), last)
+        last = max(0, len(self._rows) - self._visible_row_count)
+        self._top = min(max(0, self._top + pages * max(1, self._visible_row_count - 1)), last)
         self._following = self._top >= last
         self.show(self._page_lines)
 
@@ -90,8 +90,8 @@ class ChatPane(Lines):
         self._show_rows()
 
     def _page_lines(self, width: int) -> list[Content]:
-        shown = self._rows[self._top : self._top + self._visible_rows]
-        return [heading(self._title, self._about, width), *shown, *[Content()] * (self._visible_rows - len(shown))]
+        shown = self._rows[self._top : self._top + self._visible_row_count]
+        return [heading(self._title, self._about, width), *shown, *[Content()] * (self._visible_row_count - len(shown))]
 
 
 def _block_rows(block: _ChatBlock, width: int) -> list[Content]:

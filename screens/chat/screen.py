@@ -127,7 +127,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                     prompt = self._prompts.get(timeout=0.1)
                 except queue.Empty:
                     continue
-                self._answer(chat, prompt)
+                self._answer_prompt(chat, prompt)
         except AnswerCancelled:
             pass
         except TuiTrainError as error:
@@ -139,7 +139,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def _post_event(self, message: Message) -> None:
         self.post_message(message)
 
-    def _answer(self, chat: Chat, prompt: str | None) -> None:
+    def _answer_prompt(self, chat: Chat, prompt: str | None) -> None:
         """Answer a prompt on both sides; None begins another chat."""
         worker = get_current_worker()
         if prompt is None:
@@ -156,7 +156,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                 return
 
     @on(ChatEvent)
-    def _take_event(self, event: ChatEvent) -> None:
+    def _show_event(self, event: ChatEvent) -> None:
         what = event.event
         if isinstance(what, AnswerPiece):
             self.query_one(f"#{what.side}", ChatPane).append_answer(what.text)
@@ -260,7 +260,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         for talk in self.query(ChatPane):
             talk.scroll_pages(pages)
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, group: str) -> None:
         """Say that nothing answers any more."""
         if group == "talk":
             self._is_over = self._busy = True

@@ -27,7 +27,7 @@ _STYLES_BY_STATE: dict[TextState, tuple[str, str]] = {  # of the mark, and of th
 _TRAINED_PROBLEM_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
 
 
-def data_set_lines(
+def data_summary_lines(
     look: DataReport, question: DataQuestion, epoch: Epoch | None, seconds: float, width: int
 ) -> list[Content]:
     """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""

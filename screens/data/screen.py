@@ -32,7 +32,7 @@ from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import FIX_KEYS, join_panels
 from ..widgets.text_layout import MUTED, heading, styled
-from .data_lines import bad_row_lines, data_finding_lines, data_set_lines, longest_row_lines, sample_lines
+from .data_lines import bad_row_lines, data_finding_lines, data_summary_lines, longest_row_lines, sample_lines
 
 _FACTS_PART, _DATA_KEY = "data", "trainer.data"
 _LEVEL_ORDER = ("error", "warning", "note")
@@ -157,10 +157,10 @@ of the settings does. r reads the file again."""
         self._look = data_report(setup) if setup else None
         if self._look and self._look.problem:
             self._look = None
-        self._show(setup)
+        self._show_panels(setup)
         self.refresh_bindings()
 
-    def _show(self, setup: Setup | None) -> None:
+    def _show_panels(self, setup: Setup | None) -> None:
         look, asked = self._look, question_with_length(setup) if setup else None
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
@@ -174,8 +174,10 @@ of the settings does. r reads the file again."""
         else:
             one = training_epoch(setup)
             seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
-            self.query_one("#set", Lines).show(lambda width: data_set_lines(look, asked, one, seconds, width))
-            self.query_one("#sample", Lines).show(lambda width: self._samples(look, asked, width, tall=tall, wide=wide))
+            self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, seconds, width))
+            self.query_one("#sample", Lines).show(
+                lambda width: self._shown_sample_lines(look, asked, width, tall=tall, wide=wide)
+            )
             self.query_one("#beside", Lines).show(
                 lambda width: (
                     join_panels(longest_row_lines(look, asked, width), bad_row_lines(look, width)) if wide else []
@@ -188,7 +190,9 @@ of the settings does. r reads the file again."""
         self.query_one("#found").display = bool(findings)
         self._show_hint()
 
-    def _samples(self, look: DataReport, asked: DataQuestion, width: int, *, tall: bool, wide: bool) -> list[Content]:
+    def _shown_sample_lines(
+        self, look: DataReport, asked: DataQuestion, width: int, *, tall: bool, wide: bool
+    ) -> list[Content]:
         """Return the sample that was chosen, those after it where there is room, and the rows that are wrong."""
         count = len(look.samples)
         shown = look.samples[self._sample_index : None if tall else self._sample_index + 1]

@@ -19,7 +19,7 @@ from tui_train.profile.types import Profile
 
 from ..fault_guard import GuardedApp
 from ..messages import AskRecipes, AskScriptHelp, ScreenShown
-from .machine_queries import QUERY_BY_PART, facts_of_host, import_modules, with_answer
+from .machine_queries import QUERY_BY_PART, facts_of_host, facts_with_answer, import_query_modules
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -52,7 +52,7 @@ class CardsSampled(Message):
     samples: "Samples"
 
 
-def shared_with_screens(name: str) -> Callable[[Any], None]:
+def make_sharing_watcher(name: str) -> Callable[[Any], None]:
     """Return a watcher that assigns a value of the app to the screens that share it."""
 
     def share(app: App[int]) -> None:
@@ -101,15 +101,15 @@ class DiscoveryApp(GuardedApp):
         return self._findings[1]
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
-    def assign_shared(self, screen: Screen[Any]) -> None:
+    def assign_shared_values(self, screen: Screen[Any]) -> None:
         """Give a new screen the values that it shares; later ones are assigned as they come."""
         for name in getattr(screen, "SHARED_VALUES", ()):
             screen.set_reactive(getattr(type(screen), name), getattr(self, name))
 
-    watch_profile = shared_with_screens("profile")
-    watch_facts = shared_with_screens("facts")
-    watch_looking = shared_with_screens("looking")
-    watch_live = shared_with_screens("live")
+    watch_profile = make_sharing_watcher("profile")
+    watch_facts = make_sharing_watcher("facts")
+    watch_looking = make_sharing_watcher("looking")
+    watch_live = make_sharing_watcher("live")
 
     @property
     def _source(self) -> "MachineSource | None":
@@ -231,7 +231,7 @@ class DiscoveryApp(GuardedApp):
         number = self._query_numbers[part]
 
         def answer() -> None:
-            import_modules()
+            import_query_modules()
             self.post_message(AnswerArrived(number, part, question()))
 
         self.run_worker(answer, name=str(number), group=part, thread=True, exclusive=True)
@@ -250,13 +250,13 @@ class DiscoveryApp(GuardedApp):
             self._machine_read = value
             self._start_or_stop_sampling()
             value = with_new_problems(value, self.live)
-        self.facts = with_answer(facts, event.part, value)
+        self.facts = facts_with_answer(facts, event.part, value)
         if event.part == "machine":
             self.take_slurm_node()
         if newest:
             self.looking -= {event.part}
         if event.part == "hub":
-            self.query_model()
+            self.query_hub_for_model()
 
     def take_slurm_node(self) -> None:
         """Take the node that Slurm would give now, where all of the cluster is known."""
@@ -269,7 +269,7 @@ class DiscoveryApp(GuardedApp):
         if machine != facts.machine:
             self.facts = replace(facts, machine=machine)
 
-    def query_model(self) -> None:
+    def query_hub_for_model(self) -> None:
         """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
         from tui_train.setup.recipe.hub_model import model_to_query
         from tui_train.targets.here import ask_hub_for_model
@@ -281,7 +281,7 @@ class DiscoveryApp(GuardedApp):
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
 
     @on(AskScriptHelp)
-    def _query_script(self) -> None:
+    def _query_script_help(self) -> None:
         from tui_train.targets.help_question import help_question
 
         try:
@@ -294,7 +294,7 @@ class DiscoveryApp(GuardedApp):
             return
         self._run_script_help(question)
 
-    def ask_undecided(self) -> None:
+    def ask_undecided_script(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
         if self._source or self.facts is None or "help" in self.looking:
             return
@@ -353,7 +353,7 @@ class DiscoveryApp(GuardedApp):
             self.facts = replace(self.facts, machine=machine)
 
     @on(Worker.StateChanged)
-    def _worker_ended(self, event: Worker.StateChanged) -> None:
+    def _end_failed_query(self, event: Worker.StateChanged) -> None:
         if event.state != WorkerState.ERROR:
             return
         part, error = event.worker.group, event.worker.error

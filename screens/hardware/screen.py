@@ -121,7 +121,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self._card_sets = card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._card_sets) > 1
-        cards = _set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
+        cards = _card_set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
         offered.show(
             lambda width: [heading("Sets of GPUs", "s chooses the next", width), *(fit(line, width) for line in cards)]
         )
@@ -139,9 +139,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             gaps.insert(0, styled((words, "b")))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
-        shown.show(lambda width: [part for line in gaps for part in _wrapped_indented(line, max(8, width))])
+        shown.show(lambda width: [part for line in gaps for part in _wrap_indented(line, max(8, width))])
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
         notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
         for key in _SLURM_KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
@@ -159,15 +159,15 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         cards = zip(machine.gpus, self._verdicts, strict=True)
         by_type = bool(self.facts and self.facts.cluster)
         picks = (
-            _card_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
+            _card_row(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
-        self.query_one("#gpus", MultiSelect).show_picks(picks, picked)
+        self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
         if action == "values":
-            return bool(self._field_values())
+            return bool(self._offered_values())
         if action == "host":
             return not self.wizard.has_named_machine
         return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
@@ -188,13 +188,13 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             rows[_SLURM_HERE_ANSWER] = "Slurm (this cluster)"
         if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
             rows[_SLURM_ON_HOST_ANSWER] = f"{visible(chosen)} (Slurm)"
-        self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine)
+        self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine_answer)
 
-    def _take_machine(self, name: str | None) -> None:
+    def _take_machine_answer(self, name: str | None) -> None:
         if name == _OTHER_HOST_ANSWER:
             self.app.push_screen(
                 TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_checked_address),
-                self._switch_to_typed,
+                self._switch_to_typed_host,
             )
         elif name:
             host = (
@@ -204,18 +204,18 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
                 if name in {_HERE_ANSWER, _SLURM_HERE_ANSWER}
                 else name
             )
-            self._switch_to(host, "slurm" if name in {_SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER} else "none")
+            self._switch_to_host(host, "slurm" if name in {_SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER} else "none")
 
-    def _switch_to_typed(self, host: str | None) -> None:
+    def _switch_to_typed_host(self, host: str | None) -> None:
         self.wizard.typed_host = host or ""
-        self._switch_to(host)
+        self._switch_to_host(host)
 
-    def _switch_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
+    def _switch_to_host(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
         if host is not None:
             hardware = replace(self.profile.hardware, host=host, scheduler=scheduler)
             self.post_message(SetProfile(replace(self.profile, hardware=hardware)))
 
-    def _field_values(self) -> tuple[choices.Option, ...]:
+    def _offered_values(self) -> tuple[choices.Option, ...]:
         """Return the values that the typed field in which the cursor is can have, as far as they are known."""
         row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
         return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
@@ -224,7 +224,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         """Show what the field can be to choose from; anything else can be typed."""
         row = self.form.state.row
         if row:
-            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._field_values())
+            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._offered_values())
             self.app.push_screen(ChoiceDialog(f"{row.field.label}:", answers), partial(self._take_value, row.key))
 
     def _take_value(self, key: str, value: str | None) -> None:
@@ -308,7 +308,7 @@ def _cluster_row(cells: tuple[str, ...], width: int, mark: Content, style: str) 
     return styled(mark, columns(width - 2, *(((cell, style), size) for cell, size in shown)))
 
 
-def _set_lines(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
+def _card_set_lines(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
     lines = []
     for card_set in offered:
         taken = set(card_set.uuids) == set(picked)
@@ -326,7 +326,7 @@ def _gap_lines(what: str, why: str, remedy: str) -> list[Content]:
     ]
 
 
-def _wrapped_indented(line: Content, width: int) -> list[Content]:
+def _wrap_indented(line: Content, width: int) -> list[Content]:
     """Return a line folded below where its words begin."""
     begins = len(line.plain) - len(line.plain.lstrip(" "))
     return [styled(" " * begins, part) for part in line[begins:].wrap(width - begins)]
@@ -337,7 +337,7 @@ def _process_text(process: GpuProcess) -> str:
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _card_pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
+def _card_row(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
     """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0

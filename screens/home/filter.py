@@ -49,7 +49,7 @@ class FilterLine(Widget):
             self._aside = aside
             self.refresh()
 
-    def open(self) -> None:
+    def open_input(self) -> None:
         """Type into it, as long as it is there: keys may come before and after."""
         if not self.is_attached:
             return
@@ -67,9 +67,9 @@ class FilterLine(Widget):
         """Show everything again."""
         for entry in self.query(_FilterInput):
             entry.value = ""
-        self.leave()
+        self.close_input()
 
-    def leave(self) -> None:
+    def close_input(self) -> None:
         """Type no longer; what was typed stays."""
         for entry in self.query(_FilterInput):
             entry.display = False

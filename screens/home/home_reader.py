@@ -47,7 +47,7 @@ class HomeReader:
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
         digests, cards, first = self.digests, self._cards, self._run_order is None
-        profiles, runs = cards.saved_cards(read=not first), self._ordered_runs(quick=first)
+        profiles, runs = cards.saved_cards(read=not first), self._newest_first_runs(quick=first)
         for number, run in enumerate(runs):
             if is_cancelled():
                 return
@@ -57,7 +57,7 @@ class HomeReader:
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_YIELD_SECONDS)
         if first:
-            profiles, runs = cards.saved_cards(), self._ordered_runs(quick=False)
+            profiles, runs = cards.saved_cards(), self._newest_first_runs(quick=False)
         self._post_contents(profiles, tuple(map(digests.digest_of, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
@@ -66,7 +66,7 @@ class HomeReader:
                 digests.explain(digest)
                 self._post_contents(profiles, tuple(map(digests.last_digest, runs)))
 
-    def _ordered_runs(self, *, quick: bool) -> "tuple[RunDir, ...]":
+    def _newest_first_runs(self, *, quick: bool) -> "tuple[RunDir, ...]":
         """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
         from tui_train.runs.rundir import all_runs, runs_by_name, runs_stamp
 
@@ -84,7 +84,7 @@ class HomeReader:
             self._post(HomeContents(profiles, runs, draft))
 
 
-def update_runs_elsewhere(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
+def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
     from tui_train.runs.other_machines.mirror import Mirror
     from tui_train.runs.other_machines.place import place_of

@@ -16,7 +16,7 @@ from tui_train.views.run_digest import Digest
 
 from ..widgets.cursor_list import ListRow
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
-from .home_start import start_row
+from .home_start import make_start_row
 from .home_state import HomeState
 
 RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
@@ -55,10 +55,12 @@ class ColumnWidths(NamedTuple):
 def home_rows(shown: HomeState, beginnings: Sequence[ListRow]) -> tuple[ListRow, ...]:
     """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
     runs = [run for run in shown.runs.values() if not shown.text or matches_filter(shown.text, *searchable_text(run))]
-    profiles = [card for card in shown.profiles.values() if matches_filter(shown.text, *_profile_texts(card))]
+    profiles = [
+        card for card in shown.profiles.values() if matches_filter(shown.text, *_searchable_profile_texts(card))
+    ]
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
-    today, widths = time.strftime("%Y-%m-%d"), _widths(runs, profiles)
+    today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
     listed: list[ListRow] = [] if shown.text else [_title_row("Start"), *_start_rows(shown.draft, beginnings)]
     if live:
         listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, shown.marked, widths) for run in live)]
@@ -98,7 +100,7 @@ def run_hint(digest: Digest) -> str:
     return f"{'  '.join(parts)}.{ends}"
 
 
-def _profile_texts(card: ProfileCard) -> tuple[str, ...]:
+def _searchable_profile_texts(card: ProfileCard) -> tuple[str, ...]:
     return (card.name, card.about.words, card.devices, "profile")
 
 
@@ -113,14 +115,18 @@ def _run_groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str,
 
 def _start_rows(draft: ProfileCard | None, rows: Sequence[ListRow]) -> Iterable[ListRow]:
     """Return what begins a training, the draft after the first of them."""
-    return (*rows[:1], *([start_row("draft", "Continue the draft", _about_text(draft))] if draft else []), *rows[1:])
+    return (
+        *rows[:1],
+        *([make_start_row("draft", "Continue the draft", _about_text(draft))] if draft else []),
+        *rows[1:],
+    )
 
 
 def _about_text(card: ProfileCard) -> str:
     return ", ".join(filter(None, (card.name, card.about.words)))
 
 
-def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> ColumnWidths:
+def _column_widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
     details = (_STATE_WIDTH + len(outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)

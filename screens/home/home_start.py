@@ -10,7 +10,7 @@ from ..widgets.text_layout import MUTED, columns, styled
 _NAME_WIDTH = 22
 
 
-def start_row(key: str, title: str, note: str) -> ListRow:
+def make_start_row(key: str, title: str, note: str) -> ListRow:
     """Return the row of a way to begin."""
 
     def draw(width: int) -> tuple[Content, ...]:
@@ -24,6 +24,6 @@ def start_row(key: str, title: str, note: str) -> ListRow:
 
 
 START_ROWS = (
-    start_row("new", "New training", "begins with defaults"),
-    start_row("quickstart", "Quickstart", "a small model on sample text, to see it work"),
+    make_start_row("new", "New training", "begins with defaults"),
+    make_start_row("quickstart", "Quickstart", "a small model on sample text, to see it work"),
 )

@@ -31,7 +31,7 @@ class HomeState:
         self.marked = frozenset(key for key in self.marked if key in self.runs)
         self.draft = draft
 
-    def profile_at(self, cursor: str) -> str:
+    def profile_name_at(self, cursor: str) -> str:
         """Return the name of the profile in which the cursor is; empty for none."""
         return self.profiles[cursor].name if cursor in self.profiles else ""
 

@@ -25,7 +25,7 @@ from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.text_layout import MUTED, styled
 from .filter import FilterLine
-from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
+from .home_reader import HomeContents, HomeReader, update_remote_runs
 from .home_start import START_ROWS
 from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 
@@ -135,7 +135,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._show_hint()
         self.call_after_refresh(self.refresh_list)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
-        self.set_interval(_ASK_HOSTS_SECONDS, self._update_hosts)
+        self.set_interval(_ASK_HOSTS_SECONDS, self._update_remote_runs_if_any)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
@@ -149,21 +149,21 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if self._reading or self.app.screen is not self:
             return
         self._reading = True
-        self._read(self.row_list.visible_keys)
+        self._read_contents(self.row_list.visible_keys)
 
     @work(thread=True, group="home")
-    def _read(self, visible_keys: tuple[str, ...]) -> None:
+    def _read_contents(self, visible_keys: tuple[str, ...]) -> None:
         worker = get_current_worker()
         self._reader = self._reader or HomeReader(self.post_message)
         self._reader.read(visible_keys, lambda: worker.is_cancelled)
-        self.app.call_from_thread(self._read_if_asked)
+        self.app.call_from_thread(self._read_again_if_asked)
 
-    def _read_if_asked(self) -> None:
+    def _read_again_if_asked(self) -> None:
         self._reading = False
         if self._is_read_again:
             self.refresh_list()
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, group: str) -> None:
         """Read again later."""
         if group == "home":
             self._reading = False
@@ -171,23 +171,23 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @on(HomeContents)
     def _take_contents(self, event: HomeContents) -> None:
         self.state.update(event.runs, event.profiles, event.draft)
-        self._show()
+        self._show_list()
 
-    def _update_hosts(self) -> None:
+    def _update_remote_runs_if_any(self) -> None:
         """Have the hosts of live runs asked, while the screen is shown."""
         asking = any(worker.group == "hosts" and not worker.is_finished for worker in self.app.workers)
         runs = self.state.runs.values()
         if self.app.screen is self and not asking and any(digest.now and digest.now.host for digest in runs):
-            self._update_host_runs(tuple(digest.run for digest in runs if digest.stoppable))
+            self._update_remote_runs(tuple(digest.run for digest in runs if digest.stoppable))
 
     @work(thread=True, group="hosts")
-    def _update_host_runs(self, runs: "tuple[RunDir, ...]") -> None:
+    def _update_remote_runs(self, runs: "tuple[RunDir, ...]") -> None:
         worker = get_current_worker()
-        update_runs_elsewhere(runs, lambda: worker.is_cancelled)
+        update_remote_runs(runs, lambda: worker.is_cancelled)
 
     # What is shown
 
-    def _show(self) -> None:
+    def _show_list(self) -> None:
         from .home_rows import counts_text, home_rows
 
         self.state.text = self.query_one(FilterLine).text
@@ -219,12 +219,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
         if run and self._reader and self.has_class("-tall"):
-            self._draw_losses(run, self._reader.digests)
+            self._read_losses(run, self._reader.digests)
         elif self.query("#loss"):
             self._show_losses(None)
 
     @work(thread=True, group="plot", exclusive=True)
-    def _draw_losses(self, digest: "Digest", digests: "DigestCache") -> None:
+    def _read_losses(self, digest: "Digest", digests: "DigestCache") -> None:
         """Read the losses of the run in which the cursor is; where there is room, they are drawn below the list."""
         worker, progress = get_current_worker(), digests.read_losses(digest)
         if not worker.is_cancelled:
@@ -252,17 +252,17 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     @on(FilterLine.Changed)
     def _apply_filter(self) -> None:
-        self._show()
+        self._show_list()
         self.row_list.action_end(-1)
 
     def action_filter(self) -> None:
         """Type what is to be shown."""
-        self.query_one(FilterLine).open()
+        self.query_one(FilterLine).open_input()
 
     def action_leave_filter(self) -> None:
         """Go to the list; the filter stays."""
         self.set_focus(self.row_list)
-        self.query_one(FilterLine).leave()
+        self.query_one(FilterLine).close_input()
 
     def action_clear(self) -> None:
         """Show everything again."""
@@ -272,17 +272,17 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def action_unmark(self) -> None:
         """Take all marks away."""
         self.state.marked = frozenset()
-        self._show()
+        self._show_list()
 
     def action_group(self) -> None:
         """Show the runs by their profiles."""
         self.state.grouped = True
-        self._show()
+        self._show_list()
 
     def action_ungroup(self) -> None:
         """Show the runs by age."""
         self.state.grouped = False
-        self._show()
+        self._show_list()
 
     # The row of the cursor
 
@@ -328,7 +328,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
             self._open_profile(Profile(), "preview", keep=False)
         elif kind == "profile":
-            self._open_saved(name, "hardware")
+            self._open_saved_profile(name, "hardware")
         elif event.key in self.state.runs:
             self.post_message(OpenRun(self.state.runs[event.key].run))
 
@@ -341,9 +341,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
         run = self._run_at_cursor
-        self._open_saved(str(run.run.profile) if run else self.state.profile_at(self._cursor), "recipe")
+        self._open_saved_profile(str(run.run.profile) if run else self.state.profile_name_at(self._cursor), "recipe")
 
-    def _open_saved(self, reference: str, step: str) -> None:
+    def _open_saved_profile(self, reference: str, step: str) -> None:
         from tui_train.profile import store
 
         try:
@@ -379,7 +379,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from tui_train.actions.start_check import forbidding_findings, prepare_start
         from tui_train.profile import store
 
-        name = self.state.profile_at(self._cursor)
+        name = self.state.profile_name_at(self._cursor)
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
             prepared, target = prepare_start(store.load(name))
@@ -444,7 +444,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.row_list.action_move(1)
             if self.row_list.cursor not in self.state.runs:
                 self.row_list.go_to_row(key)
-            self._show()
+            self._show_list()
 
     def action_compare(self) -> None:
         """Show the marked runs side by side, the oldest first."""
@@ -453,12 +453,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def action_delete(self) -> None:
         """Ask, then remove the marked runs, or the run or profile in which the cursor is."""
         if runs := self._chosen_runs:
-            self._measure_and_ask(tuple(digest.run for digest in runs), runs_text(runs))
-        elif name := self.state.profile_at(self._cursor):
+            self._measure_and_ask_delete(tuple(digest.run for digest in runs), runs_text(runs))
+        elif name := self.state.profile_name_at(self._cursor):
             self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
 
     @work(thread=True, group="delete", exclusive=True)
-    def _measure_and_ask(self, runs: "tuple[RunDir, ...]", named: str) -> None:
+    def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", named: str) -> None:
         """Find what the runs take on disk, then ask."""
         from tui_train.runs import folders
 
@@ -478,12 +478,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         def answered(answer: str | None) -> None:
             if answer:
                 self.state.marked = frozenset()
-                self._run_change(remove)
+                self._make_change_on_disk(remove)
 
         self.app.push_screen(ChoiceDialog(question, (_KEEP_ANSWER, ("delete", "Delete"))), answered)
 
     @work(thread=True, group="change")
-    def _run_change(self, change: Callable[[], str]) -> None:
+    def _make_change_on_disk(self, change: Callable[[], str]) -> None:
         """Change something on disk, and say what was done."""
         try:
             report = change()
@@ -506,7 +506,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_rename(self) -> None:
         """Ask for another name of the run or the profile."""
-        digest, name = self._run_at_cursor, self.state.profile_at(self._cursor)
+        digest, name = self._run_at_cursor, self.state.profile_name_at(self._cursor)
         if digest:
             question = f"Another name for the run {visible(digest.run.name)}; the time at its beginning stays:"
             self._ask_text(question, digest.run.label, partial(self._rename_run, digest.run))
@@ -539,7 +539,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_duplicate(self) -> None:
         """Ask for the name of a copy of the profile."""
-        if name := self.state.profile_at(self._cursor):
+        if name := self.state.profile_name_at(self._cursor):
             self._ask_text(f"Name of the copy of {visible(name)}:", f"{name}-2", partial(_duplicate_profile, name))
 
 

@@ -32,12 +32,12 @@ from ..widgets.preview_lines import (
     change_lines,
     command_lines,
     fallback_lines,
-    fallbacks_of,
+    fallbacks_by_place,
     finding_lines,
     join_panels,
     note_lines,
     plan_lines,
-    story_memory_lines,
+    preview_memory_lines,
 )
 from ..widgets.text_layout import styled
 
@@ -61,7 +61,7 @@ class PlanScreen(StepScreen):
         super().__init__()
         self._prepared: Prepared | None = None
         self._planned_from: tuple[Profile, Facts] | None = None
-        self._story = PreviewContent()
+        self._preview_content = PreviewContent()
         self._previous: PreviousRun | None = None
         self._previous_asked_for: str | None = None
         self._files_opened = False  # the files take the place of what is said
@@ -81,7 +81,7 @@ class PlanScreen(StepScreen):
 
     def on_mount(self) -> None:
         """Scroll with the arrow keys at once."""
-        self._arrange()
+        self._arrange_files()
         self.query_one("#body").focus()
 
     def fill(self) -> None:
@@ -101,24 +101,24 @@ class PlanScreen(StepScreen):
             return
         if self._previous_asked_for != self.profile.name and not self.wizard.other_machine:
             self._previous_asked_for = self.profile.name
-            self._find_previous(self.profile)
+            self._find_previous_run(self.profile)
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_of(self.profile, self.facts)
             self._prepared = prepare(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
-            self._arrange()
-            self._update_story()
+            self._arrange_files()
+            self._update_preview_content()
         self.refresh_bindings()
 
-    def _update_story(self) -> None:
+    def _update_preview_content(self) -> None:
         """Say what the plan is."""
         prepared, facts = self._prepared, self.facts
         if prepared is None or facts is None:
             return
         plan, profile, before = prepared.plan, prepared.profile, self._previous
         setup = self._setup if self._setup and not self._setup.problem else None
-        self._story = PreviewContent(
+        self._preview_content = PreviewContent(
             lines=overview(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
@@ -126,14 +126,14 @@ class PlanScreen(StepScreen):
             findings=prepared.findings,
             command=one_command(plan) if plan else None,
             files=len(self.query_one(FileViewer).files),
-            fallbacks=fallbacks_of(plan),
+            fallbacks=fallbacks_by_place(plan),
             since=before.run if before else "",
             changes=effective_changes(before, profile) if before else (),
         )
         self._draw()
 
     def _draw(self) -> None:
-        story, wide, tall = self._story, self.has_class("-wide"), self.has_class("-tall")
+        story, wide, tall = self._preview_content, self.has_class("-wide"), self.has_class("-tall")
 
         def left(width: int) -> list[Content]:
             middle = () if wide else (*beside(width)[:3],)
@@ -142,7 +142,7 @@ class PlanScreen(StepScreen):
 
         def beside(width: int) -> tuple[list[Content], ...]:
             return (
-                story_memory_lines(story, width),
+                preview_memory_lines(story, width),
                 finding_lines(story.findings, width),
                 change_lines(story, width),
                 note_lines(story, width),
@@ -154,7 +154,7 @@ class PlanScreen(StepScreen):
         self.query_one(FileViewer).show(self.query_one(FileViewer).files)
         self.show_hint()
 
-    def _arrange(self) -> None:
+    def _arrange_files(self) -> None:
         """Put the files below what is said where there is room, else in its place when they are opened."""
         there = bool(self.query_one(FileViewer).files)
         tall = self.has_class("-tall")
@@ -164,21 +164,21 @@ class PlanScreen(StepScreen):
 
     def on_resize(self) -> None:
         """Arrange for the new size, once its classes are set."""
-        self.call_after_refresh(self._arrange_again)
+        self.call_after_refresh(self._arrange_and_draw)
 
-    def _arrange_again(self) -> None:
+    def _arrange_and_draw(self) -> None:
         if self._is_composed:
-            self._arrange()
+            self._arrange_files()
             self._draw()
 
     @work(thread=True, exclusive=True, group="previous")
-    def _find_previous(self, profile: Profile) -> None:
+    def _find_previous_run(self, profile: Profile) -> None:
         self.post_message(PreviousRunFound(previous_run(profile)))
 
     @on(PreviousRunFound)
-    def _take_previous(self, event: PreviousRunFound) -> None:
+    def _take_previous_run(self, event: PreviousRunFound) -> None:
         self._previous = event.previous
-        self._update_story()
+        self._update_preview_content()
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings, whatever they are about."""
@@ -190,7 +190,7 @@ class PlanScreen(StepScreen):
         """Show the files, or what is said again."""
         if self.query_one(FileViewer).files:
             self._files_opened = not self._files_opened
-            self._arrange()
+            self._arrange_files()
             self._focus_shown()
             self.refresh_bindings()
 

@@ -33,7 +33,7 @@ from ..widgets.dialogs import ChoiceDialog
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormRow, Group
 from ..widgets.lines import Lines
-from ..widgets.memory import memory_lines, unread_memory
+from ..widgets.memory import memory_lines, unread_memory_lines
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
 from . import script_rows
@@ -99,24 +99,24 @@ Those that change the training ask for your consent; the others keep it the same
         self._fetching = False
 
     @property
-    def _unsized(self) -> str:
+    def _model_without_sizes(self) -> str:
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
         if self._prediction is None or self.facts is None or self.facts.hub is None or self.wizard.other_machine:
             return ""
         return self._prediction.workload.unknown
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """F3 fetches the sizes of a model that nothing is known of."""
-        return {**super().key_words, **({"f3": "Fetch config.json"} if self._unsized else {})}
+        return {**super().footer_texts, **({"f3": "Fetch config.json"} if self._model_without_sizes else {})}
 
     def widgets_above(self) -> Iterable[Widget]:
         """Return the lines about memory, which stay while one types."""
         return [Lines(id="memory")]
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of the fallbacks is opened to a list."""
-        group = super().group(section, rows, setup)
+        group = super().make_group(section, rows, setup)
         if section.key != _LADDER_GROUP_KEY:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
@@ -126,13 +126,13 @@ Those that change the training ask for your consent; the others keep it the same
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
-    def _groups(self, setup: Setup | None) -> Iterable[Group]:
+    def _make_groups(self, setup: Setup | None) -> Iterable[Group]:
         """Return the sections, the script's own arguments first: they are what surely reaches it."""
         source = self._script_source(setup)
         found = {finding.row_key: finding for finding in reversed(self.findings()) if finding.argument}
         if source and setup:
-            yield script_rows.script_group(source, self.profile.trainer.arguments, setup, found)
-        yield from super()._groups(setup)
+            yield script_rows.make_script_group(source, self.profile.trainer.arguments, setup, found)
+        yield from super()._make_groups(setup)
 
     def _script_source(self, setup: Setup | None) -> Source | None:
         if setup is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
@@ -150,10 +150,10 @@ Those that change the training ask for your consent; the others keep it the same
         key, source = "trainer.arguments", self._script_source(self.setup)
         if event.key.startswith(f"{key} ") and source:
             event.stop()
-            words = script_rows.arguments_with(source, self.profile.trainer.arguments, event.key, event.value)
+            words = script_rows.arguments_with_value(source, self.profile.trainer.arguments, event.key, event.value)
             self.post_message(ValueChosen(key, words, event.key))
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what follows from the values."""
         recipe, world = setup.effective.recipe, setup.copies
         one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
@@ -180,7 +180,7 @@ Those that change the training ask for your consent; the others keep it the same
                 order = (*chosen, *rest)
             else:
                 order = tuple(pick.value for pick in picks.picks)
-            picks.show_picks((_rung_pick(name, setup) for name in order), chosen)
+            picks.show_select_rows((_rung_row(name, setup) for name in order), chosen)
 
     @on(Form.Folded)
     async def _toggle_ladder_list(self, event: Form.Folded) -> None:
@@ -203,12 +203,12 @@ Those that change the training ask for your consent; the others keep it the same
         changes = () if busy else rung_effects(setup)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
         remedy = ""
-        if self._unsized:
+        if self._model_without_sizes:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
         unread, sound = self.form.state.unread_label, not any(finding.forbids_plan for finding in self.findings())
         self.query_one("#memory", Lines).show(
             lambda width: (
-                unread_memory(unread, width)
+                unread_memory_lines(unread, width)
                 if unread
                 else memory_lines(found, changes, counted, note=note, width=width, sound=sound, remedy=remedy)
             )
@@ -222,7 +222,7 @@ Those that change the training ask for your consent; the others keep it the same
             return False
         return super().check_action(action, parameters)
 
-    def _report_refusal(self) -> bool:
+    def _report_what_forbids_training(self) -> bool:
         """Say what is wrong with the profile, where it could not be trained."""
         wrong = next((finding for finding in self._all_findings if finding.forbids_plan), None)
         if label := self.form.state.unread_label:
@@ -238,10 +238,10 @@ Those that change the training ask for your consent; the others keep it the same
             self.workers.cancel_group(self, "trace")
             self._take_trace(self._traced_workload, None)
             return
-        if self._unsized:
-            self._ask_to_fetch(self._unsized)
+        if self._model_without_sizes:
+            self._ask_to_fetch_config(self._model_without_sizes)
             return
-        if self._report_refusal():
+        if self._report_what_forbids_training():
             return
         setup = self.setup
         asked = self._prediction.workload if self._prediction else None
@@ -257,7 +257,7 @@ Those that change the training ask for your consent; the others keep it the same
             question = trace.trace_request(asked.model, asked.settings, asked.folder)
             self._trace_memory(asked, setup.toolchain.python, question)
 
-    def _ask_to_fetch(self, name: str) -> None:
+    def _ask_to_fetch_config(self, name: str) -> None:
         """Ask whether a model's config.json may be fetched, unless that is under way, and fetch it."""
         hub = self.facts.hub if self.facts else None
         if hub is None or self._fetching:
@@ -282,11 +282,11 @@ Those that change the training ask for your consent; the others keep it the same
         try:
             model_config.fetch(profile, hub, name)
         except TuiTrainError as error:
-            self.app.call_from_thread(self._fetched, error)
+            self.app.call_from_thread(self._take_fetched_config, error)
         else:
-            self.app.call_from_thread(self._fetched, None)
+            self.app.call_from_thread(self._take_fetched_config, None)
 
-    def _fetched(self, error: TuiTrainError | None) -> None:
+    def _take_fetched_config(self, error: TuiTrainError | None) -> None:
         """Say why nothing was fetched, or look at what was."""
         self._fetching = False
         if error:
@@ -299,7 +299,7 @@ Those that change the training ask for your consent; the others keep it the same
     def action_tune(self) -> None:
         """Open the trials, where they can be made."""
         setup = self.setup
-        if self.facts is None or setup is None or self._report_refusal():
+        if self.facts is None or setup is None or self._report_what_forbids_training():
             return
         from tui_train.actions.tune.space import search_space
 
@@ -319,7 +319,7 @@ Those that change the training ask for your consent; the others keep it the same
         if not worker.is_cancelled:
             self.app.call_from_thread(self._take_trace, asked, memory_count)
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, group: str) -> None:
         """Let the memory be counted, or the sizes be fetched, again."""
         if group == "trace":
             self._take_trace(None, None)
@@ -362,7 +362,7 @@ Those that change the training ask for your consent; the others keep it the same
             self.post_message(ErrorToShow(error))
 
 
-def _rung_pick(name: str, setup: Setup) -> SelectRow:
+def _rung_row(name: str, setup: Setup) -> SelectRow:
     found = get_rung(name)
     reason = why_rung_unusable(name, setup.context)
     beside: Piece = reason or (found.cost, MUTED)

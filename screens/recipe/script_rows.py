@@ -23,7 +23,7 @@ _MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
 _FIELD_KIND_BY_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
-def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
+def make_script_group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
     """Return a row for each argument that no value of the recipe is passed as; findings are by row."""
     known = given_arguments.given_arguments(source, words)
     rows = tuple(
@@ -43,7 +43,7 @@ def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings:
     )
 
 
-def arguments_with(source: Source, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
+def arguments_with_value(source: Source, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
     """Return the arguments after a value was chosen in the row of a key."""
     parameter = next(one for one in in_scope(source, words) if argument_row_key(one.name) == key)
     if value is None:

@@ -68,34 +68,37 @@ def card_lines(
 
 
 def _card_line(sample: Sample, before: Sequence[Sample], card: CardLabel, width: int) -> Content:
-    label = styled((visible(card.number), "b"), " " if card.number else "", visible(short_name(card.name)))
+    label = styled((visible(card.number), "b"), " " if card.number else "", visible(short_card_name(card.name)))
     if sample.problem:
         return fit(styled(FAILED, " ", label, "  ", visible(sample.problem)), width)
     total = sample.memory_total or 0
     power = max([_MIN_CURVE_WATTS, *(kept.power or 0 for kept in before)])
-    use = ("idle", MUTED) if sample.use == 0 else _with_unit(sample.use, "%")
+    use = ("idle", MUTED) if sample.use == 0 else _text_with_unit(sample.use, "%")
     hot = sample.temperature is not None and sample.temperature >= _MIN_HOT_CELSIUS
-    heat = styled(WARNING, f" {sample.temperature} °C") if hot else styled(_with_unit(sample.temperature, " °C"))
+    heat = styled(WARNING, f" {sample.temperature} °C") if hot else styled(_text_with_unit(sample.temperature, " °C"))
     cells: list[tuple[Styled, int]] = [
         (label, 13),
-        (_spark([kept.use for kept in before], (0, 100)), _CURVE_BLOCK_COUNT),
+        (_small_curve([kept.use for kept in before], (0, 100)), _CURVE_BLOCK_COUNT),
         (use, -5),
         ("", 2),
-        (_spark([_used_memory(kept) for kept in before], (0, total or 1)), _CURVE_BLOCK_COUNT),
+        (_small_curve([_used_memory(kept) for kept in before], (0, total or 1)), _CURVE_BLOCK_COUNT),
         (_memory_text(sample), -14),
         ("", 2),
-        (_spark([kept.temperature for kept in before], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)), _CURVE_BLOCK_COUNT),
+        (
+            _small_curve([kept.temperature for kept in before], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)),
+            _CURVE_BLOCK_COUNT,
+        ),
         (heat, -8),
         ("", 2),
-        (_spark([kept.power for kept in before], (0, power)), _CURVE_BLOCK_COUNT),
-        (_with_unit(sample.power, " W"), -6),
+        (_small_curve([kept.power for kept in before], (0, power)), _CURVE_BLOCK_COUNT),
+        (_text_with_unit(sample.power, " W"), -6),
     ]
     while sum(abs(size) for _, size in cells) > width and len(cells) > 3:
         cells = cells[:-3]
     return columns(width, *cells)
 
 
-def _spark(values: Sequence[int | None], scale: tuple[float, float]) -> Styled:
+def _small_curve(values: Sequence[int | None], scale: tuple[float, float]) -> Styled:
     known = [value for value in values if value is not None]
     if not known:
         return ""
@@ -114,7 +117,7 @@ def _memory_text(sample: Sample) -> str:
     return "" if used is None else f"{used / _GIB_BYTES:.1f}/{(sample.memory_total or 0) / _GIB_BYTES:.0f} GiB"
 
 
-def _with_unit(value: int | None, unit: str) -> str:
+def _text_with_unit(value: int | None, unit: str) -> str:
     return "" if value is None else f"{value}{unit}"
 
 
@@ -141,6 +144,6 @@ def _range_text(values: Sequence[int | None], unit: str) -> str:
     return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
 
 
-def short_name(name: str) -> str:
+def short_card_name(name: str) -> str:
     """Return a card's name without its maker."""
     return name.removeprefix("NVIDIA ").removeprefix("GeForce ")

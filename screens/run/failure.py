@@ -78,11 +78,11 @@ def _failure_lines(diagnosis: Diagnosis, fits: str, width: int, level: tuple[int
     first, rest = split_cause(diagnosis.cause, room - len(rank) - 5)
     head = fit(styled((f"{FAILED[0]} {first}{rank}", "b $error")), room - 2)
     lines = [styled(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE))]
-    lines += _wrapped(rest, room, most_cause) if rest else []
+    lines += _wrap_text(rest, room, most_cause) if rest else []
     if diagnosis.position_text and with_line:
         number = f"{diagnosis.position_text}  "
         lines.append(styled((number, MUTED), fit(visible(diagnosis.line), room - len(number))))
-    lines += _wrapped(diagnosis.remedy, room, most_remedy)
+    lines += _wrap_text(diagnosis.remedy, room, most_remedy)
     if diagnosis.change:
         aside = Content(visible(fits))
         made = fit(styled(("F2", KEY), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2)
@@ -91,7 +91,7 @@ def _failure_lines(diagnosis: Diagnosis, fits: str, width: int, level: tuple[int
     return [styled(_PANEL_EDGE, line) for line in lines]
 
 
-def _wrapped(text: str, width: int, most: int) -> list[Content]:
+def _wrap_text(text: str, width: int, most: int) -> list[Content]:
     lines = Content(visible(text)).wrap(max(1, width))
     if len(lines) <= most or not most:
         return lines[:most]

@@ -13,9 +13,13 @@ from tui_train.runner.lines import StyledPart
 _HIT_STYLE = Style(reverse=True)
 
 
-def segments_of(runs: Iterable[StyledPart], spans: Iterable[tuple[int, int]], *, colours: bool) -> list[Segment]:
+def highlighted_segments(
+    runs: Iterable[StyledPart], spans: Iterable[tuple[int, int]], *, colours: bool
+) -> list[Segment]:
     """Return the runs, and the spans of characters among them pointed out."""
-    segments = [Segment(run.text, _style(run.colour, colours=colours) if run.colour else None) for run in runs]
+    segments = [
+        Segment(run.text, _style_of_parameters(run.colour, colours=colours) if run.colour else None) for run in runs
+    ]
     edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
     parts = split_segments(segments, (last - first for first, last in pairwise(edges)))
     return [
@@ -40,7 +44,7 @@ def split_segments(segments: Iterable[Segment], lengths: Iterable[int]) -> Itera
 
 
 @lru_cache(1000)
-def _style(colour: str, *, colours: bool) -> Style:
+def _style_of_parameters(colour: str, *, colours: bool) -> Style:
     """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
     decoder = AnsiDecoder()
     decoder.decode_line(f"\x1b[{colour}m")

@@ -73,7 +73,7 @@ class LogPane(Vertical):
     def on_unmount(self) -> None:
         """Leave no child behind."""
         self._stop_search()
-        self._show_all()
+        self._end_filter()
 
     def open(self, path: Path, name: str) -> None:
         """Show a log, called so, at its end, by the filter that is set."""
@@ -86,7 +86,7 @@ class LogPane(Vertical):
         """Say whether more is written to the log."""
         if grows != self.is_growing:
             self.is_growing = grows
-            self._show_place()
+            self._show_title_and_place()
 
     def choose_rank(self, rank: int | None) -> None:
         """Show the lines of one rank only, or of all."""
@@ -94,7 +94,7 @@ class LogPane(Vertical):
         self._apply_filter()
 
     @property
-    def _expressions(self) -> tuple[str, ...]:
+    def _filter_expressions(self) -> tuple[str, ...]:
         """Expressions that every shown line has to match."""
         return (
             *((RANK_PREFIX % self.rank,) if self.rank is not None else ()),
@@ -106,18 +106,18 @@ class LogPane(Vertical):
         if self.log_file is None:
             return
         at = None if self._view.following else self._view.top
-        self._show_all()
+        self._end_filter()
         try:
-            self._filtered = FilteredLog(self.log_file, self._expressions) if self._expressions else None
+            self._filtered = FilteredLog(self.log_file, self._filter_expressions) if self._filter_expressions else None
         except (OSError, ValueError) as error:
             self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
         if self._filtered:
             self._read_search(self._filtered.search)
         self._searched_text = self._status_text = ""
         self._view.show(self._filtered or self.log_file, at=at)
-        self._show_place()
+        self._show_title_and_place()
 
-    def _show_all(self) -> None:
+    def _end_filter(self) -> None:
         filtered, self._filtered = self._filtered, None
         self._view.source = self.log_file
         if filtered:
@@ -138,8 +138,8 @@ class LogPane(Vertical):
                 self._report_bad_expression(found.error)
                 self._apply_filter()
         elif event.search is self._search:
-            self._take_hit(found)
-        self._show_place()
+            self._take_search_update(found)
+        self._show_title_and_place()
 
     @on(Worker.StateChanged)
     def _end_failed_search(self, event: Worker.StateChanged) -> None:
@@ -147,10 +147,10 @@ class LogPane(Vertical):
         if event.state == WorkerState.ERROR:
             self._stop_search()
             self._searched_text = self._status_text = ""
-            self._show_place()
+            self._show_title_and_place()
             self.refresh_bindings()
 
-    def _take_hit(self, found: SearchUpdate) -> None:
+    def _take_search_update(self, found: SearchUpdate) -> None:
         shown = visible(self._expression)
         self._status_text = f"searching {shown}: {found.percent} %, esc stops it"
         if found.error:
@@ -210,13 +210,15 @@ class LogPane(Vertical):
         if hit and hit.hit is not None and self._view.top <= hit.hit < self._view.bottom:
             offset = hit.hit if up else hit.end
         try:
-            self._search = start_search(self.log_file.path, offset, (*self._expressions, self._expression), up=up)
+            self._search = start_search(
+                self.log_file.path, offset, (*self._filter_expressions, self._expression), up=up
+            )
         except (OSError, ValueError) as error:
             self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
             return
         self._status_text = f"searching {visible(self._expression)}, esc stops it"
         self._read_search(self._search)
-        self._show_place()
+        self._show_title_and_place()
         self.refresh_bindings()
 
     def _stop_search(self) -> None:
@@ -228,7 +230,7 @@ class LogPane(Vertical):
         """Take Esc only where there is something to end, and the other keys as letters while one types."""
         typing = self.query_one(Input).display
         if action == "back":
-            return bool(typing or self._search or self._expressions)
+            return bool(typing or self._search or self._filter_expressions)
         return not (action == "ask" and typing)
 
     def action_back(self) -> None:
@@ -241,17 +243,17 @@ class LogPane(Vertical):
         else:
             self._filter, self.rank = "", None
             self._apply_filter()
-        self._show_place()
+        self._show_title_and_place()
         self.refresh_bindings()
 
     @on(LogView.Replaced)
-    def _refilter(self) -> None:
+    def _filter_again(self) -> None:
         """Search again for what matches."""
         if self._filtered:
             self._apply_filter()
 
     @on(LogView.Moved)
-    def _show_place(self) -> None:
+    def _show_title_and_place(self) -> None:
         """Say which log this is, and where in it one is."""
         words = "  ".join(filter(None, self._place_texts()))
         self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY), " ", (words, MUTED)), width)])

@@ -20,7 +20,7 @@ from tui_train.runner.lines import fold, fold_styled
 from tui_train.runs.logs.logfile import Line, LogFile, fold_bars, fold_bars_up
 from tui_train.runs.logs.search import FilteredLog
 
-from .log_colours import segments_of, split_segments
+from .log_colours import highlighted_segments, split_segments
 
 _POLL_SECONDS = 0.1  # seconds between two looks for what is new
 _REDRAW_SECONDS = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
@@ -106,13 +106,13 @@ class LogView(Widget, can_focus=True):
             self._left = max(0, first - self.size.width // 2)
         if RowPlace(hit.start, row) not in {row.place for row in self._rows}:
             self._top = RowPlace(hit.start, row)
-            self._move(-(self.size.height // 3))
+            self._scroll_by(-(self.size.height // 3))
         self._lay_out()
 
     def _hit_position(self, hit: LogHit) -> tuple[int, int, int]:
         """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
         row = 0
-        for line in islice(self._line(hit.start), 1):
+        for line in islice(self._lines_from(hit.start), 1):
             for shown, spans in zip(fold(line.shown_data), hit.spans, strict=False):
                 rows = chop_cells(shown, max(1, self.size.width - 1)) if self.wrapping else [shown]
                 if spans:
@@ -155,7 +155,7 @@ class LogView(Widget, can_focus=True):
 
     def action_move(self, rows: int) -> None:
         """Scroll by rows; follow when that reaches the end."""
-        self._move(rows)
+        self._scroll_by(rows)
         self._lay_out()
 
     def action_page(self, pages: int) -> None:
@@ -196,13 +196,13 @@ class LogView(Widget, can_focus=True):
             self._lay_out()
         self._bytes = size
 
-    def _move(self, rows: int) -> None:
+    def _scroll_by(self, rows: int) -> None:
         if rows < 0:
-            above = [*islice(self._above(self._top), -rows)]
+            above = [*islice(self._rows_above(self._top), -rows)]
             self.following = self.following and not above
             self._top = above[-1].place if above else self._top
         elif not self.following:
-            below = [*islice(self._below(self._top), rows + self.size.height + 1)]
+            below = [*islice(self._rows_below(self._top), rows + self.size.height + 1)]
             self.following = len(below) <= rows + self.size.height
             self._top = below[min(rows, len(below) - 1)].place if below else self._top
 
@@ -212,10 +212,10 @@ class LogView(Widget, can_focus=True):
             return
         height = self.size.height
         self._stamp, self._bytes = self.source.stamp(), self.source.size()
-        rows = [] if self.following else [*islice(self._below(self._top), height)]
+        rows = [] if self.following else [*islice(self._rows_below(self._top), height)]
         if len(rows) < height:
             first = rows[0].place if rows else RowPlace(self._bytes)
-            rows = [*islice(self._above(first), height - len(rows))][::-1] + rows
+            rows = [*islice(self._rows_above(first), height - len(rows))][::-1] + rows
         self._top = rows[0].place if rows else RowPlace(0)
         self._rows = rows
         self._draw()
@@ -225,7 +225,7 @@ class LogView(Widget, can_focus=True):
         width, height = self.size
         strips = [row.strip for row in self._rows]
         strips += [Strip([])] * (height - len(strips))
-        first, last = self._thumb(height)
+        first, last = self._thumb_rows(height)
         drawn = [
             Strip.join([
                 strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
@@ -239,7 +239,7 @@ class LogView(Widget, can_focus=True):
         elif changed := [y for y, strip in enumerate(drawn) if strip != before[y]]:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
-    def _thumb(self, height: int) -> tuple[int, int]:
+    def _thumb_rows(self, height: int) -> tuple[int, int]:
         """Return the first and the last row of the scroll bar's thumb, by bytes; an empty log has none."""
         if not self._bytes:
             return (height, height)
@@ -251,16 +251,20 @@ class LogView(Widget, can_focus=True):
         """Draw the row at a height."""
         return self._drawn[y] if y < len(self._drawn) else Strip.blank(self.size.width, self.rich_style)
 
-    def _below(self, place: RowPlace) -> Iterator[_Row]:
+    def _rows_below(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows from a place on."""
         lines = self.source.forward(place.start) if self.source else iter(())
         rows = (row for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES)) for row in self._rows_of(line))
         return dropwhile(lambda row: row.place < place, rows)
 
-    def _above(self, place: RowPlace) -> Iterator[_Row]:
+    def _rows_above(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows before a place, the nearest first."""
         lines = self.source.backward(place.start) if self.source else iter(())
-        own = [row for line in islice(self._line(place.start), 1) for row in self._rows_of(line)] if place.row else []
+        own = (
+            [row for line in islice(self._lines_from(place.start), 1) for row in self._rows_of(line)]
+            if place.row
+            else []
+        )
         yield from reversed(own[: place.row])
         for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
             yield from reversed(self._rows_of(line))
@@ -270,9 +274,11 @@ class LogView(Widget, can_focus=True):
         if not isinstance(self.source, LogFile):
             return lines  # those that match are all shown
         kept = self.hit.start if self.hit else -1
-        return fold_bars(lines, kept) if below is None else fold_bars_up(lines, next(self._line(below), None), kept)
+        return (
+            fold_bars(lines, kept) if below is None else fold_bars_up(lines, next(self._lines_from(below), None), kept)
+        )
 
-    def _line(self, start: int) -> Iterator[Line]:
+    def _lines_from(self, start: int) -> Iterator[Line]:
         return self.source.forward(start) if self.source else iter(())
 
     def _rows_of(self, line: Line) -> list[_Row]:
@@ -284,7 +290,7 @@ class LogView(Widget, can_focus=True):
         strips: list[Strip] = []
         for index, runs in enumerate(fold_styled(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
-            segments = segments_of(runs, found, colours=not self.app.no_color)
+            segments = highlighted_segments(runs, found, colours=not self.app.no_color)
             if self.wrapping:
                 rows = chop_cells("".join(run.text for run in runs), width) or [""]
                 strips += map(Strip, split_segments(segments, map(len, rows)))

@@ -109,7 +109,9 @@ def explain_end(run: RunDir, position: int, facts: Facts | None, watch: ReadWatc
     return RunEnd(
         diagnosis=found,
         profile=profile,
-        fits_text=_fits_text(profile, found.change, facts) if profile and found and found.change and facts else "",
+        fits_text=_memory_fit_text(profile, found.change, facts)
+        if profile and found and found.change and facts
+        else "",
         why_not_resumable=why_not_restartable(run, status(run), found),
         output=find_output(run, position),
         run_result=read_result(run),
@@ -117,7 +119,7 @@ def explain_end(run: RunDir, position: int, facts: Facts | None, watch: ReadWatc
     )
 
 
-def _fits_text(profile: Profile, change: Change, facts: Facts) -> str:
+def _memory_fit_text(profile: Profile, change: Change, facts: Facts) -> str:
     """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
     predicted = predict(set_up(apply_change(change, profile), facts))
     if predicted.estimate is None or not predicted.pools:

@@ -22,7 +22,7 @@ def outcome_lines(
 ) -> list[Content]:
     """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
-    if numbers := _number_parts(news):
+    if numbers := _loss_parts(news):
         lines.append(_label_line("Loss", join_parts(numbers, width - _LABEL_WIDTH), width))
     weights = run_result.weights if run_result else None
     final = bool(run_result and weights and run_result.source != "checkpoint")
@@ -52,7 +52,7 @@ def outcome_lines(
     return [*lines, _label_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines
 
 
-def _number_parts(told: RunNews) -> list[Content]:
+def _loss_parts(told: RunNews) -> list[Content]:
     progress = told.progress
     if not progress.first or not progress.last:
         return []

@@ -37,7 +37,7 @@ class PlotOptions(NamedTuple):
 
 def show_plot(plot: Plot, progress: Progress, shown: PlotOptions) -> None:
     """Draw a run's curves; where there is nothing to draw, the plot is not there."""
-    series = _rate_series(progress) if shown.rate else _loss_series(progress)
+    series = _learning_rate_series(progress) if shown.rate else _loss_series(progress)
     narrow = shown.room is not None and shown.room < MIN_PLOT_ROWS
     plot.display = not (shown.hidden or narrow) and any(drawable_points(each.points, log=shown.log) for each in series)
     if not plot.display:
@@ -57,6 +57,6 @@ def _loss_series(progress: Progress) -> list[Series]:
     return [train, Series(evaluated, "$warning", "◆")] if evaluated else [train]
 
 
-def _rate_series(progress: Progress) -> list[Series]:
+def _learning_rate_series(progress: Progress) -> list[Series]:
     points = progress.curve.thinned(_MAX_CURVE_POINTS)
     return [Series([(point.step, point.learning_rate) for point in points if point.learning_rate is not None])]

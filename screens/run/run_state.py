@@ -36,7 +36,7 @@ def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int
     lines = [columns(width, (head, 0), (time, -time.cell_length - 1)) if time.plain else fit(head, width)]
     lines += [fit(styled((news.queue_text, MUTED)), width)] if news.queue_text else []
     lines += [*_progress_lines(news, sign[1], width)]
-    numbers = _number_parts(news)
+    numbers = _metric_parts(news)
     if numbers:
         lines.append(join_parts(numbers, width))
     if attempts := _attempts_line(news, width):
@@ -48,7 +48,7 @@ def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int
     return lines
 
 
-def rate_text(value: float) -> str:
+def learning_rate_text(value: float) -> str:
     """Return a learning rate as `1.4e-4`."""
     return f"{value:.2g}".replace("e-0", "e-") if value < 1e-3 else f"{value:g}"
 
@@ -90,7 +90,7 @@ def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
         yield styled("step ", (grouped_digits(step), "b"))
 
 
-def _number_parts(told: RunNews) -> list[Content]:
+def _metric_parts(told: RunNews) -> list[Content]:
     progress = told.progress
     found: list[Content] = []
     if progress.last:
@@ -105,7 +105,7 @@ def _number_parts(told: RunNews) -> list[Content]:
     if progress.tokens_per_second:
         found.append(styled(("tokens/s ", MUTED), (grouped_digits(progress.tokens_per_second), "b")))
     if progress.learning_rate is not None:
-        found.append(styled(("rate ", MUTED), rate_text(progress.learning_rate)))
+        found.append(styled(("rate ", MUTED), learning_rate_text(progress.learning_rate)))
     if progress.gradient_norm is not None:
         found.append(styled(("norm ", MUTED), f"{progress.gradient_norm:.3g}"))
     return found
@@ -127,9 +127,9 @@ def _attempts_line(told: RunNews, width: int) -> Content | None:
     newest = next(reversed(attempts), None)
     if newest is None or not (len(attempts) > 1 or where or newest.resumed):
         return None
-    line = _newest_attempt(told, newest)
+    line = _newest_attempt_text(told, newest)
     for count, attempt in enumerate(reversed(attempts[:-1])):
-        before = _earlier_attempt(attempt, dict(told.last_steps).get(attempt.number, 0))
+        before = _earlier_attempt_text(attempt, dict(told.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
         earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT_TEXT}", MUTED)) if more else Content()
         if before.cell_length + len(_JOINT_TEXT) + line.cell_length + earlier.cell_length > width:
@@ -142,7 +142,7 @@ def _attempts_line(told: RunNews, width: int) -> Content | None:
     return fit(line, width)
 
 
-def _newest_attempt(told: RunNews, attempt: AttemptStatus) -> Content:
+def _newest_attempt_text(told: RunNews, attempt: AttemptStatus) -> Content:
     pieces: list[Piece] = []
     if attempt.resumed:
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
@@ -155,7 +155,7 @@ def _newest_attempt(told: RunNews, attempt: AttemptStatus) -> Content:
     return styled(sign, f" attempt {attempt.number}", *pieces)
 
 
-def _earlier_attempt(attempt: AttemptStatus, step: int) -> Content:
+def _earlier_attempt_text(attempt: AttemptStatus, step: int) -> Content:
     """Return an earlier attempt: why it ended, and at which step where that is known."""
     if attempt.stopped:
         at = f" at step {grouped_digits(step)}" if step else ""

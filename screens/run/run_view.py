@@ -47,7 +47,7 @@ class RunView:
         return self.news is None or may_write(self.news.status)
 
     @property
-    def newest_attempt(self) -> int:
+    def newest_logged_attempt(self) -> int:
         """The newest attempt that has a log; 0: none."""
         numbers = range(1, _MAX_ATTEMPTS)
         return max((number for number in numbers if self.run.attempt_log(number).is_file()), default=0)

@@ -169,22 +169,22 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if self.view.news:
             # Also where the screen is small, some of the log stays.
             self.query_one(FailurePanel).limit_rows(
-                max(1, self.size.height - _FRAME_ROWS - self._height("#state") - _MIN_LOG_ROWS)
+                max(1, self.size.height - _FRAME_ROWS - self._line_count("#state") - _MIN_LOG_ROWS)
             )
             shown = self.view.plot._replace(room=self._free_rows())
             show_plot(self.query_one(Plot), self.view.news.progress, shown)
             self._draw_cards()
-            self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._height("#cards")
+            self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._line_count("#cards")
 
     def _free_rows(self) -> int:
         """Return the rows that are left for the plot and the cards, beside all else and the least of the log."""
-        taken = sum(self._height(part) for part in ("#state", "#why"))
+        taken = sum(self._line_count(part) for part in ("#state", "#why"))
         return self.size.height - _FRAME_ROWS - taken - _MIN_LOG_ROWS
 
     def _rows_for_cards(self) -> int:
         return max(0, self._free_rows() - (MIN_PLOT_ROWS if self.query_one(Plot).display else 0))
 
-    def _height(self, part: str) -> int:
+    def _line_count(self, part: str) -> int:
         lines = self.query_one(part, Lines)
         return lines.line_count if lines.display else 0
 
@@ -199,32 +199,32 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @work(thread=True, exclusive=True, group="watch")
     def _follow_run(self) -> None:
-        worker, mirror = get_current_worker(), Mirror(self.run, self._report_link)
+        worker, mirror = get_current_worker(), Mirror(self.run, self._report_host_problem)
         try:
             for news in watch(self.run, lambda: worker.is_cancelled):
                 self.post_message(RunChanged(news))
         finally:
             mirror.close()
 
-    def _report_link(self, problem: str) -> None:
+    def _report_host_problem(self, problem: str) -> None:
         """Say that the host of the run does not answer, or does again; the run itself goes on."""
-        self.app.call_from_thread(self._show_link, problem)
+        self.app.call_from_thread(self._show_host_problem, problem)
 
-    def _show_link(self, problem: str) -> None:
+    def _show_host_problem(self, problem: str) -> None:
         if problem != self._link_problem:
             words = f"{problem} The run goes on there." if problem else "The host answers again."
             if problem or self._link_problem:
                 self.notify(visible(words), severity="warning" if problem else "information", markup=False)
             self._link_problem = problem
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
         if group != "watch":
             return
         self.view.is_unread = True
         self._draw()
         if self.view.news is None:
-            self._open_log(self.view.newest_attempt)
+            self._open_log(self.view.newest_logged_attempt)
         self.set_timer(_FOLLOW_RETRY_SECONDS, self._follow_again)
 
     def _follow_again(self) -> None:
@@ -244,13 +244,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if not view.still_trains:
                 self.explain_end()
                 if before:
-                    self._announce(news.status.state)
+                    self._announce_end(news.status.state)
         changed = before is None or before.status.state != news.status.state or before.attempt != news.attempt
         # What was told before a step was is no reason to wait.
         self._draw_soon(now=changed or not (before and before.progress.step))
         self.refresh_bindings()
 
-    def _announce(self, state: str) -> None:
+    def _announce_end(self, state: str) -> None:
         """Ring, and send a notification through the terminal, unless TUI_TRAIN_NOTIFY=off."""
         if os.environ.get("TUI_TRAIN_NOTIFY") != "off":
             self.app.bell()
@@ -370,9 +370,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         return self.view.can_do(action)
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Enter says what it does first."""
-        return {**super().key_words, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
+        return {**super().footer_texts, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
 
     def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed or edited now."""

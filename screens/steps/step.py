@@ -26,7 +26,7 @@ from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.multi_select import MultiSelect
 from .step_findings import FindingsScreen
-from .step_rows import Section, form_row
+from .step_rows import Section, make_form_row
 
 _MIN_TALL_ROWS = 34  # rows from which on all is shown
 ADVANCED_GROUP_KEY = "advanced"
@@ -135,7 +135,7 @@ class StepScreen(FindingsScreen):
         setup = self.setup
         self._all_findings = self.wizard.findings_for(self.wizard.setup_of(self.profile, self.facts))
         self.form.names_in = self.wizard.names_in
-        self.form.show(tuple(self._groups(setup)))
+        self.form.show(tuple(self._make_groups(setup)))
         self._invalid_field_shown = self.form.state.unread_label
         if setup:
             self.refresh_extras(setup)
@@ -155,11 +155,13 @@ class StepScreen(FindingsScreen):
 
     # The form
 
-    def _groups(self, setup: Setup | None) -> Iterable[Group]:
+    def _make_groups(self, setup: Setup | None) -> Iterable[Group]:
         # What follows from values is not said while one of them cannot be read.
         resolved_to_show = setup if setup and not self.form.state.unread_key else None
         notes, below = (
-            (self.notes(resolved_to_show), self.lines_below(resolved_to_show)) if resolved_to_show else ({}, {})
+            (self.notes_by_key(resolved_to_show), self.lines_below_by_key(resolved_to_show))
+            if resolved_to_show
+            else ({}, {})
         )
         # Of several the first, an error before a warning.
         found = tuple(reversed(self.findings()))
@@ -167,7 +169,7 @@ class StepScreen(FindingsScreen):
         for section in self.SECTIONS:
             rows = tuple(
                 replace(
-                    form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
+                    make_form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
                     stands_open=key in self.ALWAYS_OPEN_KEYS,
                     line_below=below.get(key, ""),
                 )
@@ -175,9 +177,9 @@ class StepScreen(FindingsScreen):
                 if choices.is_shown(key, setup or self.profile)
             )
             if rows or section.folds:
-                yield self.group(section, rows, setup)
+                yield self.make_group(section, rows, setup)
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
         changed = sum(fields.is_chosen(self.profile, row.key) for row in rows) if section.folds else 0
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
@@ -187,11 +189,11 @@ class StepScreen(FindingsScreen):
             title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
         )
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands beside values, by key."""
         return {}
 
-    def lines_below(self, setup: Setup) -> Mapping[str, str]:
+    def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands in a line under fields, by key."""
         return {}
 

@@ -56,7 +56,9 @@ class FindingsScreen(WizardScreen):
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with this step's fields, as far as it is known."""
         return tuple(
-            finding for finding in self._all_findings if self.owns_finding(finding) and not self._is_awaited(finding)
+            finding
+            for finding in self._all_findings
+            if self.owns_finding(finding) and not self._is_part_awaited(finding)
         )
 
     @classmethod
@@ -65,7 +67,7 @@ class FindingsScreen(WizardScreen):
         mine = cls.field_keys()
         return finding.key in mine and not finding.argument
 
-    def _is_awaited(self, finding: Finding) -> bool:
+    def _is_part_awaited(self, finding: Finding) -> bool:
         part = {
             "trainer.python": "toolchains",
             "trainer.config": "paths",
@@ -130,12 +132,14 @@ class FindingsScreen(WizardScreen):
             self.show_hint()
             self.refresh_bindings()
 
-    def _fixes_text(self) -> bool:
+    def _fixes_unread_text(self) -> bool:
         """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
         form = next(iter(self.query(Form)), None)
         if form is None or not form.state.unread_fix:
             return False
-        return form.state.unread_here or not any(finding.row_key == form.cursor for finding in self._shown_findings())
+        return form.state.is_cursor_row_unread or not any(
+            finding.row_key == form.cursor for finding in self._shown_findings()
+        )
 
     def finding_to_fix(self) -> Finding | None:
         """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
@@ -148,11 +152,11 @@ class FindingsScreen(WizardScreen):
         return next((finding for finding in (*mine, *_certain_findings(found)) if finding.fix), None)
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Say what F2 would make of what is wrong."""
         if not self._is_composed:
             return {}
-        if self._fixes_text():
+        if self._fixes_unread_text():
             words = self.form.state.unread_fix
         else:
             finding = self.finding_to_fix()
@@ -165,11 +169,13 @@ class FindingsScreen(WizardScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""
-        return action != "fix" or (self._is_composed and (self._fixes_text() or self.finding_to_fix() is not None))
+        return action != "fix" or (
+            self._is_composed and (self._fixes_unread_text() or self.finding_to_fix() is not None)
+        )
 
     def action_fix(self) -> None:
         """Make the change that fixes what is wrong."""
-        if self._fixes_text():
+        if self._fixes_unread_text():
             self.form.fix_unread()
             return
         finding = self.finding_to_fix()

@@ -36,7 +36,7 @@ def undone_text(changes: Sequence[Difference]) -> str:
     return visible(f"Taken back: {', '.join(change.label for change in changes)}.")
 
 
-def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
+def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
     """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
     field = field_for_trainer(key, profile)
     options = choices.field_options(key, setup) if setup else ()
@@ -49,7 +49,7 @@ def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, find
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
     hint, fix = hint_and_fix(finding, help_text)
     value = fields.get(profile, key)
-    error = _beside(value, finding) if finding else ""
+    error = _message_beside_value(value, finding) if finding else ""
     return FormRow(
         field=field,
         value=value,
@@ -60,12 +60,12 @@ def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, find
         error=error if finding and finding.level == "error" else "",
         warning=error if finding and finding.level == "warning" else "",
         fix=fix,
-        usual_number=_usual_rate(key, setup),
+        usual_number=_usual_learning_rate(key, setup),
         hint=hint,
     )
 
 
-def _beside(value: fields.Value, finding: Finding) -> str:
+def _message_beside_value(value: fields.Value, finding: Finding) -> str:
     """Return what is wrong with a value as it stands beside it, without the label and the value themselves."""
     message, text = visible(finding.message), visible(fields.format_value(value))
     before, found, rest = message.partition(f"{text} ")
@@ -82,7 +82,7 @@ def hint_and_fix(finding: Finding | None, help_text: str) -> tuple[str, str]:
     ), visible(fix)
 
 
-def _usual_rate(key: str, setup: Setup | None) -> float | None:
+def _usual_learning_rate(key: str, setup: Setup | None) -> float | None:
     """Return the default of a learning rate, of which the first digits say nothing about its size."""
     default = setup.preset.defaults.get("learning_rate") if setup and key == "recipe.learning_rate" else None
     return float(default) if isinstance(default, (int, float)) else None

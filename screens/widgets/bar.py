@@ -16,7 +16,7 @@ _MIN_LONG_RULES_WIDTH = 92
 _CURRENT_STEP_STYLE = "b reverse $primary"
 
 
-def _short_host(name: str) -> str:
+def _short_machine_name(name: str) -> str:
     """Return the beginning of a host's name, or of a file's own."""
     own = name.rpartition("/")[2]
     return own if len(own) <= _MAX_MACHINE_CHARACTERS else f"{own[: _MAX_MACHINE_CHARACTERS - 1]}…"
@@ -48,7 +48,9 @@ class StepBar(Widget):
     def render(self) -> Content:
         """Draw the line."""
         elsewhere = self.app.other_machine_title if isinstance(self.app, DiscoveryApp) else ""
-        name = styled((f"for {_short_host(elsewhere)}", "b reverse")) if elsewhere else styled(("tui-train", "b"))
+        name = (
+            styled((f"for {_short_machine_name(elsewhere)}", "b reverse")) if elsewhere else styled(("tui-train", "b"))
+        )
         width = self.content_size.width
         if self.title:
             left = styled(name, "  ", (f" {self.title} ", _CURRENT_STEP_STYLE))

@@ -73,7 +73,7 @@ def draw_plot(series: Sequence[Series], axes: AxisOptions, width: int, height: i
     low, top, labels = _y_scale(min(values), max(values), log=axes.log)
     gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
     left, right = _x_range(shown, axes)
-    frame = _ValueFrame(left, right, _to_axis(low, axes), _to_axis(top, axes), width - gutter - 1, high)
+    frame = _ValueFrame(left, right, _axis_value(low, axes), _axis_value(top, axes), width - gutter - 1, high)
     if frame.width < _MIN_CURVE_WIDTH:
         return []
     cells = _curve_cells(shown, axes, frame)
@@ -81,7 +81,7 @@ def draw_plot(series: Sequence[Series], axes: AxisOptions, width: int, height: i
     rows = []
     for number, row in enumerate(cells):
         rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE), *row))
-    return [*rows, _x_labels(axes, left, right, gutter, width)]
+    return [*rows, _x_label_row(axes, left, right, gutter, width)]
 
 
 def drawable_points(points: CurvePoints, *, log: bool = False) -> list[tuple[float, float]]:
@@ -115,7 +115,7 @@ def _x_range(shown: Sequence[Series], axes: AxisOptions) -> tuple[float, float]:
     return left, right if right > left else left + 1
 
 
-def _to_axis(value: float, axes: AxisOptions) -> float:
+def _axis_value(value: float, axes: AxisOptions) -> float:
     return math.log10(value) if axes.log else value
 
 
@@ -164,7 +164,7 @@ def _curve_cells(shown: Sequence[Series], axes: AxisOptions, frame: _ValueFrame)
     styles = [[""] * frame.width for _ in range(frame.height)]
     points: dict[tuple[int, int], PlotCell] = {}
     for number, each in enumerate(shown):
-        placed = [(frame.column(x), frame.row(_to_axis(y, axes))) for x, y in each.points]
+        placed = [(frame.column(x), frame.row(_axis_value(y, axes))) for x, y in each.points]
         if each.marker:
             points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
             continue
@@ -200,7 +200,7 @@ def _letter_columns(number: int, series: int, width: int) -> list[int]:
     return [int((at + share) * width / _LETTERS_PER_CURVE) for at in range(_LETTERS_PER_CURVE)]
 
 
-def _x_labels(axes: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
+def _x_label_row(axes: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
     line, written = [" "] * width, set[str]()
     for tick in (
         0,

@@ -109,7 +109,7 @@ class FileViewer(Vertical):
     def draw(self) -> None:
         """Draw the names and the file."""
         names, shown_index, said = [visible(file.path) for file in self.files], self.shown_index, self._search_text()
-        self.query_one("#names", Lines).show(lambda width: names_lines(names, shown_index, said, width))
+        self.query_one("#names", Lines).show(lambda width: file_names_lines(names, shown_index, said, width))
         file = self.shown
         lines = [at for number, at in self._hits if number == shown_index] if self._search_words else []
         now = self._hits[self._hit_index][1] if self._hits and self._hits[self._hit_index][0] == shown_index else -1
@@ -181,7 +181,7 @@ def search_hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
     ]
 
 
-def names_lines(names: Sequence[str], place: int, said: str, width: int) -> list[Content]:
+def file_names_lines(names: Sequence[str], place: int, said: str, width: int) -> list[Content]:
     """Return the heading and the files' names, the shown one between angles; those before it are dropped for room."""
     note = said or f"{counted(len(names), 'file')}; / searches in them"
     title = heading("Files", note, width)
@@ -207,7 +207,7 @@ def highlight_file(file: File, hit_lines: Sequence[int] = (), now: int = -1) -> 
     language = _LANGUAGE_BY_ENDING.get(file.path.rpartition(".")[2], "text")
     text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLE_BY_TOKEN}))
     if hit_lines:
-        text = _mark_lines(text, hit_lines, now)
+        text = _mark_hit_lines(text, hit_lines, now)
     if len(file.text) > _MAX_CHARACTERS_SHOWN:
         more = f"\n… {len(file.text) - _MAX_CHARACTERS_SHOWN} more characters: export the files to read on"
         text = text.append_text(more, MUTED)
@@ -229,7 +229,7 @@ def fold_comments(text: Content, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _mark_lines(text: Content, found: Sequence[int], now: int) -> Content:
+def _mark_hit_lines(text: Content, found: Sequence[int], now: int) -> Content:
     start = 0
     for number, line in enumerate(text.plain.split("\n")):
         if number in found:

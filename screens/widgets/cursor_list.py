@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from .text_layout import line_strip, with_cursor
+from .text_layout import line_strip, line_with_cursor
 
 
 class ListRow(NamedTuple):
@@ -106,7 +106,7 @@ class ListState:
         at = self._numbers.get(self.cursor, 0) + by
         return self._stops[max(0, min(at, len(self._stops) - 1))].key if self._stops else ""
 
-    def section_key(self, by: int) -> str:
+    def next_section_key(self, by: int) -> str:
         """Return the key of the first row of the next section, or of this one or the one before."""
         firsts: dict[str, str] = {}
         for row in self._stops:
@@ -189,11 +189,11 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
             self._strips.clear()
             self.refresh()
         else:
-            self._redraw(changed)
+            self._redraw_lines(changed)
         if before and before != state.cursor:
             self.post_message(self.Moved())
 
-    def _redraw(self, lines: Sequence[int]) -> None:
+    def _redraw_lines(self, lines: Sequence[int]) -> None:
         """Draw lines again, and write those that are seen and look different."""
         before = {line: self._strips.pop(line, None) for line in lines}
         for line, strip in before.items():
@@ -205,7 +205,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
             row, width = found[0], self.content_size.width
             here = self.has_focus and row.key == self.cursor
             for number, content in enumerate(row.draw(max(1, width - 2))[: row.height], start=line - found[1]):
-                self._strips[number] = line_strip(self, with_cursor(content, width, here=here), width)
+                self._strips[number] = line_strip(self, line_with_cursor(content, width, here=here), width)
         return self._strips.get(line) or Strip.blank(self.size.width, self.visual_style.rich_style)
 
     def render_line(self, y: int) -> Strip:
@@ -241,7 +241,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         self._scroll_to_cursor()
         lines = [*self.state.lines_of(before), *self.state.lines_of(key)]
         if self._top == top:
-            self._redraw(lines)
+            self._redraw_lines(lines)
         else:
             for line in lines:
                 self._strips.pop(line, None)
@@ -268,7 +268,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_section(self, by: int) -> None:
         """Go to the first row of the next section, or of this one or the one before."""
-        self.go_to_row(self.state.section_key(by))
+        self.go_to_row(self.state.next_section_key(by))
 
     def action_open(self) -> None:
         """Open the row of the cursor."""
@@ -292,7 +292,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Show where one is, or that one is elsewhere."""
         super().watch_has_focus(focused)
         if self.is_attached:
-            self._redraw(self.state.lines_of(self.cursor))
+            self._redraw_lines(self.state.lines_of(self.cursor))
 
 
 def _is_same_line(was: tuple[ListRow, int] | None, now: tuple[ListRow, int] | None) -> bool:

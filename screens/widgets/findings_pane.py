@@ -55,7 +55,9 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         if lines is None:
             lines = Lines()
             self.mount(lines)
-        lines.show(lambda width: unread_lines(unread, width) if unread else side_lines(findings, planned, width))
+        lines.show(
+            lambda width: unread_field_lines(unread, width) if unread else consequence_lines(findings, planned, width)
+        )
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
@@ -68,13 +70,13 @@ def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
 
 
-def unread_lines(label: str, width: int) -> list[Content]:
+def unread_field_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
     words = styled(FAILED, f" {visible(label)} cannot be read: nothing follows from it.")
     return [heading("Findings", "", width), *words.wrap(width)]
 
 
-def side_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
+def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
     """Return the lines for what a profile leads to."""
     forbids = sum(finding.forbids_plan for finding in findings)
     note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""

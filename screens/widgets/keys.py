@@ -44,17 +44,17 @@ class KeyBar(Widget):
         """Draw again what has changed, once it was drawn and while it is seen: the signal comes far more often."""
         if self._drawn_width < 0 or not self.screen.is_current:
             return
-        if not (words := self._find_keys()).is_same(self._line):
+        if not (words := self._keys_line()).is_same(self._line):
             self._line = words
             self.refresh()
 
-    def _find_keys(self) -> Content:
+    def _keys_line(self) -> Content:
         """Return the keys with their words."""
         words = Content()
-        self._screen_texts = getattr(self.screen, "key_words", {})
+        self._screen_texts = getattr(self.screen, "footer_texts", {})
         self._spans = []
         shown = self._shown_bindings()
-        fitting = self._keys_that_fit(shown)
+        fitting = self._bindings_that_fit(shown)
         left_out = len(shown) - len(fitting)
         for binding in fitting:
             words += _GAP_TEXT if words.plain else ""
@@ -68,7 +68,7 @@ class KeyBar(Widget):
     def render(self) -> Content:
         """Draw those that fit."""
         if self._drawn_width != self.content_size.width:
-            self._drawn_width, self._line = self.content_size.width, self._find_keys()
+            self._drawn_width, self._line = self.content_size.width, self._keys_line()
         return self._line
 
     def on_click(self, event: events.Click) -> None:
@@ -78,7 +78,7 @@ class KeyBar(Widget):
             if start <= at < end:
                 self.app.simulate_key(key)
 
-    def _keys_that_fit(self, shown: list[Binding]) -> list[Binding]:
+    def _bindings_that_fit(self, shown: list[Binding]) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""
         room = (self.content_size.width or self.app.size.width - 2) + len(_GAP_TEXT)
         widths = {

@@ -47,12 +47,12 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     elif counted:
         note = f"no trace: {visible(counted.problem)}"
     if prediction.estimate is None:
-        return _no_estimate(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
+        return _no_estimate_lines(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
     peak, error = prediction.estimate.peak, prediction.estimate.error
     if not prediction.pools:
         title = heading("Memory", note, width)
         needed = styled((size(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
-        return [title, needed, _legend(_texture_shares(dict(peak.parts)), width)]
+        return [title, needed, _legend_line(_texture_shares(dict(peak.parts)), width)]
     place, verdict = prediction.pools[0]
     shares = _texture_shares(_bytes_by_part(peak, verdict))
     saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS_SHOWN]
@@ -72,15 +72,15 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         max(verdict.available, verdict.reserved),
         max(8, width - beside),
     )
-    return [title, styled(gauge, "  ", needed, band), _legend(shares, width)]
+    return [title, styled(gauge, "  ", needed, band), _legend_line(shares, width)]
 
 
-def unread_memory(label: str, width: int) -> list[Content]:
+def unread_memory_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
-    return _no_estimate(f"not estimated while “{visible(label)}” cannot be read", width)
+    return _no_estimate_lines(f"not estimated while “{visible(label)}” cannot be read", width)
 
 
-def _no_estimate(reason: str, width: int, remedy: str = "") -> list[Content]:
+def _no_estimate_lines(reason: str, width: int, remedy: str = "") -> list[Content]:
     """Return heading and reason, in as many lines as an estimate has."""
     first, *rest = Content(reason).wrap(max(_MIN_REASON_WIDTH, width))
     second = Content(" ").join(rest) if rest else Content()
@@ -110,7 +110,7 @@ def _texture_shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
     return shares
 
 
-def _legend(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
+def _legend_line(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
     """Return what each texture is; where not all fits, a texture has the last of its names, and the last ones none."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [

@@ -57,12 +57,12 @@ class MultiSelect(CursorList, inherit_bindings=False):
         self._why_one_required = why_one_required
         self._refused_at: str | None = None  # the row in which the last one was to be left out
 
-    def show_picks(self, picks: Iterable[SelectRow], picked: Iterable[str]) -> None:
+    def show_select_rows(self, picks: Iterable[SelectRow], picked: Iterable[str]) -> None:
         """Show these lines, and which of them are picked."""
         self.picks, self.picked = tuple(picks), tuple(picked)
         self.show(
             [
-                ListRow(pick.value, (pick, there), partial(_pick_lines, pick, there), 1 + len(pick.below))
+                ListRow(pick.value, (pick, there), partial(_select_row_lines, pick, there), 1 + len(pick.below))
                 for pick in self.picks
                 for there in [pick.value in self.picked]
             ]
@@ -98,7 +98,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
             self.post_message(self.Moved())
         else:
             self._refused_at = None
-            self._take(self.picks, wanted)
+            self._set_rows_and_post(self.picks, wanted)
 
     def action_move(self, by: int) -> None:
         """Move to the next line, or out of the list."""
@@ -117,7 +117,9 @@ class MultiSelect(CursorList, inherit_bindings=False):
             return
         by_value = {pick.value: pick for pick in self.picks}
         swapped = {self.cursor: other, other: self.cursor}
-        self._take([by_value[swapped.get(pick.value, pick.value)] for pick in self.picks], set(self.picked))
+        self._set_rows_and_post(
+            [by_value[swapped.get(pick.value, pick.value)] for pick in self.picks], set(self.picked)
+        )
         self.post_message(self.Moved())
 
     def click_row(self, key: str, *, again: bool) -> None:
@@ -126,13 +128,13 @@ class MultiSelect(CursorList, inherit_bindings=False):
         self.go_to_row(key)
         self.action_pick()
 
-    def _take(self, picks: Iterable[SelectRow], wanted: set[str]) -> None:
+    def _set_rows_and_post(self, picks: Iterable[SelectRow], wanted: set[str]) -> None:
         ordered = tuple(picks)
-        self.show_picks(ordered, [pick.value for pick in ordered if pick.value in wanted])
+        self.show_select_rows(ordered, [pick.value for pick in ordered if pick.value in wanted])
         self.post_message(self.Picked(self.picked))
 
 
-def _pick_lines(pick: SelectRow, picked: bool, width: int) -> list[Content]:
+def _select_row_lines(pick: SelectRow, picked: bool, width: int) -> list[Content]:
     box = _SELECTED_BOX if picked else _NOT_SELECTABLE_BOX if pick.reason else _NOT_SELECTED_BOX
     style = "$muted" if pick.reason and not picked else "b" if picked else ""
     line = columns(width - 4, *pick.cells)

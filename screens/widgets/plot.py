@@ -7,7 +7,7 @@ from textual.geometry import Region
 from textual.widget import Widget
 
 from .braille import AxisOptions, PlotRow, Series, draw_plot
-from .text_layout import Styled, heading, merge_runs
+from .text_layout import Styled, heading, merge_cells
 
 
 class Plot(Widget):
@@ -47,7 +47,7 @@ class Plot(Widget):
 
     def render(self) -> Content:
         """Draw it."""
-        return Content("\n").join([self._head, *map(merge_runs, self._rows)]) if self._rows else self._head
+        return Content("\n").join([self._head, *map(merge_cells, self._rows)]) if self._rows else self._head
 
 
 def _changed_cells(before: Sequence[PlotRow], after: Sequence[PlotRow]) -> list[tuple[int, int, int]]:

@@ -55,7 +55,7 @@ def plan_lines(story: PreviewContent, width: int) -> list[Content]:
     return [title, *rows]
 
 
-def story_memory_lines(story: PreviewContent, width: int) -> list[Content]:
+def preview_memory_lines(story: PreviewContent, width: int) -> list[Content]:
     """Return the memory of a GPU."""
     if story.prediction is None:
         return []
@@ -167,7 +167,7 @@ def note_lines(story: PreviewContent, width: int) -> list[Content]:
     return [heading("Notes", "", width), *(styled((line.plain, MUTED)) for line in folded)]
 
 
-def fallbacks_of(plan: Plan | None) -> tuple[tuple[str, str], ...]:
+def fallbacks_by_place(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     """Return where memory may run out, and all that is changed one after another as long as it does there."""
     if plan is None:
         return ()

@@ -90,7 +90,7 @@ def differing_cells(old: Content, new: Content) -> tuple[int, int] | None:
     """Return the first cell in which two lines differ and the one behind the last; None where they are the same."""
     if old.is_same(new):
         return None
-    before, after = _cells(old), _cells(new)
+    before, after = _styled_characters(old), _styled_characters(new)
     least = min(len(before), len(after))
     first = next((at for at in range(least) if before[at] != after[at]), least)
     same = next((at for at in range(least - first) if before[-1 - at] != after[-1 - at]), least - first)
@@ -101,7 +101,7 @@ def differing_cells(old: Content, new: Content) -> tuple[int, int] | None:
     return first, len(after) - same
 
 
-def _cells(text: Content) -> list[tuple[str, tuple[object, ...]]]:
+def _styled_characters(text: Content) -> list[tuple[str, tuple[object, ...]]]:
     """Return the characters of a text with the styles that lie on each."""
     styles: list[tuple[object, ...]] = [()] * len(text.plain)
     for span in text.spans:
@@ -110,7 +110,7 @@ def _cells(text: Content) -> list[tuple[str, tuple[object, ...]]]:
     return [*zip(text.plain, styles, strict=True)]
 
 
-def with_cursor(line: Content, width: int, *, here: bool) -> Content:
+def line_with_cursor(line: Content, width: int, *, here: bool) -> Content:
     """Return a line after a cell for the bar of the cursor, which, where it is `here`, has a ground as wide as all."""
     if not here:
         return styled(" ", line)
@@ -123,7 +123,7 @@ def line_strip(widget: Widget, line: Content, width: int) -> Strip:
     return strip
 
 
-def merge_runs(cells: Sequence[tuple[str, str]]) -> Content:
+def merge_cells(cells: Sequence[tuple[str, str]]) -> Content:
     """Return cells, each a character and its style, with one escape for neighbours of one style."""
     pieces = [("".join(char for char, _ in same), style) for style, same in groupby(cells, key=lambda cell: cell[1])]
     return Content.assemble(*pieces)

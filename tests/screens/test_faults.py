@@ -314,7 +314,7 @@ async def test_a_plan_can_be_started_again_after_a_fault(machine, tmp_path):
     async with faulty() as (app, pilot):
         preview = await at(app, pilot, "PreviewScreen", tmp_path)
         for _ in range(2):
-            with failing_worker("_start"):
+            with failing_worker("_start_run"):
                 await keys("enter")(pilot)
                 assert not preview._starting
         await shown(pilot)

@@ -14,7 +14,7 @@ from pilot import keys, opened, settle, shows
 from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
-from tui_train.screens.widgets.code import FileViewer, fold_comments, names_lines, search_hits
+from tui_train.screens.widgets.code import FileViewer, file_names_lines, fold_comments, search_hits
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
 
 from tui_train.cli.app import cli
@@ -180,7 +180,7 @@ async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", sent.append)
         files = pilot.app.screen.query_one(FileViewer)
         await keys("c", "f", "y")(pilot)
-        assert sent == [command_to_paste(pilot.app.screen._story.command), files.shown.text]
+        assert sent == [command_to_paste(pilot.app.screen._preview_content.command), files.shown.text]
         assert "#!/usr/bin/env bash" in shows(pilot)
         await keys("right")(pilot)
         assert files.shown_index == 1
@@ -211,7 +211,7 @@ async def test_findings_are_fixed_by_their_keys(machine):
 def test_the_shown_name_is_always_seen(width):
     names = [f"folder/file-{number}.py" for number in range(12)]
     for place, name in enumerate(names):
-        assert name in names_lines(names, place, "", width)[1].plain
+        assert name in file_names_lines(names, place, "", width)[1].plain
 
 
 def test_search_finds_each_line_of_each_file():

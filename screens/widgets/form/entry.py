@@ -64,7 +64,7 @@ async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
     Textual passes a key through the screen first, and letters that were typed after it would come before it.
     """
     for node in nodes:
-        for binding in _bindings_of(type(node)).get(event.key, ()) if node else ():
+        for binding in _bindings_by_key(type(node)).get(event.key, ()) if node else ():
             if node and await node.app.run_action(binding.action, node):
                 event.stop()
                 event.prevent_default()
@@ -73,7 +73,7 @@ async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
 
 
 @cache
-def _bindings_of(kind: type[DOMNode]) -> dict[str, list[Binding]]:
+def _bindings_by_key(kind: type[DOMNode]) -> dict[str, list[Binding]]:
     """Return what keys are bound to in a class of widgets, else in those that it is made from."""
     maps = (BindingsMap(vars(each).get("BINDINGS", ())) for each in reversed(kind.__mro__))
     return {key: bound for each in maps for key, bound in each.key_to_bindings.items()}

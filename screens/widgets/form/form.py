@@ -26,7 +26,7 @@ from tui_train.profile import fields
 from ...messages import UndoChange, ValueChosen
 from ..text_layout import line_strip
 from .entry import Entry, ListFolderNames, PathSuggester, run_key_binding
-from .form_lines import VALUE_START_CELL, FormRow, Group, cursor_stops, draw_line, entry_width
+from .form_lines import VALUE_START_CELL, FormRow, Group, cursor_stops, draw_form_line, entry_width
 from .form_state import FormState
 
 
@@ -114,7 +114,7 @@ class Form(Widget, can_focus=True):
             return
         focused = self.holds_focus
         drawn = [
-            draw_line(
+            draw_form_line(
                 line,
                 width,
                 here=focused and number == here,
@@ -179,7 +179,7 @@ class Form(Widget, can_focus=True):
         if self.state.is_list_open:
             self._mark_option(by)
             return
-        if key := self.state.next_stop(by):
+        if key := self.state.next_stop_key(by):
             if self.entry.display:
                 self._read_entry()
             self.state.cursor = key
@@ -385,7 +385,7 @@ class Form(Widget, can_focus=True):
 
     def fix_unread(self) -> None:
         """Take the value that was offered for the text that cannot be read."""
-        if not self.state.unread_here:
+        if not self.state.is_cursor_row_unread:
             self.go_to_row(self.state.unread_key)
         unread, row = self.state.unread_texts.get(self.state.cursor), self.state.row
         if unread and row:

@@ -13,7 +13,7 @@ from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.views.choices import UNSET, Option
 
-from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, styled, with_cursor
+from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, line_with_cursor, styled
 
 LABEL_WIDTH = 20  # cells, of which the first is the focus bar's
 _VALUE_WIDTH = 24  # cells, of which two stand before what is typed
@@ -116,10 +116,10 @@ class FormLine(NamedTuple):
 
 def form_lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> tuple[FormLine, ...]:
     """Return the lines, of which those of open groups and of the opened row's options are a part."""
-    return tuple(_lines(groups, unfolded, opened))
+    return tuple(_lines_of_groups(groups, unfolded, opened))
 
 
-def _lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> Iterator[FormLine]:
+def _lines_of_groups(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> Iterator[FormLine]:
     first = True
     for group in groups:
         if not group.rows and not group.folds:
@@ -173,7 +173,7 @@ def entry_width(row: FormRow, width: int) -> int:
     return max(value_width(width) - _GAP_CELLS - 2, width - VALUE_START_CELL - beside)
 
 
-def draw_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
+def draw_form_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
     """Return a line for a width; `here` is where the cursor is, `marked` the option that would be taken."""
     if line.kind == "air":
         return Content(" " * width)
@@ -189,7 +189,7 @@ def draw_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfol
         drawn = _option_line(line, width, marked)
     else:
         drawn = _row_line(line.row, width) if line.row else Content()
-    return with_cursor(drawn, width, here=here)
+    return line_with_cursor(drawn, width, here=here)
 
 
 def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:

@@ -97,7 +97,7 @@ class FormState:
         self.cursor = next((key for key in (*before[at::-1], *before[at:]) if key in keys), keys[0])
         return True
 
-    def next_stop(self, by: int) -> str:
+    def next_stop_key(self, by: int) -> str:
         """Return what the cursor comes to next; empty where it leaves the form."""
         keys = self.stop_keys
         at = keys.index(self.cursor) + by if self.cursor in keys else 0
@@ -180,20 +180,20 @@ class FormState:
         return next((key for key in self.unread_texts if key in keys), "")
 
     @property
-    def unread_here(self) -> bool:
+    def is_cursor_row_unread(self) -> bool:
         """True where the text in the row of the cursor cannot be read."""
         return self.cursor in self.unread_texts
 
     @property
     def unread_label(self) -> str:
         """The label of the row whose text cannot be read, the cursor's first; empty where there is none."""
-        key = self.cursor if self.unread_here else self.unread_key
+        key = self.cursor if self.is_cursor_row_unread else self.unread_key
         return next((row.field.label for row in self.rows if row.key == key), "")
 
     @property
     def unread_fix(self) -> str:
         """Change by F2 of the text that cannot be read; empty where there is none."""
-        key = self.cursor if self.unread_here else self.unread_key
+        key = self.cursor if self.is_cursor_row_unread else self.unread_key
         return self.unread_texts[key].fix_title if key else ""
 
     def enter_row(self, row: FormRow) -> str:
@@ -226,7 +226,7 @@ class FormState:
         try:
             value = fields.parse(row.field, text)
         except BadInput as error:
-            self.unread_texts[row.key] = _unread_text(self.committed_row(row), text, error)
+            self.unread_texts[row.key] = _make_unread_text(self.committed_row(row), text, error)
             return "lines"
         was_unread = self.unread_texts.pop(row.key, None)
         self.parsed_value = value
@@ -236,7 +236,7 @@ class FormState:
         return "value"
 
 
-def _unread_text(row: FormRow, text: str, error: BadInput) -> UnreadText:
+def _make_unread_text(row: FormRow, text: str, error: BadInput) -> UnreadText:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
     fix, message = fields.closest_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
     if row.usual_number is not None and not (
