@@ -191,17 +191,17 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
 
 
 def comparison_table(
-    head: tuple[str, str], rows: Sequence[ComparisonRow], runs: int, chosen: int, width: int
+    title_and_note: tuple[str, str], rows: Sequence[ComparisonRow], run_count: int, chosen_index: int, width: int
 ) -> list[Content]:
     """Return rows under a title with its note and the letters of the runs, the best number marked."""
-    room = (width - _LABEL_WIDTH - (_NOTE_WIDTH if runs == 2 else 0)) // runs - 2
+    room = (width - _LABEL_WIDTH - (_NOTE_WIDTH if run_count == 2 else 0)) // run_count - 2
     cell = max(_MIN_CELL_WIDTH, min(_MAX_CELL_WIDTH if width < 140 else 2 * _MAX_CELL_WIDTH, room))
     letters: list[tuple[Styled, int]] = [("", _LABEL_WIDTH)]
-    for number in range(runs):
-        name = f"[{LETTERS[number]}]" if number == chosen else LETTERS[number]
+    for number in range(run_count):
+        name = f"[{LETTERS[number]}]" if number == chosen_index else LETTERS[number]
         letters += [("", 2), ((name, f"b {_RUN_STYLES[number]}"), -cell)]
     between = f"  {LETTERS[1]} - {LETTERS[0]}" if any(row.note for row in rows) else ""
-    lines = [heading(*head, width), columns(width, *letters, ((between, MUTED), 0))]
+    lines = [heading(*title_and_note, width), columns(width, *letters, ((between, MUTED), 0))]
     for row in rows:
         cells: list[tuple[Styled, int]] = [((row.label, MUTED), _LABEL_WIDTH)]
         for number, text in enumerate(row.cells):
@@ -209,16 +209,16 @@ def comparison_table(
             shown = (
                 styled(DONE, " ", (words, "b"))
                 if number == row.best
-                else styled((words, "b" if number == chosen else ""))
+                else styled((words, "b" if number == chosen_index else ""))
             )
             cells += [("", 2), (shown, -cell)]
         lines.append(columns(width, *cells, (f"  {row.note}", 0)))
     return lines
 
 
-def _settings_table(rows: Sequence[ComparisonRow], runs: int, chosen: int, width: int) -> list[Content]:
+def _settings_table(rows: Sequence[ComparisonRow], run_count: int, chosen_index: int, width: int) -> list[Content]:
     if rows:
-        return comparison_table(("Settings", ""), rows, runs, chosen, width)
+        return comparison_table(("Settings", ""), rows, run_count, chosen_index, width)
     return [heading("Settings", "", width), fit(styled(("the same in all", MUTED)), width)]
 
 
@@ -236,8 +236,8 @@ def _dated_name(name: str) -> str:
     return name if own == name else f"{own} {date[:2]}-{date[2:]} {time[:2]}:{time[2:]}"
 
 
-def _short_token_count(count: float) -> str:
+def _short_token_count(tokens: float) -> str:
     for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if count >= unit:
-            return f"{count / unit:.3g}{letter}"
-    return f"{count:.0f}"
+        if tokens >= unit:
+            return f"{tokens / unit:.3g}{letter}"
+    return f"{tokens:.0f}"

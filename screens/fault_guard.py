@@ -145,9 +145,9 @@ def _is_part_of_closing_screen() -> bool:
     return isinstance(node, DOMNode) and any(getattr(part, "_pruning", False) for part in node.ancestors_with_self)
 
 
-def _fault_line(error: BaseException, file: str, width: int) -> str:
+def _fault_line(error: BaseException, report_file: str, width: int) -> str:
     """Return what failed and the file to report it with, in one line where the terminal has room for it."""
-    report = f"; report: {visible(file)}"
+    report = f"; report: {visible(report_file)}"
     room = max(_MIN_FAULT_WIDTH, width - _NOTICE_MARGIN_CELLS - len(_FAULT_PREFIX) - len(report))
     words = visible(" ".join(f"{type(error).__name__}: {error}".split()))
     return _FAULT_PREFIX + (words if len(words) <= room else f"{words[: room - 1]}…") + report

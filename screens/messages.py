@@ -47,7 +47,7 @@ class SetProfile(Message):
     """The profile is to be another one; its values are the last ones from then on, unless they are not kept."""
 
     profile: "Profile"
-    keep: bool = True
+    save_as_draft: bool = True
     saved: bool = False
 
 

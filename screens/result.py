@@ -61,10 +61,10 @@ On the command line: tui-train result, try and merge."""
         Binding("b", "try_beside", "Try beside its base"),
     ]
 
-    def __init__(self, run: RunDir, made: Result) -> None:
+    def __init__(self, run: RunDir, result: Result) -> None:
         super().__init__()
         self.run = run
-        self.made = made
+        self.result = result
         self._merge_lines: tuple[Content, ...] = ()
         self._is_merging = False
         self._folder_to_trust = ""  # the folder of a merge that needs code of the model
@@ -79,37 +79,37 @@ On the command line: tui-train result, try and merge."""
 
     def on_mount(self) -> None:
         """Draw it."""
-        self.query_one(StepBar).show_aside(styled((visible(self.made.run), MUTED)))
+        self.query_one(StepBar).show_aside(styled((visible(self.result.run), MUTED)))
         self.query_one(Hint).show_text(
-            Content(_HINT_BY_WEIGHTS_KIND[self.made.weights.kind] if self.made.weights else "")
+            Content(_HINT_BY_WEIGHTS_KIND[self.result.weights.kind] if self.result.weights else "")
         )
         self.query_one(Page).focus()
         self._draw()
 
     def _draw(self) -> None:
-        run_result, merging = self.made, self._merge_lines
+        run_result, merging = self.result, self._merge_lines
         self.query_one("#result", Lines).show(
             lambda width: [*result_lines(run_result, width), *_merge_panel(merging, width)]
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow neither try nor merge of what cannot be loaded; only an adapter can be merged, once at a time."""
-        weights = self.made.weights
+        weights = self.result.weights
         whole = weights is not None and not weights.problem
         if action == "try":
             return whole and weights is not None and not weights.scores
         if action == "try_beside":
             full = weights is not None and weights.kind == "model" and not weights.scores
-            return whole and full and bool(self.made.base)
+            return whole and full and bool(self.result.base)
         if action == "merge":
             return whole and weights is not None and weights.kind == "adapter" and not self._is_merging
         if action == "trust":
             return bool(self._folder_to_trust) and not self._is_merging
-        return action != "copy_command" or any(served.command for served in serve_commands(self.made))
+        return action != "copy_command" or any(served.command for served in serve_commands(self.result))
 
     def action_try(self) -> None:
         """Talk with it."""
-        adapter = self.made.weights is not None and self.made.weights.kind == "adapter"
+        adapter = self.result.weights is not None and self.result.weights.kind == "adapter"
         self.post_message(TryResult(self.run, compare=adapter))
 
     def action_try_beside(self) -> None:
@@ -118,13 +118,13 @@ On the command line: tui-train result, try and merge."""
 
     def action_copy(self) -> None:
         """Copy the path to the terminal's clipboard, which works over SSH."""
-        if self.made.weights:
-            self.app.copy_to_clipboard(self.made.weights.path)
+        if self.result.weights:
+            self.app.copy_to_clipboard(self.result.weights.path)
             self.notify("The path was sent to your terminal's clipboard.", markup=False)
 
     def action_copy_command(self) -> None:
         """Copy the first command that serves it."""
-        if first := next((served.command for served in serve_commands(self.made) if served.command), ""):
+        if first := next((served.command for served in serve_commands(self.result) if served.command), ""):
             self.app.copy_to_clipboard(first)
             self.notify("The command was sent to your terminal's clipboard.", markup=False)
 
@@ -182,25 +182,28 @@ On the command line: tui-train result, try and merge."""
             self._show_merge_progress(busy=False)
 
 
-def result_lines(made: Result, width: int) -> list[Content]:
+def result_lines(result: Result, width: int) -> list[Content]:
     """Return what is known of a result; long paths and commands take the lines that they need."""
-    weights = made.weights
-    lines = [heading("Result", visible(made.description) or "nothing was found", width)]
+    weights = result.weights
+    lines = [heading("Result", visible(result.description) or "nothing was found", width)]
     if weights:
         lines += _label_lines("Path", styled((display_path(weights.path), "b")), width)
-        lines += _label_lines("What", styled(made.source_text, (f"   {size(weights.size)}", MUTED)), width)
-    elif made.output:
-        lines += _label_lines("Searched", display_path(made.output), width)
+        lines += _label_lines("What", styled(result.source_text, (f"   {size(weights.size)}", MUTED)), width)
+    elif result.output:
+        lines += _label_lines("Searched", display_path(result.output), width)
     if weights and weights.problem:
         lines += _label_lines("Problem", styled(FAILED, f" {weights.problem}"), width)
-    for label, last, best in (("Loss", made.loss, made.loss_best), ("Eval loss", made.eval_loss, made.eval_loss_best)):
+    for label, last, best in (
+        ("Loss", result.loss, result.loss_best),
+        ("Eval loss", result.eval_loss, result.eval_loss_best),
+    ):
         if last:
             lines += _label_lines(label, _losses_text(last, best), width)
-    if made.seconds is not None:
-        lines += _label_lines("Time", duration_text(made.seconds), width)
-    if made.energy_text:
-        lines += _label_lines("Energy", made.energy_text, width)
-    if serving := serve_commands(made):
+    if result.seconds is not None:
+        lines += _label_lines("Time", duration_text(result.seconds), width)
+    if result.energy_text:
+        lines += _label_lines("Energy", result.energy_text, width)
+    if serving := serve_commands(result):
         lines += [Content(), heading("Serve", "in an environment that has the server", width)]
         for served in serving:
             words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY))
@@ -226,11 +229,11 @@ def _merge_result_lines(merged: MergeResult) -> list[Content]:
     return [*lines, Content(visible(shell_command("vllm", "serve", merged.folder)))]
 
 
-def _merge_panel(said: Sequence[Content], width: int) -> list[Content]:
+def _merge_panel(lines_of_merge: Sequence[Content], width: int) -> list[Content]:
     """Return how far a merge is, under its title; nothing before the first."""
-    if not said:
+    if not lines_of_merge:
         return []
-    wrapped = [part for line in said for part in line.wrap(max(1, width))]
+    wrapped = [part for line in lines_of_merge for part in line.wrap(max(1, width))]
     return [Content(), heading("Merge", "", width), *wrapped]
 
 

@@ -43,20 +43,20 @@ class Wizard(InstallingApp):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
-    def __init__(self, run: str = "", source: "MachineSource | None" = None) -> None:
+    def __init__(self, run_folder: str = "", source: "MachineSource | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
         register_themes(self, last_theme())
-        self._run_folder = run
+        self._run_folder = run_folder
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
-    async def run_async(self, *, headless: bool = False, **how: Any) -> int | None:
+    async def run_async(self, *, headless: bool = False, **options: Any) -> int | None:
         """Run until it is left, or ended from outside."""
         if headless:
-            return await super().run_async(headless=headless, **how)
+            return await super().run_async(headless=headless, **options)
         with leaving_on_signals(self.save_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
-            return await super().run_async(headless=headless, **how)
+            return await super().run_async(headless=headless, **options)
 
     def get_driver_class(self) -> type[Driver]:
         """Read keys without Textual's waits, unless another driver is named in the environment."""

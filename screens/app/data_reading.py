@@ -48,14 +48,14 @@ class DataReadingApp(ProfileEditingApp):
         super().watch_facts()
         self._start_reading_data()
 
-    def action_look(self, later: float = 0) -> None:
+    def action_look(self, delay_seconds: float = 0) -> None:
         """Look at everything again, the data as well: it may have changed."""
         if self.facts and self._source is None:
             self._pythons_by_key.clear()
             self._wanted_query = None
             self.facts = replace(self.facts, data={})
             self._start_reading_data()
-        super().action_look(later)
+        super().action_look(delay_seconds)
 
     def _start_reading_data(self) -> None:
         wanted = self._query_for_unread_data()
@@ -93,13 +93,13 @@ class DataReadingApp(ProfileEditingApp):
         known = wanted.key in facts.data and self._pythons_by_key.get(wanted.key, wanted.python) == wanted.python
         return None if known else wanted
 
-    def _read_data(self, asked: _DataQuery) -> "dict[str, DataReport]":
+    def _read_data(self, query: _DataQuery) -> "dict[str, DataReport]":
         from tui_train.facts.data.data_cache import read_data
 
         worker = get_current_worker()
-        look = read_data(asked.toolchain, asked.question, cancelled=lambda: worker.is_cancelled)
+        look = read_data(query.toolchain, query.question, cancelled=lambda: worker.is_cancelled)
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}
-        self._pythons_by_key[asked.key] = asked.python
-        return {asked.key: look}
+        self._pythons_by_key[query.key] = query.python
+        return {query.key: look}

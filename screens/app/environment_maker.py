@@ -33,7 +33,7 @@ _REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
 class InstallationChanged(Message):
     """An installation goes on, or has ended."""
 
-    now: Installation
+    installation: Installation
 
 
 class InstallingApp(NavigationApp):
@@ -52,12 +52,12 @@ class InstallingApp(NavigationApp):
         """True while an environment is being made."""
         return bool(self.installation and self.installation.is_running)
 
-    def install_environment(self, wanted: "EnvironmentInstall") -> None:
+    def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
         if not self.is_installing and self.facts is not None:
             self._cancel.clear()
-            self.installation = Installation(title=wanted.title, began_at=time.monotonic())
-            self._make_environment_in_worker(wanted, self.facts.machine, self.installation)
+            self.installation = Installation(title=environment.title, began_at=time.monotonic())
+            self._make_environment_in_worker(environment, self.facts.machine, self.installation)
         self.show_installation()
 
     def show_installation(self) -> None:
@@ -77,8 +77,10 @@ class InstallingApp(NavigationApp):
         self._cancel.set()
 
     @work(thread=True, group="install")
-    def _make_environment_in_worker(self, wanted: "EnvironmentInstall", machine: "Machine", now: Installation) -> None:
-        reporter, worker = _InstallationReporter(self, now), get_current_worker()
+    def _make_environment_in_worker(
+        self, environment: "EnvironmentInstall", machine: "Machine", installation: Installation
+    ) -> None:
+        reporter, worker = _InstallationReporter(self, installation), get_current_worker()
 
         def cancelled() -> bool:
             reporter.report_pending()
@@ -86,7 +88,7 @@ class InstallingApp(NavigationApp):
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            reporter.finish(_make_environment(wanted, machine, reporter, cancelled))
+            reporter.finish(_make_environment(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
             reporter.fail(error)
         except BaseException:
@@ -95,30 +97,30 @@ class InstallingApp(NavigationApp):
 
     @on(InstallationChanged)
     def _take_installation(self, event: InstallationChanged) -> None:
-        before, self.installation = self.installation, event.now
-        if event.now.python and before and before.is_running:
-            self.post_message(ValueChosen("trainer.python", event.now.python))
-            words = f"{visible(display_path(event.now.python))} trains from now on. Ctrl+Z takes it back."
+        before, self.installation = self.installation, event.installation
+        if event.installation.python and before and before.is_running:
+            self.post_message(ValueChosen("trainer.python", event.installation.python))
+            words = f"{visible(display_path(event.installation.python))} trains from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)
-        elif event.now.failure and before and before.is_running and not self._shows_installation():
-            self.notify(visible(event.now.failure), severity="error", timeout=10, markup=False)
+        elif event.installation.failure and before and before.is_running and not self._shows_installation():
+            self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
 
 
 class _InstallationReporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
-    def __init__(self, app: InstallingApp, now: Installation) -> None:
+    def __init__(self, app: InstallingApp, installation: Installation) -> None:
         from tui_train.actions.environments.progress import InstallReader
 
         self._app = app
-        self._now = now
+        self._installation = installation
         self._reader = InstallReader()
         self._reported = 0.0
-        self._last_reported = now
+        self._last_reported = installation
 
-    def set_folder(self, place: str) -> None:
+    def set_folder(self, folder: str) -> None:
         """Name the folder."""
-        self._report(replace(self._now, place=place), at_once=True)
+        self._report(replace(self._installation, folder=folder), at_once=True)
 
     def begin_step(self, line: str) -> None:
         """Add a line that says what is done from now on."""
@@ -129,12 +131,12 @@ class _InstallationReporter:
         self._add_line(line, self._reader.read(line))
 
     def _add_line(self, line: str, progress: "InstallProgress") -> None:
-        lines = (*self._now.lines, visible(line))[-_MAX_OUTPUT_LINES:]
-        self._report(replace(self._now, lines=lines, progress=progress))
+        lines = (*self._installation.lines, visible(line))[-_MAX_OUTPUT_LINES:]
+        self._report(replace(self._installation, lines=lines, progress=progress))
 
     def report_pending(self) -> None:
         """Report what has come since the last report."""
-        self._report(self._now)
+        self._report(self._installation)
 
     def finish(self, python: str) -> None:
         """Say that it is there."""
@@ -144,18 +146,20 @@ class _InstallationReporter:
         """Say why there is none."""
         self._report_end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
 
-    def _report_end(self, **how: Any) -> None:
-        self._report(replace(self._now, seconds=time.monotonic() - self._now.began_at, **how), at_once=True)
+    def _report_end(self, **outcome: Any) -> None:
+        self._report(
+            replace(self._installation, seconds=time.monotonic() - self._installation.began_at, **outcome), at_once=True
+        )
 
-    def _report(self, now: Installation, *, at_once: bool = False) -> None:
-        self._now = now
-        if now is not self._last_reported and (at_once or time.monotonic() - self._reported > _REPORT_SECONDS):
-            self._reported, self._last_reported = time.monotonic(), now
-            self._app.post_message(InstallationChanged(now))
+    def _report(self, installation: Installation, *, at_once: bool = False) -> None:
+        self._installation = installation
+        if installation is not self._last_reported and (at_once or time.monotonic() - self._reported > _REPORT_SECONDS):
+            self._reported, self._last_reported = time.monotonic(), installation
+            self._app.post_message(InstallationChanged(installation))
 
 
 def _make_environment(
-    wanted: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, cancelled: Any
+    environment: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, is_cancelled: Any
 ) -> str:
     """Make an environment in a folder that does not exist yet, and return its Python."""
     from tui_train.actions import environments
@@ -163,12 +167,12 @@ def _make_environment(
     from tui_train.base.app_paths import environments_folder
     from tui_train.facts.gpus.verdicts import recommended_wheel
 
-    package_set = environments.find_set(wanted.set_name)
+    package_set = environments.find_set(environment.set_name)
     place = create.free_path(environments_folder() / package_set.name)
     reporter.set_folder(display_path(str(place)))
     wheel = create.build_for(machine, "")
     plan = create.plan_install(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
     plan = replace(plan, cuda=plan.cuda or recommended_wheel(machine).cuda)
-    create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, cancelled)
+    create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, is_cancelled)
     return str(plan.python)

@@ -37,10 +37,10 @@ class HostProbingApp(DataReadingApp):
         super().watch_looking()
         self._ask_hosts_unless_typed()
 
-    def action_look(self, later: float = 0) -> None:
+    def action_look(self, delay_seconds: float = 0) -> None:
         """Look at everything again, the other hosts as well."""
         self._asked_hosts = None
-        super().action_look(later)
+        super().action_look(delay_seconds)
         self.ask_training_hosts()
 
     def _ask_hosts_unless_typed(self) -> None:

@@ -73,7 +73,7 @@ class NavigationApp(HostProbingApp):
         if event.module == "run":
             return
         if profile := self._profile_of_shown_run():
-            self.set_profile(profile, keep=False)
+            self.set_profile(profile, save_as_draft=False)
         self._show_step(event.module)
 
     def _profile_of_shown_run(self) -> "Profile | None":
@@ -87,9 +87,9 @@ class NavigationApp(HostProbingApp):
             self.show_error(error)
             return None
 
-    def _go_back_to_screen(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
+    def _go_back_to_screen(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
         """Go back to the newest screen that is wanted; false where there is none."""
-        above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if wanted(screen)), None)
+        above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if is_wanted(screen)), None)
         for _ in range(above or 0):
             self._save_draft()
             self.pop_screen()
@@ -151,12 +151,12 @@ class NavigationApp(HostProbingApp):
 
     # What was said on one screen would cover lines of the next.
 
-    def push_screen(self, *screen: Any, **how: Any) -> Any:
+    def push_screen(self, *screen: Any, **options: Any) -> Any:
         """Show a screen, without what was said on the one before."""
         self.clear_notifications()
         if isinstance(screen[0], Screen):
             self._add_size_classes(screen[0])
-        return super().push_screen(*screen, **how)
+        return super().push_screen(*screen, **options)
 
     def _add_size_classes(self, screen: Screen[Any]) -> None:
         # Textual sets them once the screen has been drawn, and then draws all of it a second time.
@@ -212,7 +212,7 @@ class NavigationApp(HostProbingApp):
         except TuiTrainError as error:
             self.show_error(error)
             return
-        self.set_profile(profile, keep=False)
+        self.set_profile(profile, save_as_draft=False)
         self._show_step("hardware")
 
     def action_go_to_step(self, module: str, key: str = "") -> None:

@@ -79,8 +79,8 @@ def palette_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemComma
             yield _make_command(f"Theme {name}", partial(app.action_theme, name))
 
 
-def _make_command(title: str, call: Callable[[], Any]) -> SystemCommand:
-    return SystemCommand(escape(title), "", call)
+def _make_command(title: str, callback: Callable[[], Any]) -> SystemCommand:
+    return SystemCommand(escape(title), "", callback)
 
 
 def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:

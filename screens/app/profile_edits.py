@@ -38,7 +38,7 @@ class ProfileEditingApp(DiscoveryApp):
         self._typing_timer: Timer | None = None
         self._model_timer: Timer | None = None
 
-    def install_environment(self, wanted: "EnvironmentInstall") -> None:
+    def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment."""
         raise NotImplementedError
 
@@ -88,7 +88,7 @@ class ProfileEditingApp(DiscoveryApp):
 
     @on(SetProfile)
     def _take_profile(self, event: SetProfile) -> None:
-        self.set_profile(event.profile, keep=event.keep)
+        self.set_profile(event.profile, save_as_draft=event.save_as_draft)
         if event.saved:
             self._opened_profile = event.profile
 
@@ -100,14 +100,14 @@ class ProfileEditingApp(DiscoveryApp):
     def _continue_draft(self) -> None:
         from tui_train.actions.last_profile import last_session_profile
 
-        self.set_profile(self._draft or last_session_profile(), keep=False)
+        self.set_profile(self._draft or last_session_profile(), save_as_draft=False)
 
-    def set_profile(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
+    def set_profile(self, profile: Profile, key: str = "", *, save_as_draft: bool = True) -> None:
         """Make this the profile; the one before can be had back, that before all edits of one key in a row.
 
         Not kept: it is only opened, and takes the place of no draft until it is edited.
         """
-        if not keep:
+        if not save_as_draft:
             self._opened_profile = profile
         if profile == self.profile:
             return
@@ -116,7 +116,7 @@ class ProfileEditingApp(DiscoveryApp):
         self._edited_key = key
         if key != _WEBHOOK_KEY:
             profile = self._with_webhook_stored(profile)
-        if keep:
+        if save_as_draft:
             self._draft = profile
         self._assign_profile(profile)
 
@@ -177,18 +177,18 @@ class ProfileEditingApp(DiscoveryApp):
             # Half an id may be that of another model.
             self._model_timer = self.set_timer(_TYPING_PAUSE_SECONDS, self.query_hub_for_model)
 
-    def _affected_parts(self, profile: Profile, before: Profile) -> list[str]:
+    def _affected_parts(self, profile: Profile, previous: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
         from tui_train.trainers import profile_paths
 
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": (profile_paths(profile), *_model_key(profile)) != (profile_paths(before), *_model_key(before)),
-            "hub": _hub_key(profile) != _hub_key(before),
-            "toolchains": python != before.trainer.python and python not in {"", *known},
-            "images": _image_key(profile) != _image_key(before),
-            "resources_in_use": profile.nodes != before.nodes,
+            "paths": (profile_paths(profile), *_model_key(profile)) != (profile_paths(previous), *_model_key(previous)),
+            "hub": _hub_key(profile) != _hub_key(previous),
+            "toolchains": python != previous.trainer.python and python not in {"", *known},
+            "images": _image_key(profile) != _image_key(previous),
+            "resources_in_use": profile.nodes != previous.nodes,
         }
         if self.other_machine:
             # One answer brings all that is known of it, and half a path is not worth asking a host for.

@@ -152,7 +152,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
-        hosts = _host_notes(self.facts, self.profile, asks="training_hosts" in self.looking)
+        hosts = _host_notes(self.facts, self.profile, is_asking="training_hosts" in self.looking)
         if takes_field(self.profile, "finetune"):
             return {**hosts, **finetune_notes.backend_notes(setup)}
         if not takes_field(self.profile, "nemo"):
@@ -269,14 +269,14 @@ def _workaround_row(name: str, setup: Setup) -> SelectRow:
     return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)
 
 
-def _host_notes(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
+def _host_notes(facts: Facts, profile: Profile, *, is_asking: bool) -> dict[str, str]:
     """Return whether the other hosts answer."""
     others = profile.nodes.hosts[1:]
     known = [facts.training_hosts[host] for host in others if host in facts.training_hosts]
     if not others:
         return {}
     count = {"nodes.count": f"{len(profile.nodes.hosts)}: the hosts"}
-    if asks:
+    if is_asking:
         return {**count, "nodes.hosts": f"asking {counted(len(others), 'host')} …"}
     answered = sum(not peer.problem for peer in known)
     return {**count, "nodes.hosts": f"{answered} of {len(others)} answer"} if known else count

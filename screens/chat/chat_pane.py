@@ -18,9 +18,9 @@ class _ChatBlock(NamedTuple):
 class ChatPane(Lines):
     """The chat of one side under its title; it stands at the end until it is scrolled."""
 
-    def __init__(self, title: str, about: str, *, id: str) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, title: str, subtitle: str, *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._title, self._about = title, about
+        self._title, self._about = title, subtitle
         self._blocks: list[_ChatBlock] = []
         self._rows: list[Content] = []
         self._fixed_rows = 0  # rows of the blocks before the last one
@@ -28,9 +28,9 @@ class ChatPane(Lines):
         self._following = True
         self._wrapped_width = 0  # cells for which the rows are wrapped
 
-    def set_subtitle(self, about: str) -> None:
+    def set_subtitle(self, subtitle: str) -> None:
         """Show something else beside the title."""
-        self._about = about
+        self._about = subtitle
         self.show(self._page_lines)
 
     def add_prompt(self, prompt: str) -> None:

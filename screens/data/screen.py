@@ -87,10 +87,10 @@ of the settings does. r reads the file again."""
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
-    def __init__(self, place: str = "") -> None:
-        """Begin on the first sample; `place` is the step from which it was opened."""
+    def __init__(self, opened_from: str = "") -> None:
+        """Begin on the first sample; `opened_from` is the title of a step."""
         super().__init__()
-        self._opened_from = place
+        self._opened_from = opened_from
         self._is_composed = False
         self._sample = 0
         self._pace: MeasuredPace | None = None
@@ -191,23 +191,23 @@ of the settings does. r reads the file again."""
         self._show_hint()
 
     def _shown_sample_lines(
-        self, look: DataReport, asked: DataQuestion, width: int, *, tall: bool, wide: bool
+        self, report: DataReport, question: DataQuestion, width: int, *, tall: bool, wide: bool
     ) -> list[Content]:
         """Return the sample that was chosen, those after it where there is room, and the rows that are wrong."""
-        count = len(look.samples)
-        shown = look.samples[self._sample_index : None if tall else self._sample_index + 1]
-        several = look.file_count > 1
+        count = len(report.samples)
+        shown = report.samples[self._sample_index : None if tall else self._sample_index + 1]
+        several = report.file_count > 1
         parts = [
             sample_lines(
                 sample,
                 (self._sample_index + number, count),
                 width,
-                several=several,
-                whole=learns_whole_chats(look, asked),
+                several_files=several,
+                learns_all=learns_whole_chats(report, question),
             )
             for number, sample in enumerate(shown, start=1)
         ]
-        return join_panels(*parts, *(() if wide else (bad_row_lines(look, width),)))
+        return join_panels(*parts, *(() if wide else (bad_row_lines(report, width),)))
 
     @property
     def _sample_index(self) -> int:
@@ -241,10 +241,10 @@ of the settings does. r reads the file again."""
     def _fixable_findings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self._findings if finding.fix)
 
-    def action_fix(self, at: int) -> None:
+    def action_fix(self, index: int) -> None:
         """Make the change that fixes one of the findings."""
         found = self._fixable_findings()
-        if at < len(found) and (fix := found[at].fix):
+        if index < len(found) and (fix := found[index].fix):
             self.post_message(ApplyFix(fix))
 
     def action_sample(self, by: int) -> None:

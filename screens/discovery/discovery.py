@@ -38,9 +38,9 @@ _ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 @dataclass
 class AnswerArrived(Message):
-    """A part of the facts is there, by its name in Facts; `number` is which look for it this was."""
+    """A part of the facts is there, by its name in Facts; `query_number` is which look for it this was."""
 
-    number: int
+    query_number: int
     part: str
     value: Any
 
@@ -52,13 +52,13 @@ class CardsSampled(Message):
     samples: "Samples"
 
 
-def make_sharing_watcher(name: str) -> Callable[[Any], None]:
+def make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
     """Return a watcher that assigns a value of the app to the screens that share it."""
 
     def share(app: App[int]) -> None:
         for screen in app.screen_stack:
-            if name in getattr(screen, "SHARED_VALUES", ()):
-                setattr(screen, name, getattr(app, name))
+            if attribute in getattr(screen, "SHARED_VALUES", ()):
+                setattr(screen, attribute, getattr(app, attribute))
 
     return share
 
@@ -192,16 +192,16 @@ class DiscoveryApp(GuardedApp):
         self.facts = self.initial_facts
         self.action_look()
 
-    def action_look(self, later: float = 0) -> None:
+    def action_look(self, delay_seconds: float = 0) -> None:
         """Look at everything again, some seconds later."""
-        self.refresh_parts(*(("machine",) if self._source else QUERY_BY_PART), later=later)
+        self.refresh_parts(*(("machine",) if self._source else QUERY_BY_PART), delay_seconds=delay_seconds)
 
-    def refresh_parts(self, *parts: str, later: float = 0) -> None:
+    def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
         """Look at some parts again, unless that is under way."""
         wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
         self.mark_expected(*wanted)
-        if later:
-            self.set_timer(later, partial(self.query_parts, *wanted))
+        if delay_seconds:
+            self.set_timer(delay_seconds, partial(self.query_parts, *wanted))
         else:
             self.query_parts(*wanted)
 
@@ -216,7 +216,7 @@ class DiscoveryApp(GuardedApp):
             question = (
                 QUERY_BY_PART[part]
                 if self._source is None
-                else partial(facts_of_host, source=self._source, typed=self.typed_host)
+                else partial(facts_of_host, source=self._source, typed_host=self.typed_host)
             )
             self.run_query(part, partial(question, self.profile))
 
@@ -242,8 +242,10 @@ class DiscoveryApp(GuardedApp):
         from tui_train.facts.types import Machine
 
         facts = self.facts or self.initial_facts
-        newest = event.number == self._query_numbers.get(event.part)
-        if event.number <= self._numbers_before_switch.get(event.part, 0) or (not newest and event.part != "paths"):
+        newest = event.query_number == self._query_numbers.get(event.part)
+        if event.query_number <= self._numbers_before_switch.get(event.part, 0) or (
+            not newest and event.part != "paths"
+        ):
             return
         value: Any = event.value
         if type(value) is Machine:

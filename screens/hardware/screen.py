@@ -110,7 +110,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.query_one("#host", Lines).show(lambda width: _cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(
-                lambda width: _host_lines(machine, self.wizard.other_machine, width, looking=looking)
+                lambda width: _host_lines(machine, self.wizard.other_machine, width, is_probing=looking)
             )
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
@@ -154,15 +154,15 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
             self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
 
-    def _draw_cards(self, machine: Machine, picked: Sequence[str]) -> None:
+    def _draw_cards(self, machine: Machine, picked_uuids: Sequence[str]) -> None:
         now = {sample.uuid: sample for sample in self.live}
         cards = zip(machine.gpus, self._verdicts, strict=True)
         by_type = bool(self.facts and self.facts.cluster)
         picks = (
-            _card_row(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
+            _card_row(gpu, verdict, now.get(gpu.uuid), of_cluster=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
-        self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked)
+        self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked_uuids)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
@@ -260,8 +260,8 @@ def _host_label(name: str, address: str) -> str:
     return visible(name if name == address else f"{name}  {address}")
 
 
-def _host_lines(machine: Machine, host: str, width: int, *, looking: bool) -> list[Content]:
-    if looking and not machine.hostname:
+def _host_lines(machine: Machine, host: str, width: int, *, is_probing: bool) -> list[Content]:
+    if is_probing and not machine.hostname:
         return [
             heading(visible(host or "This machine"), "", width),
             styled((f"Looking at {visible(host) or 'this machine'} …", MUTED)),
@@ -308,11 +308,13 @@ def _cluster_row(cells: tuple[str, ...], width: int, mark: Content, style: str) 
     return styled(mark, columns(width - 2, *(((cell, style), size) for cell, size in shown)))
 
 
-def _card_set_lines(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
+def _card_set_lines(
+    card_sets: Sequence[CardSet], picked_uuids: Sequence[str], index_by_uuid: dict[str, int]
+) -> list[Content]:
     lines = []
-    for card_set in offered:
-        taken = set(card_set.uuids) == set(picked)
-        cards = " ".join(str(indices[uuid]) for uuid in card_set.uuids)
+    for card_set in card_sets:
+        taken = set(card_set.uuids) == set(picked_uuids)
+        cards = " ".join(str(index_by_uuid[uuid]) for uuid in card_set.uuids)
         words = (f" {card_set.title}: GPU {cards}  ", "b" if taken else "")
         lines.append(styled((LIVE[0], "$primary") if taken else OPEN, words, (card_set.gain, MUTED)))
     return lines
@@ -337,12 +339,12 @@ def _process_text(process: GpuProcess) -> str:
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _card_row(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
+def _card_row(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, of_cluster: bool, reason_below: bool) -> SelectRow:
     """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size(free)} free of {size(gpu.memory_total)}"
-    if by_type:
+    if of_cluster:
         memory = size(gpu.memory_total) if gpu.memory_total else "memory not known"
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
     words = f" {verdict.kind}{', busy' if verdict.busy else ''}"

@@ -36,17 +36,17 @@ class FilterLine(Widget):
 
         text: str
 
-    def __init__(self, about: str) -> None:
-        """Begin with everything; `about` says what can be typed."""
+    def __init__(self, placeholder: str) -> None:
+        """Begin with everything; `placeholder` says what can be typed."""
         super().__init__(id="filter")
         self.text = ""
-        self._about = about
+        self._about = placeholder
         self._aside = ""
 
-    def show_count(self, aside: str) -> None:
+    def show_count(self, count_text: str) -> None:
         """Show how much there is."""
-        if aside != self._aside:
-            self._aside = aside
+        if count_text != self._aside:
+            self._aside = count_text
             self.refresh()
 
     def open_input(self) -> None:

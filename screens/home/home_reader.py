@@ -47,7 +47,7 @@ class HomeReader:
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
         digests, cards, first = self.digests, self._cards, self._run_order is None
-        profiles, runs = cards.saved_cards(read=not first), self._newest_first_runs(quick=first)
+        profiles, runs = cards.saved_cards(read=not first), self._newest_first_runs(by_names_alone=first)
         for number, run in enumerate(runs):
             if is_cancelled():
                 return
@@ -57,7 +57,7 @@ class HomeReader:
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_YIELD_SECONDS)
         if first:
-            profiles, runs = cards.saved_cards(), self._newest_first_runs(quick=False)
+            profiles, runs = cards.saved_cards(), self._newest_first_runs(by_names_alone=False)
         self._post_contents(profiles, tuple(map(digests.digest_of, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
@@ -66,12 +66,12 @@ class HomeReader:
                 digests.explain(digest)
                 self._post_contents(profiles, tuple(map(digests.last_digest, runs)))
 
-    def _newest_first_runs(self, *, quick: bool) -> "tuple[RunDir, ...]":
-        """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
+    def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
+        """Return the runs, newest first; many `by_names_alone`, where a clock that was set back shows."""
         from tui_train.runs.rundir import all_runs, runs_by_name, runs_stamp
 
         now = runs_stamp()
-        if quick and len(by_name := runs_by_name()) > _FIRST_RUN_COUNT:
+        if by_names_alone and len(by_name := runs_by_name()) > _FIRST_RUN_COUNT:
             return by_name
         if self._run_order is None or self._run_order[0] != now:
             self._run_order = now, all_runs()

@@ -46,40 +46,46 @@ class ColumnWidths(NamedTuple):
     steps: int = 0
     detail: int = 0
 
-    def name_width(self, width: int) -> int:
+    def name_width(self, list_width: int) -> int:
         """Return the cells of a name in a list of this width."""
-        room = width - _DATE_WIDTH - (self.steps if width > _MAX_NARROW_WIDTH else 0) - self.detail
-        return min(self.name, max(_GUARANTEED_NAME_WIDTH + max(0, (width - 78) // 4), room))
+        room = list_width - _DATE_WIDTH - (self.steps if list_width > _MAX_NARROW_WIDTH else 0) - self.detail
+        return min(self.name, max(_GUARANTEED_NAME_WIDTH + max(0, (list_width - 78) // 4), room))
 
 
-def home_rows(shown: HomeState, beginnings: Sequence[ListRow]) -> tuple[ListRow, ...]:
+def home_rows(state: HomeState, start_rows: Sequence[ListRow]) -> tuple[ListRow, ...]:
     """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
-    runs = [run for run in shown.runs.values() if not shown.text or matches_filter(shown.text, *searchable_text(run))]
+    runs = [
+        run
+        for run in state.runs.values()
+        if not state.filter_text or matches_filter(state.filter_text, *searchable_text(run))
+    ]
     profiles = [
-        card for card in shown.profiles.values() if matches_filter(shown.text, *_searchable_profile_texts(card))
+        card for card in state.profiles.values() if matches_filter(state.filter_text, *_searchable_profile_texts(card))
     ]
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
     today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
-    listed: list[ListRow] = [] if shown.text else [_title_row("Start"), *_start_rows(shown.draft, beginnings)]
+    listed: list[ListRow] = [] if state.filter_text else [_title_row("Start"), *_start_rows(state.draft, start_rows)]
     if live:
-        listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, shown.marked, widths) for run in live)]
-    for name, group in _run_groups(ended, grouped=shown.grouped):
-        listed += [_blank_row(listed), _title_row(name), *(_run_row(run, shown.marked, today, widths) for run in group)]
+        listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, state.marked, widths) for run in live)]
+    for name, group in _run_groups(ended, is_grouped=state.grouped):
+        listed += [_blank_row(listed), _title_row(name), *(_run_row(run, state.marked, today, widths) for run in group)]
     if profiles:
         listed += [_blank_row(listed), _title_row("Profiles")]
         listed += [_profile_row(card, widths) for card in profiles]
     return tuple(row for row in listed if row.height) or (_empty_row(),)
 
 
-def counts_text(shown: HomeState, listed: Sequence[ListRow]) -> str:
+def counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
     """Return in words how many runs and profiles there are, and how many of them are listed."""
-    if not shown.text:
-        runs, profiles = len(shown.runs), len(shown.profiles)
-        marked = f"{len(shown.marked)} marked of " if shown.marked else ""
+    if not state.filter_text:
+        runs, profiles = len(state.runs), len(state.profiles)
+        marked = f"{len(state.marked)} marked of " if state.marked else ""
         return f"{marked}{counted(runs, 'run')}, {counted(profiles, 'profile')}" if runs or profiles else ""
-    runs, profiles = (sum(row.key.startswith(kind) for row in listed) for kind in (RUN_KEY_PREFIX, PROFILE_KEY_PREFIX))
-    return f"{runs} of {counted(len(shown.runs), 'run')}, {profiles} of {counted(len(shown.profiles), 'profile')}"
+    runs, profiles = (
+        sum(row.key.startswith(kind) for row in listed_rows) for kind in (RUN_KEY_PREFIX, PROFILE_KEY_PREFIX)
+    )
+    return f"{runs} of {counted(len(state.runs), 'run')}, {profiles} of {counted(len(state.profiles), 'profile')}"
 
 
 def run_hint(digest: Digest) -> str:
@@ -104,8 +110,8 @@ def _searchable_profile_texts(card: ProfileCard) -> tuple[str, ...]:
     return (card.name, card.about.words, card.devices, "profile")
 
 
-def _run_groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
-    if not grouped:
+def _run_groups(runs: Sequence[Digest], *, is_grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
+    if not is_grouped:
         return [("Runs", runs)] if runs else []
     by_profile: dict[str, list[Digest]] = {}
     for run in runs:
@@ -142,23 +148,23 @@ def _title_row(title: str) -> ListRow:
     return ListRow("", title, lambda width: (heading(title, "", width),))
 
 
-def _blank_row(before: Sequence[ListRow]) -> ListRow:
+def _blank_row(rows_above: Sequence[ListRow]) -> ListRow:
     """Return an empty line between panels; nothing at the top."""
-    return ListRow("", "", lambda _width: (Content(),), height=1 if before else 0)
+    return ListRow("", "", lambda _width: (Content(),), height=1 if rows_above else 0)
 
 
 def _empty_row() -> ListRow:
     return ListRow("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 
-def _live_row(digest: Digest, marked: frozenset[str], widths: ColumnWidths) -> ListRow:
-    mark = _run_key(digest) in marked
+def _live_row(digest: Digest, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
+    mark = _run_key(digest) in marked_keys
     draw = partial(_live_lines, digest, mark, widths)
     return ListRow(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
-def _run_row(digest: Digest, marked: frozenset[str], today: str, widths: ColumnWidths) -> ListRow:
-    mark = _run_key(digest) in marked
+def _run_row(digest: Digest, marked_keys: frozenset[str], today: str, widths: ColumnWidths) -> ListRow:
+    mark = _run_key(digest) in marked_keys
     # Tomorrow its date is called otherwise.
     return ListRow(
         _run_key(digest), (digest, mark, today, widths), partial(_run_lines, digest, mark, widths), section="runs"
@@ -175,13 +181,13 @@ def _run_key(digest: Digest) -> str:
     return f"{RUN_KEY_PREFIX}{digest.run.path}"
 
 
-def _name_cell(digest: Digest, mark: bool, style: str) -> Content:
+def _name_cell(digest: Digest, is_marked: bool, style: str) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
-    sign, colour = _MARKED_RUN_MARK if mark else _MARK_BY_STATE.get(digest.state, (" ", ""))
-    return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
+    sign, colour = _MARKED_RUN_MARK if is_marked else _MARK_BY_STATE.get(digest.state, (" ", ""))
+    return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
 
 
-def _live_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _live_lines(digest: Digest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
@@ -190,7 +196,7 @@ def _live_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) ->
     line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
     first = columns(
         width,
-        (_name_cell(digest, mark, "b"), name),
+        (_name_cell(digest, is_marked, "b"), name),
         (line, 0),
         (percent(min(1.0, part)) if digest.steps else "", -5),
         (styled((steps, MUTED)), -_STEPS_WIDTH),
@@ -220,13 +226,13 @@ def _steps_text(digest: Digest) -> str:
     return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _run_lines(digest: Digest, mark: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _run_lines(digest: Digest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     date = date_text(digest.now.started if digest.now else None, time.time())
     colour = _MARK_BY_STATE.get(digest.state, ("", ""))[1]
     outcome = outcome_text(digest)
     note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [
-        (_name_cell(digest, mark, ""), widths.name_width(width)),
+        (_name_cell(digest, is_marked, ""), widths.name_width(width)),
         (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), visible(outcome), note), 0),
         (styled((_steps_text(digest), MUTED)), -widths.steps),
         (styled((date, MUTED)), -_DATE_WIDTH),

@@ -190,7 +190,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def _show_list(self) -> None:
         from .home_rows import counts_text, home_rows
 
-        self.state.text = self.query_one(FilterLine).text
+        self.state.filter_text = self.query_one(FilterLine).text
         listed = home_rows(self.state, START_ROWS)
         self.row_list.show(listed, self._next_cursor)
         self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
@@ -326,7 +326,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         elif event.key == "quickstart":
             from tui_train.profile.types import Profile
 
-            self._open_profile(Profile(), "preview", keep=False)
+            self._open_profile(Profile(), "preview", save_as_draft=False)
         elif kind == "profile":
             self._open_saved_profile(name, "hardware")
         elif event.key in self.state.runs:
@@ -336,7 +336,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Begin with defaults; the draft stays until something of them is changed."""
         from tui_train.profile.types import Profile
 
-        self._open_profile(Profile(), keep=False)
+        self._open_profile(Profile(), save_as_draft=False)
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
@@ -348,12 +348,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
         try:
             # What is only looked at takes no draft away.
-            self._open_profile(store.load(reference), step, keep=False)
+            self._open_profile(store.load(reference), step, save_as_draft=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
 
-    def _open_profile(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
-        self.post_message(SetProfile(profile, keep=keep))
+    def _open_profile(self, profile: "Profile", step: str = "hardware", *, save_as_draft: bool = True) -> None:
+        self.post_message(SetProfile(profile, save_as_draft=save_as_draft))
         self.post_message(OpenStep(step, self))
 
     # Starting and stopping
@@ -458,7 +458,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
 
     @work(thread=True, group="delete", exclusive=True)
-    def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", named: str) -> None:
+    def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", runs_in_words: str) -> None:
         """Find what the runs take on disk, then ask."""
         from tui_train.runs import folders
 
@@ -469,7 +469,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
-        question = f"Delete {named}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
+        question = f"Delete {runs_in_words}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
     def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
@@ -524,12 +524,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.state.marked |= {self._next_cursor}
         return f"Renamed to {renamed.name}."
 
-    def _rename_profile(self, name: str, new: str) -> str:
+    def _rename_profile(self, name: str, new_name: str) -> str:
         from tui_train.profile import store
 
-        store.rename_profile(name, new)
-        self._next_cursor = f"profile:{new}"
-        return f"Renamed to {new}."
+        store.rename_profile(name, new_name)
+        self._next_cursor = f"profile:{new_name}"
+        return f"Renamed to {new_name}."
 
     def action_note(self) -> None:
         """Ask for a line about the run, or the marked ones."""
@@ -571,9 +571,9 @@ def _remove_profile(name: str) -> str:
     return f"Deleted the profile {name}."
 
 
-def _duplicate_profile(name: str, new: str) -> str:
+def _duplicate_profile(name: str, new_name: str) -> str:
     """Save a copy of a profile."""
     from tui_train.profile import store
 
-    store.duplicate_profile(name, new)
-    return f"Saved {new}."
+    store.duplicate_profile(name, new_name)
+    return f"Saved {new_name}."

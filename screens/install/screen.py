@@ -86,17 +86,21 @@ by pip or uv for the next time."""
         self.notify("Cancelling, and removing what was made …", markup=False)
 
 
-def _installation_lines(now: Installation, width: int, rows: int) -> Sequence[Content]:
-    title = visible(f"{now.title[:1].upper()}{now.title[1:]}")
-    lines = [heading(title, f"into {visible(now.place)}" if now.place else "", width)]
-    progress, seconds = now.progress, now.seconds or time.monotonic() - now.began_at
+def _installation_lines(installation: Installation, width: int, max_output_lines: int) -> Sequence[Content]:
+    title = visible(f"{installation.title[:1].upper()}{installation.title[1:]}")
+    lines = [heading(title, f"into {visible(installation.folder)}" if installation.folder else "", width)]
+    progress, seconds = installation.progress, installation.seconds or time.monotonic() - installation.began_at
     words = progress.text if progress else "Looking for Python and pip …"
-    if now.python:
+    if installation.python:
         lines.append(
-            styled(DONE, (f" {visible(display_path(now.python))}", "b"), f" is ready, in {duration_text(seconds)}.")
+            styled(
+                DONE,
+                (f" {visible(display_path(installation.python))}", "b"),
+                f" is ready, in {duration_text(seconds)}.",
+            )
         )
-    elif now.failure:
-        lines += styled(FAILED, f" {now.failure}").wrap(width)
+    elif installation.failure:
+        lines += styled(FAILED, f" {installation.failure}").wrap(width)
     else:
         lines.append(fit(styled(LIVE, f" {words}"), width))
     if progress and progress.total:
@@ -105,16 +109,16 @@ def _installation_lines(now: Installation, width: int, rows: int) -> Sequence[Co
         lines.append(
             fit(styled(bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)), width)
         )
-    elif now.is_running:
+    elif installation.is_running:
         lines.append(styled((duration_text(seconds), MUTED)))
     lines += [Content(), heading("Output", "", width)]
-    return [*lines, *(fit(styled((line, MUTED)), width) for line in now.lines[-rows:])]
+    return [*lines, *(fit(styled((line, MUTED)), width) for line in installation.lines[-max_output_lines:])]
 
 
-def _hint_text(now: Installation) -> Content:
-    if now.python:
+def _hint_text(installation: Installation) -> Content:
+    if installation.python:
         return Content("The profile uses it now. Esc goes back.")
-    if now.failure:
+    if installation.failure:
         return Content(
             "Nothing of it is left. Esc goes back; F2 there tries again, and downloads only what is missing."
         )

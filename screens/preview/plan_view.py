@@ -138,7 +138,9 @@ class PlanScreen(StepScreen):
         def left(width: int) -> list[Content]:
             middle = () if wide else (*beside(width)[:3],)
             ends = () if wide or not tall else (beside(width)[3],)
-            return join_panels(plan_lines(story, width), *middle, command_lines(story, width, whole=tall), *ends)
+            return join_panels(
+                plan_lines(story, width), *middle, command_lines(story, width, with_variables=tall), *ends
+            )
 
         def beside(width: int) -> tuple[list[Content], ...]:
             return (

@@ -105,10 +105,10 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Return the finding that F2 fixes: the first that has a change."""
         return next(iter(self._fixable_findings()), None)
 
-    def action_fix_finding(self, at: int) -> None:
+    def action_fix_finding(self, index: int) -> None:
         """Make the change that fixes one of the findings."""
         found = self._fixable_findings()
-        if at < len(found) and (fix := found[at].fix):
+        if index < len(found) and (fix := found[index].fix):
             self.post_message(ApplyFix(fix))
 
     # Copying

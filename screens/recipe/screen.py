@@ -176,10 +176,10 @@ Those that change the training ask for your consent; the others keep it the same
         for picks in self.query("#ladder").results(MultiSelect):
             chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
             rest = [name for name in RUNGS if name not in chosen]
-            if set(chosen) != set(picks.picked) or not picks.picks:
+            if set(chosen) != set(picks.picked) or not picks.select_rows:
                 order = (*chosen, *rest)
             else:
-                order = tuple(pick.value for pick in picks.picks)
+                order = tuple(pick.value for pick in picks.select_rows)
             picks.show_select_rows((_rung_row(name, setup) for name in order), chosen)
 
     @on(Form.Folded)
@@ -313,11 +313,11 @@ Those that change the training ask for your consent; the others keep it the same
             self.app.push_screen(TuningScreen(setup))
 
     @work(thread=True, exclusive=True, group="trace")
-    def _trace_memory(self, asked: object, python: str, question: dict[str, Any]) -> None:
+    def _trace_memory(self, workload: object, python: str, question: dict[str, Any]) -> None:
         worker = get_current_worker()
         memory_count = trace.run_trace(python, question, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._take_trace, asked, memory_count)
+            self.app.call_from_thread(self._take_trace, workload, memory_count)
 
     def recover_from_failed_worker(self, group: str) -> None:
         """Let the memory be counted, or the sizes be fetched, again."""
@@ -327,10 +327,10 @@ Those that change the training ask for your consent; the others keep it the same
             self._fetching = False
             self.update()
 
-    def _take_trace(self, asked: object, told: CountedMemory | None) -> None:
+    def _take_trace(self, workload: object, memory: CountedMemory | None) -> None:
         self._traced_workload = None
-        if told:
-            self._traced_memory[asked] = told
+        if memory:
+            self._traced_memory[workload] = memory
         self.update()
 
     @on(MultiSelect.Picked)
@@ -348,11 +348,11 @@ Those that change the training ask for your consent; the others keep it the same
         else:
             self.post_message(ValueChosen("ladder.rungs", event.values))
 
-    def _take_consent(self, rungs: tuple[str, ...], name: str, answer: str | None) -> None:
+    def _take_consent(self, rungs: tuple[str, ...], rung: str, answer: str | None) -> None:
         if not answer:
             self.update()
             return
-        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, name)))
+        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, rung)))
         try:
             from tui_train.profile.changes import Change, apply_change
 

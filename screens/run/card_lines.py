@@ -33,9 +33,9 @@ class CardHistory:
         self._samples: dict[str, deque[Sample]] = {}
         self._spans: dict[str, int] = {}
 
-    def add(self, samples: Sequence[Sample], now: float) -> None:
+    def add(self, samples: Sequence[Sample], seconds: float) -> None:
         """Take what the cards do now, in seconds of any clock; the newest sample of a span stands for it."""
-        span = int(now / CURVE_BLOCK_SECONDS)
+        span = int(seconds / CURVE_BLOCK_SECONDS)
         for sample in samples:
             kept = self._samples.setdefault(sample.uuid, deque(maxlen=_CURVE_BLOCK_COUNT))
             if kept and self._spans.get(sample.uuid) == span:
@@ -50,47 +50,49 @@ class CardHistory:
 
 
 def card_lines(
-    samples: Sequence[Sample], history: CardHistory, cards: Mapping[str, CardLabel], most: int, width: int
+    samples: Sequence[Sample], history: CardHistory, labels: Mapping[str, CardLabel], max_lines: int, width: int
 ) -> list[Content]:
-    """Return a title and a line for each card; where there are more than `most`, the last one is for the others."""
+    """Return a title and a line for each card; where `max_lines` are too few, the last is for the others."""
     if not samples:
         return []
     ordered = sorted(samples, key=lambda sample: not sample.problem)
-    shown = ordered if len(ordered) <= most else ordered[: most - 1]
+    shown = ordered if len(ordered) <= max_lines else ordered[: max_lines - 1]
     lines = [heading("GPUs", "use, memory, temperature, power", width)]
     unknown = CardLabel("", "GPU")
     lines += [
-        _card_line(sample, history.samples_of(sample.uuid), cards.get(sample.uuid, unknown), width) for sample in shown
+        _card_line(sample, history.samples_of(sample.uuid), labels.get(sample.uuid, unknown), width) for sample in shown
     ]
     if others := ordered[len(shown) :]:
         lines.append(_others_line(others, width))
     return lines
 
 
-def _card_line(sample: Sample, before: Sequence[Sample], card: CardLabel, width: int) -> Content:
-    label = styled((visible(card.number), "b"), " " if card.number else "", visible(short_card_name(card.name)))
+def _card_line(sample: Sample, earlier_samples: Sequence[Sample], card_label: CardLabel, width: int) -> Content:
+    label = styled(
+        (visible(card_label.number), "b"), " " if card_label.number else "", visible(short_card_name(card_label.name))
+    )
     if sample.problem:
         return fit(styled(FAILED, " ", label, "  ", visible(sample.problem)), width)
     total = sample.memory_total or 0
-    power = max([_MIN_CURVE_WATTS, *(kept.power or 0 for kept in before)])
+    power = max([_MIN_CURVE_WATTS, *(kept.power or 0 for kept in earlier_samples)])
     use = ("idle", MUTED) if sample.use == 0 else _text_with_unit(sample.use, "%")
     hot = sample.temperature is not None and sample.temperature >= _MIN_HOT_CELSIUS
     heat = styled(WARNING, f" {sample.temperature} °C") if hot else styled(_text_with_unit(sample.temperature, " °C"))
     cells: list[tuple[Styled, int]] = [
         (label, 13),
-        (_small_curve([kept.use for kept in before], (0, 100)), _CURVE_BLOCK_COUNT),
+        (_small_curve([kept.use for kept in earlier_samples], (0, 100)), _CURVE_BLOCK_COUNT),
         (use, -5),
         ("", 2),
-        (_small_curve([_used_memory(kept) for kept in before], (0, total or 1)), _CURVE_BLOCK_COUNT),
+        (_small_curve([_used_memory(kept) for kept in earlier_samples], (0, total or 1)), _CURVE_BLOCK_COUNT),
         (_memory_text(sample), -14),
         ("", 2),
         (
-            _small_curve([kept.temperature for kept in before], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)),
+            _small_curve([kept.temperature for kept in earlier_samples], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)),
             _CURVE_BLOCK_COUNT,
         ),
         (heat, -8),
         ("", 2),
-        (_small_curve([kept.power for kept in before], (0, power)), _CURVE_BLOCK_COUNT),
+        (_small_curve([kept.power for kept in earlier_samples], (0, power)), _CURVE_BLOCK_COUNT),
         (_text_with_unit(sample.power, " W"), -6),
     ]
     while sum(abs(size) for _, size in cells) > width and len(cells) > 3:
@@ -98,11 +100,11 @@ def _card_line(sample: Sample, before: Sequence[Sample], card: CardLabel, width:
     return columns(width, *cells)
 
 
-def _small_curve(values: Sequence[int | None], scale: tuple[float, float]) -> Styled:
+def _small_curve(values: Sequence[int | None], value_range: tuple[float, float]) -> Styled:
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    drawn = sparkline(known, len(known), scale)
+    drawn = sparkline(known, len(known), value_range)
     return styled(("·" * (_CURVE_BLOCK_COUNT - len(drawn)), RULE), (drawn, "$live"))
 
 

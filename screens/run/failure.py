@@ -33,16 +33,16 @@ class FailurePanel(Lines):
         self._diagnosis: tuple[Diagnosis, str] | None = None
         self._max_rows = 0
 
-    def show_diagnosis(self, found: Diagnosis | None, fits: str = "") -> None:
-        """Show a diagnosis, or none; `fits` are words about the memory that its change would take."""
-        self.display = found is not None
-        self._diagnosis = (found, fits) if found else None
+    def show_diagnosis(self, diagnosis: Diagnosis | None, fits_text: str = "") -> None:
+        """Show a diagnosis, or none; `fits_text` are words about the memory that its change would take."""
+        self.display = diagnosis is not None
+        self._diagnosis = (diagnosis, fits_text) if diagnosis else None
         self.show(self._lines_that_fit)
 
-    def limit_rows(self, most: int) -> None:
+    def limit_rows(self, max_rows: int) -> None:
         """Take so many rows at most, as far as the head and what F2 does fit into them; 0: as many as are needed."""
-        if most != self._max_rows:
-            self._max_rows = most
+        if max_rows != self._max_rows:
+            self._max_rows = max_rows
             self.show(self._lines_that_fit)
 
     def on_resize(self) -> None:
@@ -60,19 +60,21 @@ class FailurePanel(Lines):
         return drawn
 
 
-def split_cause(cause: str, most: int) -> tuple[str, str]:
+def split_cause(cause: str, max_cells: int) -> tuple[str, str]:
     """Return a cause as its first clause, where that fits into so many cells, and what follows it."""
     text = visible(cause)
     ends = [at for at in (text.find(": "), text.find(". "), text.find("; ")) if at > 0]
     end = min(ends, default=len(text.rstrip(".")))
     first, rest = text[:end], text[end:].lstrip(":.; ")
-    if len(first) > most:
+    if len(first) > max_cells:
         return "It failed", text
     return first, rest[:1].upper() + rest[1:]
 
 
-def _failure_lines(diagnosis: Diagnosis, fits: str, width: int, level: tuple[int, int, bool, bool]) -> list[Content]:
-    most_cause, most_remedy, with_line, with_reason = level
+def _failure_lines(
+    diagnosis: Diagnosis, fits_text: str, width: int, detail_level: tuple[int, int, bool, bool]
+) -> list[Content]:
+    most_cause, most_remedy, with_line, with_reason = detail_level
     room = width - 2  # the edge, and the last column
     rank = f" on rank {diagnosis.rank}" if diagnosis.rank is not None else ""
     first, rest = split_cause(diagnosis.cause, room - len(rank) - 5)
@@ -84,15 +86,15 @@ def _failure_lines(diagnosis: Diagnosis, fits: str, width: int, level: tuple[int
         lines.append(styled((number, MUTED), fit(visible(diagnosis.line), room - len(number))))
     lines += _wrap_text(diagnosis.remedy, room, most_remedy)
     if diagnosis.change:
-        aside = Content(visible(fits))
+        aside = Content(visible(fits_text))
         made = fit(styled(("F2", KEY), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2)
         lines.append(styled(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines += [fit(styled((f"    {visible(diagnosis.change.why)}", MUTED)), room)] if with_reason else []
     return [styled(_PANEL_EDGE, line) for line in lines]
 
 
-def _wrap_text(text: str, width: int, most: int) -> list[Content]:
+def _wrap_text(text: str, width: int, max_lines: int) -> list[Content]:
     lines = Content(visible(text)).wrap(max(1, width))
-    if len(lines) <= most or not most:
-        return lines[:most]
-    return [*lines[: most - 1], fit(styled(lines[most - 1], " ", lines[most]), width)]
+    if len(lines) <= max_lines or not max_lines:
+        return lines[:max_lines]
+    return [*lines[: max_lines - 1], fit(styled(lines[max_lines - 1], " ", lines[max_lines]), width)]

@@ -28,7 +28,7 @@ class SearchNews(Message):
     """A search has found something, or has got on."""
 
     search: Search
-    found: SearchUpdate
+    update: SearchUpdate
 
 
 class LogPane(Vertical):
@@ -75,17 +75,17 @@ class LogPane(Vertical):
         self._stop_search()
         self._end_filter()
 
-    def open(self, path: Path, name: str) -> None:
+    def open_log(self, path: Path, name: str) -> None:
         """Show a log, called so, at its end, by the filter that is set."""
         self.log_file, self._caption = LogFile(path), name
         self._stop_search()
         self._hit, self._status_text = None, ""
         self._apply_filter()
 
-    def set_growing(self, *, grows: bool) -> None:
+    def set_growing(self, *, is_growing: bool) -> None:
         """Say whether more is written to the log."""
-        if grows != self.is_growing:
-            self.is_growing = grows
+        if is_growing != self.is_growing:
+            self.is_growing = is_growing
             self._show_title_and_place()
 
     def choose_rank(self, rank: int | None) -> None:
@@ -114,7 +114,7 @@ class LogPane(Vertical):
         if self._filtered:
             self._read_search(self._filtered.search)
         self._searched_text = self._status_text = ""
-        self._view.show(self._filtered or self.log_file, at=at)
+        self._view.show(self._filtered or self.log_file, start_offset=at)
         self._show_title_and_place()
 
     def _end_filter(self) -> None:
@@ -130,7 +130,7 @@ class LogPane(Vertical):
 
     @on(SearchNews)
     def _take_search_news(self, event: SearchNews) -> None:
-        found = event.found
+        found = event.update
         if self._filtered and event.search is self._filtered.search:
             self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"
             if found.error:
@@ -150,19 +150,19 @@ class LogPane(Vertical):
             self._show_title_and_place()
             self.refresh_bindings()
 
-    def _take_search_update(self, found: SearchUpdate) -> None:
+    def _take_search_update(self, update: SearchUpdate) -> None:
         shown = visible(self._expression)
-        self._status_text = f"searching {shown}: {found.percent} %, esc stops it"
-        if found.error:
+        self._status_text = f"searching {shown}: {update.percent} %, esc stops it"
+        if update.error:
             self._status_text = ""
-            self._report_bad_expression(found.error)
-        elif found.hit is not None:
-            self._hit = found
-            self._status_text = f"/{shown}" + (", from the other end" if found.around else "")
-            self._view.show_hit(LogHit(found.hit, found.spans))
-        elif found.done:
+            self._report_bad_expression(update.error)
+        elif update.hit is not None:
+            self._hit = update
+            self._status_text = f"/{shown}" + (", from the other end" if update.around else "")
+            self._view.show_hit(LogHit(update.hit, update.spans))
+        elif update.done:
             self._status_text = f"no line matches {shown}"
-        if found.done:
+        if update.done:
             self._stop_search()
         self.refresh_bindings()
 

@@ -92,10 +92,10 @@ class LogView(Widget, can_focus=True):
         """Look for what is new."""
         self.set_interval(_POLL_SECONDS, self._redraw_if_changed)
 
-    def show(self, source: LogSource, *, at: int | None = None) -> None:
+    def show(self, source: LogSource, *, start_offset: int | None = None) -> None:
         """Show the lines of a source from an offset on; without one its end, and follow it."""
         self.source, self.hit = source, None
-        self.following, self._top = at is None, RowPlace(at or 0)
+        self.following, self._top = start_offset is None, RowPlace(start_offset or 0)
         self._lay_out()
 
     def show_hit(self, hit: LogHit) -> None:
@@ -290,7 +290,7 @@ class LogView(Widget, can_focus=True):
         strips: list[Strip] = []
         for index, runs in enumerate(fold_styled(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
-            segments = highlighted_segments(runs, found, colours=not self.app.no_color)
+            segments = highlighted_segments(runs, found, with_colours=not self.app.no_color)
             if self.wrapping:
                 rows = chop_cells("".join(run.text for run in runs), width) or [""]
                 strips += map(Strip, split_segments(segments, map(len, rows)))

@@ -102,9 +102,9 @@ class LogReadWatcher(ReadWatcher):
             self._post(ExplainProgress(self._end_diagnosis, words))
 
 
-def explain_end(run: RunDir, position: int, facts: Facts | None, watch: ReadWatcher | None = None) -> RunEnd:
+def explain_end(run: RunDir, plan_position: int, facts: Facts | None, watcher: ReadWatcher | None = None) -> RunEnd:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
-    found = diagnose_run(run, facts, watch)
+    found = diagnose_run(run, facts, watcher)
     profile = store.load(str(run.profile)) if found and found.change else None
     return RunEnd(
         diagnosis=found,
@@ -113,7 +113,7 @@ def explain_end(run: RunDir, position: int, facts: Facts | None, watch: ReadWatc
         if profile and found and found.change and facts
         else "",
         why_not_resumable=why_not_restartable(run, status(run), found),
-        output=find_output(run, position),
+        output=find_output(run, plan_position),
         run_result=read_result(run),
         previous_run=run_before(run),
     )

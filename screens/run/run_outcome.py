@@ -52,8 +52,8 @@ def outcome_lines(
     return [*lines, _label_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines
 
 
-def _loss_parts(told: RunNews) -> list[Content]:
-    progress = told.progress
+def _loss_parts(news: RunNews) -> list[Content]:
+    progress = news.progress
     if not progress.first or not progress.last:
         return []
     found = [styled((loss_text(progress.last.loss), "b"), (f" last, {loss_text(progress.first.loss)} first", MUTED))]
@@ -66,20 +66,22 @@ def _loss_parts(told: RunNews) -> list[Content]:
     return found
 
 
-def _checkpoint_text(left: SavedPath, folder: str, host: str) -> Content:
-    step = f"step {grouped_digits(left.step)}" if left.step else ""
-    words = ", ".join(filter(None, (step, size(left.size) if left.size else "", f"on {visible(host)}" if host else "")))
-    return styled((_short_path(left.path, folder), "b"), (f"   {words}", MUTED))
+def _checkpoint_text(checkpoint: SavedPath, run_folder: str, host: str) -> Content:
+    step = f"step {grouped_digits(checkpoint.step)}" if checkpoint.step else ""
+    words = ", ".join(
+        filter(None, (step, size(checkpoint.size) if checkpoint.size else "", f"on {visible(host)}" if host else ""))
+    )
+    return styled((_short_path(checkpoint.path, run_folder), "b"), (f"   {words}", MUTED))
 
 
-def _weights_text(weights: Weights, when: str, folder: str) -> Content:
+def _weights_text(weights: Weights, when: str, run_folder: str) -> Content:
     broken = ", cannot be loaded" if weights.problem else ""
-    return styled((_short_path(weights.path, folder), "b"), (f"   {size(weights.size)}{when}{broken}", MUTED))
+    return styled((_short_path(weights.path, run_folder), "b"), (f"   {size(weights.size)}{when}{broken}", MUTED))
 
 
-def _short_path(path: str, folder: str) -> str:
+def _short_path(path: str, run_folder: str) -> str:
     """Return a path, one in the run folder from there on."""
-    return visible(path[len(folder) + 1 :]) if path.startswith(f"{folder}/") else display_path(path)
+    return visible(path[len(run_folder) + 1 :]) if path.startswith(f"{run_folder}/") else display_path(path)
 
 
 def _label_line(label: str, words: Content, width: int) -> Content:

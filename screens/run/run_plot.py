@@ -35,20 +35,24 @@ class PlotOptions(NamedTuple):
         return shown._replace(log=not self.log) if key == "l" else shown._replace(rate=not self.rate)
 
 
-def show_plot(plot: Plot, progress: Progress, shown: PlotOptions) -> None:
+def show_plot(plot: Plot, progress: Progress, options: PlotOptions) -> None:
     """Draw a run's curves; where there is nothing to draw, the plot is not there."""
-    series = _learning_rate_series(progress) if shown.rate else _loss_series(progress)
-    narrow = shown.room is not None and shown.room < MIN_PLOT_ROWS
-    plot.display = not (shown.hidden or narrow) and any(drawable_points(each.points, log=shown.log) for each in series)
+    series = _learning_rate_series(progress) if options.rate else _loss_series(progress)
+    narrow = options.room is not None and options.room < MIN_PLOT_ROWS
+    plot.display = not (options.hidden or narrow) and any(
+        drawable_points(each.points, log=options.log) for each in series
+    )
     if not plot.display:
         return
-    share, part = _ZOOM_PARTS[shown.part]
+    share, part = _ZOOM_PARTS[options.part]
     note: list[Piece] = []
-    if not shown.rate and len(series) > 1:
+    if not options.rate and len(series) > 1:
         note += [("━", "$live"), " train  ", ("◆", "$warning"), " eval"]
-    words = ", ".join(filter(None, (part, "log scale" if shown.log else "")))
+    words = ", ".join(filter(None, (part, "log scale" if options.log else "")))
     note += [f"{'  ' if note else ''}{words}"] if words else []
-    plot.show("Learning rate" if shown.rate else "Loss", note, series, AxisOptions(progress.steps, share, shown.log))
+    plot.show(
+        "Learning rate" if options.rate else "Loss", note, series, AxisOptions(progress.steps, share, options.log)
+    )
 
 
 def _loss_series(progress: Progress) -> list[Series]:

@@ -19,15 +19,17 @@ _JOINT_TEXT = " ── "
 _MAX_WARNING_LINES = 2
 
 
-def state_mark(now: Status) -> tuple[str, str]:
+def state_mark(status: Status) -> tuple[str, str]:
     """Return the mark of a state and its style."""
     return (
-        LIVE if may_write(now) and now.state not in {"queued", "unconfirmed"} else _MARK_BY_STATE.get(now.state, OPEN)
+        LIVE
+        if may_write(status) and status.state not in {"queued", "unconfirmed"}
+        else _MARK_BY_STATE.get(status.state, OPEN)
     )
 
 
-def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:
-    """Return the lines; `wrong` are sentences, each of which begins a line."""
+def run_state_lines(name: str, news: RunNews, problems: tuple[str, ...], width: int) -> list[Content]:
+    """Return the lines; `problems` are sentences, each of which begins a line."""
     now = news.status
     sign = state_mark(now)
     head = styled(sign, " ", (show.state_text(now), f"b {sign[1]}"), "  ", visible(name))
@@ -43,14 +45,14 @@ def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int
         lines.append(attempts)
     first, *others = news.mismatch or ("",)
     mismatch = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
-    for sentence in (*mismatch, *_leftover_sentences(now), *wrong):
+    for sentence in (*mismatch, *_leftover_sentences(now), *problems):
         lines += _warning_lines(visible(sentence), width)
     return lines
 
 
-def learning_rate_text(value: float) -> str:
+def learning_rate_text(rate: float) -> str:
     """Return a learning rate as `1.4e-4`."""
-    return f"{value:.2g}".replace("e-0", "e-") if value < 1e-3 else f"{value:g}"
+    return f"{rate:.2g}".replace("e-0", "e-") if rate < 1e-3 else f"{rate:g}"
 
 
 def minutes_text(seconds: float) -> str:
@@ -61,15 +63,15 @@ def minutes_text(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _time_text(now: Status, left: float | None) -> Content:
-    if now.seconds is None:
+def _time_text(status: Status, seconds_left: float | None) -> Content:
+    if status.seconds is None:
         return Content()
-    if not may_write(now):
-        tries = f", {counted(len(now.attempts), 'attempt')}" if len(now.attempts) > 1 else ""
-        return styled((f"after {duration_text(training_seconds(now) or now.seconds)}{tries}", MUTED))
-    if left is None:
-        return styled((f"{minutes_text(now.seconds)} elapsed", MUTED))
-    return styled((f"{minutes_text(now.seconds)} elapsed, ", MUTED), (f"{minutes_text(left)} left", "b"))
+    if not may_write(status):
+        tries = f", {counted(len(status.attempts), 'attempt')}" if len(status.attempts) > 1 else ""
+        return styled((f"after {duration_text(training_seconds(status) or status.seconds)}{tries}", MUTED))
+    if seconds_left is None:
+        return styled((f"{minutes_text(status.seconds)} elapsed", MUTED))
+    return styled((f"{minutes_text(status.seconds)} elapsed, ", MUTED), (f"{minutes_text(seconds_left)} left", "b"))
 
 
 def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
@@ -90,8 +92,8 @@ def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
         yield styled("step ", (grouped_digits(step), "b"))
 
 
-def _metric_parts(told: RunNews) -> list[Content]:
-    progress = told.progress
+def _metric_parts(news: RunNews) -> list[Content]:
+    progress = news.progress
     found: list[Content] = []
     if progress.last:
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b")))
@@ -120,16 +122,16 @@ def join_parts(parts: list[Content], width: int) -> Content:
     return fit(line, width)
 
 
-def _attempts_line(told: RunNews, width: int) -> Content | None:
+def _attempts_line(news: RunNews, width: int) -> Content | None:
     """Return the attempts in a line: the newest whole, and before it as many as there is room for."""
-    attempts = told.status.attempts
-    where = ranks_summary(told.ranks)
+    attempts = news.status.attempts
+    where = ranks_summary(news.ranks)
     newest = next(reversed(attempts), None)
     if newest is None or not (len(attempts) > 1 or where or newest.resumed):
         return None
-    line = _newest_attempt_text(told, newest)
+    line = _newest_attempt_text(news, newest)
     for count, attempt in enumerate(reversed(attempts[:-1])):
-        before = _earlier_attempt_text(attempt, dict(told.last_steps).get(attempt.number, 0))
+        before = _earlier_attempt_text(attempt, dict(news.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
         earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT_TEXT}", MUTED)) if more else Content()
         if before.cell_length + len(_JOINT_TEXT) + line.cell_length + earlier.cell_length > width:
@@ -142,16 +144,16 @@ def _attempts_line(told: RunNews, width: int) -> Content | None:
     return fit(line, width)
 
 
-def _newest_attempt_text(told: RunNews, attempt: AttemptStatus) -> Content:
+def _newest_attempt_text(news: RunNews, attempt: AttemptStatus) -> Content:
     pieces: list[Piece] = []
     if attempt.resumed:
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
-    if told.title and attempt.position > 1:
-        pieces.append((f"  {typeset(told.title)}", MUTED))
-    goes_on = may_write(told.status) and attempt.ended is None
+    if news.title and attempt.position > 1:
+        pieces.append((f"  {typeset(news.title)}", MUTED))
+    goes_on = may_write(news.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
-    sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else state_mark(told.status)
+    sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else state_mark(news.status)
     return styled(sign, f" attempt {attempt.number}", *pieces)
 
 
@@ -167,12 +169,12 @@ def _earlier_attempt_text(attempt: AttemptStatus, step: int) -> Content:
     return styled(DONE if attempt.exit_code == 0 else FAILED, (f" attempt {attempt.number}, {why}{at}", MUTED))
 
 
-def _leftover_sentences(now: Status) -> tuple[str, ...]:
+def _leftover_sentences(status: Status) -> tuple[str, ...]:
     """Return what to do about processes that nobody keeps."""
-    if not now.leftover:
+    if not status.leftover:
         return ()
-    many = counted(len(now.leftover), "process runs", "processes run")
-    why = "Its supervisor was killed" if now.state == "lost" else "The training has ended"
+    many = counted(len(status.leftover), "process runs", "processes run")
+    why = "Its supervisor was killed" if status.state == "lost" else "The training has ended"
     return (f"{why}: {many} on without it. s ends them.",)
 
 

@@ -60,13 +60,13 @@ class RunView:
 
     # Its cards
 
-    def samples_of_run(self, live: Samples) -> Samples:
+    def samples_of_run(self, samples: Samples) -> Samples:
         """Return the samples of the cards that the run uses."""
-        return tuple(sample for sample in live if self.news and sample.uuid in self.news.gpus)
+        return tuple(sample for sample in samples if self.news and sample.uuid in self.news.gpus)
 
-    def add_samples(self, live: Samples) -> None:
+    def add_samples(self, samples: Samples) -> None:
         """Take what the cards do now."""
-        mine, now = self.samples_of_run(live), time.monotonic()
+        mine, now = self.samples_of_run(samples), time.monotonic()
         if any((sample.use or 0) >= BUSY_PERCENT for sample in mine):
             self._cards_busy_at = now
         self._history.add(mine, now)
@@ -95,19 +95,19 @@ class RunView:
         )
         return lambda width: run_state_lines(name, news, wrong, width)
 
-    def outcome_lines(self, most: int) -> DrawLines:
+    def outcome_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""
         news, end = self.news, self.end
         if news is None:
             return lambda _width: ()
-        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:most]
+        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:max_lines]
 
-    def card_lines(self, live: Samples, facts: Facts | None, most_cards: int, most: int) -> DrawLines:
+    def card_lines(self, live: Samples, facts: Facts | None, max_cards: int, max_lines: int) -> DrawLines:
         """Return what draws the run's cards."""
         mine, names = self.samples_of_run(live), self._card_labels(facts)
 
         def draw(width: int) -> Sequence[Content]:
-            return card_lines(mine, self._history, names, most_cards, width)[:most]
+            return card_lines(mine, self._history, names, max_cards, width)[:max_lines]
 
         return draw
 

@@ -184,8 +184,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _rows_for_cards(self) -> int:
         return max(0, self._free_rows() - (MIN_PLOT_ROWS if self.query_one(Plot).display else 0))
 
-    def _line_count(self, part: str) -> int:
-        lines = self.query_one(part, Lines)
+    def _line_count(self, selector: str) -> int:
+        lines = self.query_one(selector, Lines)
         return lines.line_count if lines.display else 0
 
     def on_resize(self) -> None:
@@ -239,7 +239,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if news.attempt != (before.attempt if before else 0):
             self._open_log(news.attempt)
         if before is None or view.still_trains != went_on:
-            self.query_one(LogPane).set_growing(grows=view.still_trains)
+            self.query_one(LogPane).set_growing(is_growing=view.still_trains)
             self._show_end(NOT_ENDED)
             if not view.still_trains:
                 self.explain_end()
@@ -247,7 +247,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
                     self._announce_end(news.status.state)
         changed = before is None or before.status.state != news.status.state or before.attempt != news.attempt
         # What was told before a step was is no reason to wait.
-        self._draw_soon(now=changed or not (before and before.progress.step))
+        self._draw_soon(at_once=changed or not (before and before.progress.step))
         self.refresh_bindings()
 
     def _announce_end(self, state: str) -> None:
@@ -256,10 +256,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.app.bell()
             notify_terminal(self.app, f"tui-train: {visible(self.run.name)} {state}")
 
-    def _draw_soon(self, *, now: bool = False) -> None:
+    def _draw_soon(self, *, at_once: bool = False) -> None:
         """Draw, but not more often than one can read."""
         wait = self._drawn_at + _MIN_DRAW_SECONDS - time.monotonic()
-        if now or wait <= 0:
+        if at_once or wait <= 0:
             self._draw()
         elif self._draw_timer is None:
             self._draw_timer = self.set_timer(wait, self._draw)
@@ -386,7 +386,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _open_log(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is that of launch.sh."""
         name = f"attempt {attempt}" if attempt else "launcher"
-        self.query_one(LogPane).open(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
+        self.query_one(LogPane).open_log(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
 
     def action_attempt(self) -> None:
         """Choose the attempt whose log is shown."""
@@ -424,7 +424,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.app.push_screen(ChoiceDialog("Stop this training?", answers), answered)
 
     @work(thread=True, group="stop")
-    def _stop_run(self, *, leave: bool = False) -> None:
+    def _stop_run(self, *, then_leave_wizard: bool = False) -> None:
         from tui_train.targets import target_of_run
 
         try:
@@ -432,7 +432,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:
-            if leave:
+            if then_leave_wizard:
                 self.post_message(LeaveWizard())
             else:
                 words = visible(show.after_stop_text(ended))
@@ -462,7 +462,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if answer == "detach":
                 self.post_message(LeaveWizard())
             elif answer == "stop":
-                self._stop_run(leave=True)
+                self._stop_run(then_leave_wizard=True)
 
         self.app.push_screen(ChoiceDialog("The training still runs.", answers), answered)
         return True
@@ -490,7 +490,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
-        self.post_message(SetProfile(profile, keep=False))
+        self.post_message(SetProfile(profile, save_as_draft=False))
         self.post_message(OpenStep("recipe", self))
 
     @work(thread=True, exclusive=True, group="before")

@@ -92,7 +92,7 @@ class FindingsScreen(WizardScreen):
             return
         installed = [finding.key for finding in self._shown_findings() if finding.install]
         if self.is_installing and installed and not (in_form and form and form.cursor not in installed):
-            words = self.installation.text if self.installation else ""
+            words = self.installation.action_text if self.installation else ""
             self.query_one(Hint).show_text(styled(LIVE, f" {words} ", ("F2", KEY), " shows it."))
             return
         if (
@@ -189,6 +189,6 @@ class FindingsScreen(WizardScreen):
         self.show_hint()
 
 
-def _certain_findings(found: Sequence[Finding]) -> tuple[Finding, ...]:
+def _certain_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the findings but for what only the user knows, which is offered in its own row alone."""
-    return tuple(finding for finding in found if not (finding.argument and finding.level == "note"))
+    return tuple(finding for finding in findings if not (finding.argument and finding.level == "note"))

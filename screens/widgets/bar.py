@@ -39,10 +39,10 @@ class StepBar(Widget):
             self._aside = aside
             self.refresh()
 
-    def mark_wrong_steps(self, wrong: frozenset[str]) -> None:
+    def mark_wrong_steps(self, modules: frozenset[str]) -> None:
         """Mark the steps, by their modules, in which something forbids the run."""
-        if wrong != self._wrong:
-            self._wrong = wrong
+        if modules != self._wrong:
+            self._wrong = modules
             self.refresh()
 
     def render(self) -> Content:

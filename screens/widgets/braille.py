@@ -63,25 +63,27 @@ class _ValueFrame(NamedTuple):
         return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
 
-def draw_plot(series: Sequence[Series], axes: AxisOptions, width: int, height: int) -> list[PlotRow]:
+def draw_plot(series: Sequence[Series], axis_options: AxisOptions, width: int, height: int) -> list[PlotRow]:
     """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
     high = height - 1
-    shown = _shown_series(series, axes)
+    shown = _shown_series(series, axis_options)
     values = [y for each in shown for _, y in each.points]
     if not values or high < _MIN_CURVE_HEIGHT:
         return []
-    low, top, labels = _y_scale(min(values), max(values), log=axes.log)
+    low, top, labels = _y_scale(min(values), max(values), log=axis_options.log)
     gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
-    left, right = _x_range(shown, axes)
-    frame = _ValueFrame(left, right, _axis_value(low, axes), _axis_value(top, axes), width - gutter - 1, high)
+    left, right = _x_range(shown, axis_options)
+    frame = _ValueFrame(
+        left, right, _axis_value(low, axis_options), _axis_value(top, axis_options), width - gutter - 1, high
+    )
     if frame.width < _MIN_CURVE_WIDTH:
         return []
-    cells = _curve_cells(shown, axes, frame)
+    cells = _curve_cells(shown, axis_options, frame)
     marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
     rows = []
     for number, row in enumerate(cells):
         rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE), *row))
-    return [*rows, _x_label_row(axes, left, right, gutter, width)]
+    return [*rows, _x_label_row(axis_options, left, right, gutter, width)]
 
 
 def drawable_points(points: CurvePoints, *, log: bool = False) -> list[tuple[float, float]]:
@@ -95,28 +97,28 @@ def _zero_if_tiny(value: float) -> float:
     return value if abs(value) > 1 / _MAX_VALUE else 0.0
 
 
-def _shown_series(series: Sequence[Series], axes: AxisOptions) -> list[Series]:
+def _shown_series(series: Sequence[Series], axis_options: AxisOptions) -> list[Series]:
     """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
-    kept = [each._replace(points=sorted(drawable_points(each.points, log=axes.log))) for each in series]
-    if axes.share >= 1:
+    kept = [each._replace(points=sorted(drawable_points(each.points, log=axis_options.log))) for each in series]
+    if axis_options.share >= 1:
         return kept
     last = max((each.points[-1][0] for each in kept if each.points), default=0.0)
-    begin = last * (1 - axes.share)
+    begin = last * (1 - axis_options.share)
     return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
 
 
-def _x_range(shown: Sequence[Series], axes: AxisOptions) -> tuple[float, float]:
-    ends = [each.points[at][0] for each in shown if each.points for at in (0, -1)]
+def _x_range(series: Sequence[Series], axis_options: AxisOptions) -> tuple[float, float]:
+    ends = [each.points[at][0] for each in series if each.points for at in (0, -1)]
     first, last = min(ends), max(ends)
-    if axes.share < 1:
-        return (last * (1 - axes.share), last) if last > 0 else (first - 1, last)
+    if axis_options.share < 1:
+        return (last * (1 - axis_options.share), last) if last > 0 else (first - 1, last)
     left = min(0.0, first)
-    right = max(last, axes.end if axes.end < _MAX_VALUE else 0.0)
+    right = max(last, axis_options.end if axis_options.end < _MAX_VALUE else 0.0)
     return left, right if right > left else left + 1
 
 
-def _axis_value(value: float, axes: AxisOptions) -> float:
-    return math.log10(value) if axes.log else value
+def _axis_value(value: float, axis_options: AxisOptions) -> float:
+    return math.log10(value) if axis_options.log else value
 
 
 def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
@@ -139,16 +141,16 @@ def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple
     return bottom, top, (words[0], words[1], words[2])
 
 
-def _tick_unit(reach: float) -> float:
+def _tick_unit(value_range: float) -> float:
     """Return 1, 2 or 5 times a power of ten, of which a range has 16 to 40."""
-    power: float = 10.0 ** math.floor(math.log10(reach / 16))
-    return next((power * factor for factor in (5, 2) if power * factor <= reach / 16), power)
+    power: float = 10.0 ** math.floor(math.log10(value_range / 16))
+    return next((power * factor for factor in (5, 2) if power * factor <= value_range / 16), power)
 
 
-def _to_two_digits(value: float, way: Callable[[float], int]) -> float:
+def _to_two_digits(value: float, rounding: Callable[[float], int]) -> float:
     """Return a positive number with two digits, rounded down or up."""
     power = math.floor(math.log10(value)) - 1
-    return float(f"{way(value / 10.0**power)}e{power}")
+    return float(f"{rounding(value / 10.0**power)}e{power}")
 
 
 def _number_text(value: float, digits: int = -1) -> str:
@@ -158,13 +160,13 @@ def _number_text(value: float, digits: int = -1) -> str:
     return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
 
 
-def _curve_cells(shown: Sequence[Series], axes: AxisOptions, frame: _ValueFrame) -> list[list[PlotCell]]:
+def _curve_cells(series: Sequence[Series], axis_options: AxisOptions, frame: _ValueFrame) -> list[list[PlotCell]]:
     """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
     dots = [[0] * frame.width for _ in range(frame.height)]
     styles = [[""] * frame.width for _ in range(frame.height)]
     points: dict[tuple[int, int], PlotCell] = {}
-    for number, each in enumerate(shown):
-        placed = [(frame.column(x), frame.row(_axis_value(y, axes))) for x, y in each.points]
+    for number, each in enumerate(series):
+        placed = [(frame.column(x), frame.row(_axis_value(y, axis_options))) for x, y in each.points]
         if each.marker:
             points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
             continue
@@ -174,7 +176,7 @@ def _curve_cells(shown: Sequence[Series], axes: AxisOptions, frame: _ValueFrame)
             styles[y // 4][x // 2] = each.style
             tops[x // 2] = y // 4
         if each.letter:
-            for column in _letter_columns(number, len(shown), frame.width):
+            for column in _letter_columns(number, len(series), frame.width):
                 if column in tops:
                     points[tops[column], column] = (each.letter, f"b {each.style}")
     return [
@@ -195,19 +197,19 @@ def _line_dots(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             yield x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps)
 
 
-def _letter_columns(number: int, series: int, width: int) -> list[int]:
-    share = (number + 1) / (series + 1)
+def _letter_columns(curve_number: int, curve_count: int, width: int) -> list[int]:
+    share = (curve_number + 1) / (curve_count + 1)
     return [int((at + share) * width / _LETTERS_PER_CURVE) for at in range(_LETTERS_PER_CURVE)]
 
 
-def _x_label_row(axes: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
+def _x_label_row(axis_options: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
     line, written = [" "] * width, set[str]()
     for tick in (
         0,
         _TICK_COUNT,
         *range(1, _TICK_COUNT),
     ):  # both ends first: where there is no room, the middle is left out
-        text = axes.label(left + (right - left) * tick / _TICK_COUNT)
+        text = axis_options.label(left + (right - left) * tick / _TICK_COUNT)
         place = gutter + round((width - gutter - 1) * tick / _TICK_COUNT) - len(text) // 2
         place = max(0, min(width - len(text), max(gutter, place)))
         free = not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip()

@@ -99,10 +99,10 @@ class FileViewer(Vertical):
         """The file that is shown."""
         return self.files[self.shown_index] if self.files else None
 
-    def show_next(self, by: int) -> None:
+    def show_next(self, steps: int) -> None:
         """Show another file."""
         if self.files:
-            self.shown_index = (self.shown_index + by) % len(self.files)
+            self.shown_index = (self.shown_index + steps) % len(self.files)
             self.draw()
             self.query_one(Page).scroll_home(animate=False)
 
@@ -181,25 +181,25 @@ def search_hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
     ]
 
 
-def file_names_lines(names: Sequence[str], place: int, said: str, width: int) -> list[Content]:
+def file_names_lines(names: Sequence[str], shown_index: int, search_text: str, width: int) -> list[Content]:
     """Return the heading and the files' names, the shown one between angles; those before it are dropped for room."""
-    note = said or f"{counted(len(names), 'file')}; / searches in them"
+    note = search_text or f"{counted(len(names), 'file')}; / searches in them"
     title = heading("Files", note, width)
     cells = [
         styled((f"{_LEFT_ANGLE} ", KEY), (name, "b"), (f" {_RIGHT_ANGLE}  ", KEY))
-        if at == place
+        if at == shown_index
         else styled((f"{name}  ", MUTED))
         for at, name in enumerate(names)
     ]
     first = 0
-    while first < place and sum(cell.cell_length for cell in cells[first : place + 1]) > width - 2:
+    while first < shown_index and sum(cell.cell_length for cell in cells[first : shown_index + 1]) > width - 2:
         first += 1
     cells = cells[first:]
     line = styled(("… ", MUTED), *cells) if first else styled(*cells)
     return [title, fit(line, width)]
 
 
-def highlight_file(file: File, hit_lines: Sequence[int] = (), now: int = -1) -> Content:
+def highlight_file(file: File, hit_lines: Sequence[int] = (), current_hit_line: int = -1) -> Content:
     """Return a file in the theme's colours, the lines in which something was found marked; long ones are cut."""
     from textual.highlight import HighlightTheme, highlight
 
@@ -207,7 +207,7 @@ def highlight_file(file: File, hit_lines: Sequence[int] = (), now: int = -1) -> 
     language = _LANGUAGE_BY_ENDING.get(file.path.rpartition(".")[2], "text")
     text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLE_BY_TOKEN}))
     if hit_lines:
-        text = _mark_hit_lines(text, hit_lines, now)
+        text = _mark_hit_lines(text, hit_lines, current_hit_line)
     if len(file.text) > _MAX_CHARACTERS_SHOWN:
         more = f"\n… {len(file.text) - _MAX_CHARACTERS_SHOWN} more characters: export the files to read on"
         text = text.append_text(more, MUTED)
@@ -229,10 +229,12 @@ def fold_comments(text: Content, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _mark_hit_lines(text: Content, found: Sequence[int], now: int) -> Content:
+def _mark_hit_lines(text: Content, hit_lines: Sequence[int], current_hit_line: int) -> Content:
     start = 0
     for number, line in enumerate(text.plain.split("\n")):
-        if number in found:
-            text = text.stylize(_CURRENT_HIT_STYLE if number == now else _OTHER_HIT_STYLE, start, start + len(line))
+        if number in hit_lines:
+            text = text.stylize(
+                _CURRENT_HIT_STYLE if number == current_hit_line else _OTHER_HIT_STYLE, start, start + len(line)
+            )
         start += len(line) + 1
     return text

@@ -96,17 +96,17 @@ class ListState:
         first = max(0, bisect_right(self._starts, top) - 1)
         return tuple(row.key for row in self.rows[first : bisect_right(self._starts, end)] if row.key)
 
-    def key_beside(self, by: int) -> str:
+    def key_beside(self, rows_further: int) -> str:
         """Return the key of the row so many rows further; empty where there is none."""
-        at = self._numbers.get(self.cursor, 0) + by
+        at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[at].key if 0 <= at < len(self._stops) else ""
 
-    def nearest_key(self, by: int) -> str:
+    def nearest_key(self, rows_further: int) -> str:
         """Return the same, or the key of the row at the end."""
-        at = self._numbers.get(self.cursor, 0) + by
+        at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[max(0, min(at, len(self._stops) - 1))].key if self._stops else ""
 
-    def next_section_key(self, by: int) -> str:
+    def next_section_key(self, direction: int) -> str:
         """Return the key of the first row of the next section, or of this one or the one before."""
         firsts: dict[str, str] = {}
         for row in self._stops:
@@ -114,8 +114,8 @@ class ListState:
         if not firsts:
             return ""
         sections, here = list(firsts), self._stops[self._numbers[self.cursor]].section
-        inside = by < 0 and firsts[here] != self.cursor
-        return firsts[sections[(sections.index(here) + (0 if inside else by)) % len(sections)]]
+        inside = direction < 0 and firsts[here] != self.cursor
+        return firsts[sections[(sections.index(here) + (0 if inside else direction)) % len(sections)]]
 
     def top_to_show_cursor(self, top: int, height: int) -> int:
         """Return the first line that is seen, so that the cursor is: above the first row all that stands over it."""
@@ -205,7 +205,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
             row, width = found[0], self.content_size.width
             here = self.has_focus and row.key == self.cursor
             for number, content in enumerate(row.draw(max(1, width - 2))[: row.height], start=line - found[1]):
-                self._strips[number] = line_strip(self, line_with_cursor(content, width, here=here), width)
+                self._strips[number] = line_strip(self, line_with_cursor(content, width, has_cursor=here), width)
         return self._strips.get(line) or Strip.blank(self.size.width, self.visual_style.rich_style)
 
     def render_line(self, y: int) -> Strip:
@@ -279,11 +279,11 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Do what a click on the row does."""
         found = self.state.row_at(event.y - self.styles.gutter.top + self._top)
         if found and found[0].key:
-            self.click_row(found[0].key, again=event.chain > 1)
+            self.click_row(found[0].key, is_second_click=event.chain > 1)
 
-    def click_row(self, key: str, *, again: bool) -> None:
+    def click_row(self, key: str, *, is_second_click: bool) -> None:
         """Go to the row that is clicked; another click opens it."""
-        if again and key == self.cursor:
+        if is_second_click and key == self.cursor:
             self.action_open()
         else:
             self.go_to_row(key)
@@ -295,7 +295,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
             self._redraw_lines(self.state.lines_of(self.cursor))
 
 
-def _is_same_line(was: tuple[ListRow, int] | None, now: tuple[ListRow, int] | None) -> bool:
-    if was is None or now is None:
-        return was is now
-    return was[1] == now[1] and was[0].key == now[0].key and was[0].data == now[0].data
+def _is_same_line(before: tuple[ListRow, int] | None, after: tuple[ListRow, int] | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return before[1] == after[1] and before[0].key == after[0].key and before[0].data == after[0].data

@@ -21,9 +21,9 @@ from .lines import DrawLines, Lines
 from .text_layout import FAILED, KEY, styled
 
 
-def _keys_line(*pairs: tuple[str, str]) -> Content:
+def _keys_line(*keys_and_words: tuple[str, str]) -> Content:
     """Return keys with what they do, as the line at the bottom of screens has them."""
-    return Content("   ").join([styled((key, KEY), f" {words}") for key, words in pairs])
+    return Content("   ").join([styled((key, KEY), f" {words}") for key, words in keys_and_words])
 
 
 class ChoiceDialog(ModalScreen[str]):

@@ -26,12 +26,12 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         self._profile_and_facts: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
 
-    def show(self, setup: Setup, findings: tuple[Finding, ...], unread: str) -> None:
-        """Say what follows from a setup with its findings, unless the value of a field, `unread`, cannot be read.
+    def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
+        """Say what follows from a setup with its findings, unless the value of a field, `unread_label`, cannot be read.
 
         The command is made after the picture.
         """
-        self._profile_and_facts, self._unread_label = (setup, findings), unread
+        self._profile_and_facts, self._unread_label = (setup, findings), unread_label
         if self.is_wide:
             self.call_after_refresh(self._update_lines)
 

@@ -78,23 +78,23 @@ class KeyBar(Widget):
             if start <= at < end:
                 self.app.simulate_key(key)
 
-    def _bindings_that_fit(self, shown: list[Binding]) -> list[Binding]:
+    def _bindings_that_fit(self, bindings: list[Binding]) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""
         room = (self.content_size.width or self.app.size.width - 2) + len(_GAP_TEXT)
         widths = {
             binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_text(binding)}{_GAP_TEXT}")
-            for binding in shown
+            for binding in bindings
         }
         if sum(widths.values()) > room and _HELP_KEY in widths:
             widths[_HELP_KEY] += cell_len(_WIDEST_MORE_KEYS_TEXT)
-        order = sorted(shown, key=lambda binding: binding.key != _HELP_KEY)
+        order = sorted(bindings, key=lambda binding: binding.key != _HELP_KEY)
         kept: set[str] = set()
         for binding in order:
             room -= widths[binding.key]
             if room < 0:
                 break
             kept.add(binding.key)
-        return [binding for binding in shown if binding.key in kept]
+        return [binding for binding in bindings if binding.key in kept]
 
     def _key_text(self, binding: Binding) -> str:
         """Return what a key does, in the screen's own words where it has some."""

@@ -98,10 +98,10 @@ def _bytes_by_part(peak: Phase, verdict: MemoryVerdict) -> dict[str, int]:
     return {part: held * processes for part, held in peak.parts} | {_GAPS_PART: verdict.reserved - verdict.needed}
 
 
-def _texture_shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
+def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, str]]:
     shares = []
     for texture, style, names in _PARTS_BY_TEXTURE:
-        held = {part: left.pop(part, 0) for part in names or tuple(left)}
+        held = {part: bytes_by_part.pop(part, 0) for part in names or tuple(bytes_by_part)}
         called = dict.fromkeys(
             names.get(part, _NAMES_IN_LAST_TEXTURE.get(part, "other")) for part, size_of in held.items() if size_of
         )

@@ -22,9 +22,9 @@ class Plot(Widget):
         self._head = Content()
         self._rows: list[PlotRow] = []
 
-    def show(self, title: Styled, note: Styled, series: Sequence[Series], axes: AxisOptions) -> None:
+    def show(self, title: Styled, note: Styled, series: Sequence[Series], axis_options: AxisOptions) -> None:
         """Draw these from now on."""
-        self._title, self._note, self._series, self._axes = title, note, tuple(series), axes
+        self._title, self._note, self._series, self._axes = title, note, tuple(series), axis_options
         self._draw_again()
 
     def _draw_again(self) -> None:

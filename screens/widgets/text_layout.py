@@ -110,9 +110,9 @@ def _styled_characters(text: Content) -> list[tuple[str, tuple[object, ...]]]:
     return [*zip(text.plain, styles, strict=True)]
 
 
-def line_with_cursor(line: Content, width: int, *, here: bool) -> Content:
-    """Return a line after a cell for the bar of the cursor, which, where it is `here`, has a ground as wide as all."""
-    if not here:
+def line_with_cursor(line: Content, width: int, *, has_cursor: bool) -> Content:
+    """Return a line after a cell for the bar of the cursor, which has a ground as wide as all where it is there."""
+    if not has_cursor:
         return styled(" ", line)
     return styled(("▌", "$primary"), line.pad_right(max(0, width - 1 - line.cell_length))).stylize_before("$here")
 

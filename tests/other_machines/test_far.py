@@ -405,10 +405,10 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
     app = wizard(source=MachineSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        app.set_profile(chosen, keep=False)
+        app.set_profile(chosen, save_as_draft=False)
         await settle(pilot)
         await pilot.press("n")
-        app.set_profile(chosen, keep=False)
+        app.set_profile(chosen, save_as_draft=False)
         for step in ("Hardware", "Backend", "Recipe"):
             await reached(pilot, step)
             await pilot.press("enter")

@@ -213,7 +213,7 @@ async def test_every_line_fills_its_width_in_every_theme(app, theme, width):
 def drawn(row_of: FormRow, *, here: bool) -> str:
     """Draw one row alone."""
     (line,) = (line for line in form_lines((Group(title="", rows=(row_of,)),), frozenset(), "") if line.kind == "row")
-    return draw_form_line(line, 80, here=here).plain
+    return draw_form_line(line, 80, has_cursor=here).plain
 
 
 def test_a_value_that_is_not_set_shows_what_holds():

@@ -346,7 +346,7 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
     store.save(sleeping(name="near"))
     async with opened() as pilot:
         home = pilot.app.screen
-        pilot.app.set_profile(profile({"hardware.host": "nowhere-at-all"}), keep=False)
+        pilot.app.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
         home.row_list.go_to_row(next(iter(home.state.profiles)))
         assert home.check_action("run_now", ())
 
@@ -497,5 +497,5 @@ async def test_what_was_said_goes_with_the_screen(run_of):
 
 def test_a_slash_before_the_filter_is_there_does_nothing():
     late = FilterLine("name or state")
-    late.open()
+    late.open_input()
     assert not late.children

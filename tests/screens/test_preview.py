@@ -225,7 +225,9 @@ def test_a_command_is_drawn_on_the_narrowest_screen(width):
     python = "/a/long path/狐/bin/python"
     plan = ready(profile({"trainer.python": python}), facts(python=python)).plan
     lines = overview.overview(Setup(profile(), facts()), None)
-    assert command_lines(PreviewContent(lines=lines, command=one_command(plan), title=plan.title), width, whole=True)
+    assert command_lines(
+        PreviewContent(lines=lines, command=one_command(plan), title=plan.title), width, with_variables=True
+    )
 
 
 @pytest.mark.parametrize("width", [30, 58, 76])

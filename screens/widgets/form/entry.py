@@ -73,9 +73,9 @@ async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
 
 
 @cache
-def _bindings_by_key(kind: type[DOMNode]) -> dict[str, list[Binding]]:
+def _bindings_by_key(widget_class: type[DOMNode]) -> dict[str, list[Binding]]:
     """Return what keys are bound to in a class of widgets, else in those that it is made from."""
-    maps = (BindingsMap(vars(each).get("BINDINGS", ())) for each in reversed(kind.__mro__))
+    maps = (BindingsMap(vars(each).get("BINDINGS", ())) for each in reversed(widget_class.__mro__))
     return {key: bound for each in maps for key, bound in each.key_to_bindings.items()}
 
 

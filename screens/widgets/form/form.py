@@ -117,8 +117,8 @@ class Form(Widget, can_focus=True):
             draw_form_line(
                 line,
                 width,
-                here=focused and number == here,
-                marked=self.state.marked_option if line.key == self.state.open_row else -1,
+                has_cursor=focused and number == here,
+                marked_option=self.state.marked_option if line.key == self.state.open_row else -1,
                 unfolded=line.key in self.state.unfolded,
             )
             for number, line in enumerate(self.state.lines)

@@ -114,12 +114,12 @@ class FormLine(NamedTuple):
     option: int = -1
 
 
-def form_lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> tuple[FormLine, ...]:
+def form_lines(groups: Sequence[Group], unfolded: frozenset[str], open_row_key: str) -> tuple[FormLine, ...]:
     """Return the lines, of which those of open groups and of the opened row's options are a part."""
-    return tuple(_lines_of_groups(groups, unfolded, opened))
+    return tuple(_lines_of_groups(groups, unfolded, open_row_key))
 
 
-def _lines_of_groups(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> Iterator[FormLine]:
+def _lines_of_groups(groups: Sequence[Group], unfolded: frozenset[str], open_row_key: str) -> Iterator[FormLine]:
     first = True
     for group in groups:
         if not group.rows and not group.folds:
@@ -134,14 +134,14 @@ def _lines_of_groups(groups: Sequence[Group], unfolded: frozenset[str], opened: 
         elif group.title:
             yield FormLine("title", group)
         for row in group.rows:
-            yield from _lines_of_row(group, row, opened)
+            yield from _lines_of_row(group, row, open_row_key)
 
 
-def _lines_of_row(group: Group, row: FormRow, opened: str) -> Iterator[FormLine]:
+def _lines_of_row(group: Group, row: FormRow, open_row_key: str) -> Iterator[FormLine]:
     stands_open = row.stands_open and not row.reason
     if not stands_open:
         yield FormLine("row", group, row.key, row)
-    if stands_open or row.key == opened:
+    if stands_open or row.key == open_row_key:
         yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
     if row.line_below:
         yield FormLine("below", group, row.key, row)
@@ -159,22 +159,24 @@ def cursor_stops(lines: Sequence[FormLine]) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def value_width(width: int) -> int:
+def value_width(form_width: int) -> int:
     """Return the cells of a value, of which two stand before it, in a form of a width."""
-    return _WIDE_VALUE_WIDTH if width >= _MIN_WIDE_FORM_WIDTH else _VALUE_WIDTH
+    return _WIDE_VALUE_WIDTH if form_width >= _MIN_WIDE_FORM_WIDTH else _VALUE_WIDTH
 
 
-def entry_width(row: FormRow, width: int) -> int:
+def entry_width(row: FormRow, form_width: int) -> int:
     """Return the cells of what can be typed; a text may have what its note leaves."""
     if row.is_number:
-        cells = value_width(width) - _GAP_CELLS - 2
+        cells = value_width(form_width) - _GAP_CELLS - 2
         return max(cells, _MAX_DEFAULT_WIDTH) if row.has_long_default and not row.error else cells
     beside = min(_NOTE_WIDTH, len(_note_beside(row).plain)) + _GAP_CELLS + 1 if _note_beside(row).plain else 1
-    return max(value_width(width) - _GAP_CELLS - 2, width - VALUE_START_CELL - beside)
+    return max(value_width(form_width) - _GAP_CELLS - 2, form_width - VALUE_START_CELL - beside)
 
 
-def draw_form_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
-    """Return a line for a width; `here` is where the cursor is, `marked` the option that would be taken."""
+def draw_form_line(
+    line: FormLine, width: int, *, has_cursor: bool, marked_option: int = -1, unfolded: bool = False
+) -> Content:
+    """Return a line for a width; `marked_option` is the option that would be taken."""
     if line.kind == "air":
         return Content(" " * width)
     if line.kind == "title":
@@ -186,10 +188,10 @@ def draw_form_line(line: FormLine, width: int, *, here: bool, marked: int = -1, 
     if line.kind == "fold":
         drawn = _fold_line(line.group, width, unfolded=unfolded)
     elif line.kind == "option":
-        drawn = _option_line(line, width, marked)
+        drawn = _option_line(line, width, marked_option)
     else:
         drawn = _row_line(line.row, width) if line.row else Content()
-    return line_with_cursor(drawn, width, here=here)
+    return line_with_cursor(drawn, width, has_cursor=has_cursor)
 
 
 def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:
@@ -200,14 +202,14 @@ def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:
     )
 
 
-def _option_line(line: FormLine, width: int, marked: int) -> Content:
+def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
     row = line.row
     if row is None:
         return Content()
     option = row.options[line.option]
     chosen = option.value == fields.format_value(row.value)
     mark: Piece = FAILED if option.reason else (LIVE[0], "$primary") if chosen else OPEN
-    style = MUTED if option.reason else "b" if chosen or marked == line.option else ""
+    style = MUTED if option.reason else "b" if chosen or marked_option == line.option else ""
     note: Piece = option.reason or (option.note, MUTED)
     label = option.label
     if row.stands_open:
