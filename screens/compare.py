@@ -68,13 +68,13 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
   a       all rows, or only those in which they differ
   ← →     another run; Enter opens it"""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open", key_display="Enter"),
-        Binding("left", "choose(-1)", "Other run", key_display="←→"),
-        Binding("right", "choose(1)", show=False),
-        Binding("x", "axis", "Step, tokens, time"),
-        Binding("a", "all", "All rows"),
+        Binding("enter", "open_run", "Open", key_display="Enter"),
+        Binding("left", "choose_run(-1)", "Other run", key_display="←→"),
+        Binding("right", "choose_run(1)", show=False),
+        Binding("x", "next_x_quantity", "Step, tokens, time"),
+        Binding("a", "toggle_all_rows", "All rows"),
         Binding("z", "zoom", "Zoom to the last part", show=False),
-        Binding("l", "log_scale", "Logarithmic scale", show=False),
+        Binding("l", "toggle_log_scale", "Logarithmic scale", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
 
@@ -159,16 +159,16 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
             "Loss", words, series, AxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
         )
 
-    def action_choose(self, step: int) -> None:
+    def action_choose_run(self, step: int) -> None:
         """Choose another run."""
         self._chosen = (self._chosen + step) % len(self.runs)
         self._draw()
 
-    def action_open(self) -> None:
+    def action_open_run(self) -> None:
         """Open the chosen run."""
         self.post_message(OpenRun(self.runs[self._chosen]))
 
-    def action_axis(self) -> None:
+    def action_next_x_quantity(self) -> None:
         """Draw over steps, tokens or time, as far as these are known of all runs."""
         known = common_axes(self._compared)
         self._axis = known[(known.index(self._axis) + 1) % len(known)]
@@ -179,12 +179,12 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         self._share_index = (self._share_index + 1) % len(_ZOOM_SHARES)
         self._draw_plot()
 
-    def action_log_scale(self) -> None:
+    def action_toggle_log_scale(self) -> None:
         """Draw by the logarithm, or not."""
         self._log_scale = not self._log_scale
         self._draw_plot()
 
-    def action_all(self) -> None:
+    def action_toggle_all_rows(self) -> None:
         """List all rows, or those that differ."""
         self._shows_all = not self._shows_all
         self._draw()

@@ -54,10 +54,10 @@ On the command line: tui-train result, try and merge."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "try", "Try it", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
-        Binding("c", "copy", "Copy path"),
+        Binding("c", "copy_path", "Copy path"),
         Binding("v", "copy_command", "Copy command"),
         Binding("m", "merge", "Merge"),
-        Binding("f4", "trust", "Run its code"),
+        Binding("f4", "trust_code", "Run its code"),
         Binding("b", "try_beside", "Try beside its base"),
     ]
 
@@ -103,7 +103,7 @@ On the command line: tui-train result, try and merge."""
             return whole and full and bool(self.result.base)
         if action == "merge":
             return whole and weights is not None and weights.kind == "adapter" and not self._is_merging
-        if action == "trust":
+        if action == "trust_code":
             return bool(self._folder_to_trust) and not self._is_merging
         return action != "copy_command" or any(served.command for served in serve_commands(self.result))
 
@@ -116,7 +116,7 @@ On the command line: tui-train result, try and merge."""
         """Talk with a full model and with the one that it was trained from."""
         self.post_message(TryResult(self.run, compare=True))
 
-    def action_copy(self) -> None:
+    def action_copy_path(self) -> None:
         """Copy the path to the terminal's clipboard, which works over SSH."""
         if self.result.weights:
             self.app.copy_to_clipboard(self.result.weights.path)
@@ -139,7 +139,7 @@ On the command line: tui-train result, try and merge."""
             TextDialog("Merge into which new folder?", str(self.run.path / "merged"), names_in=local_names), answered
         )
 
-    def action_trust(self) -> None:
+    def action_trust_code(self) -> None:
         """Merge with the code that came with the model."""
         self._merge_adapter(self._folder_to_trust, trusted=True)
 

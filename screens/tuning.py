@@ -40,7 +40,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
-        Binding("p", "precision", "Also bf16"),
+        Binding("p", "toggle_bf16", "Also bf16"),
     ]
 
     def __init__(self, setup: Setup) -> None:
@@ -73,13 +73,13 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while trials are made; another precision is chosen before."""
-        if action == "precision":
+        if action == "toggle_bf16":
             setup = self._setup
             other = "precision" in setup.context.accepted and setup.effective.recipe.precision != "bf16"
             return other and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
 
-    def action_precision(self) -> None:
+    def action_toggle_bf16(self) -> None:
         """Try bf16 as well, or not."""
         self._with_bf16 = not self._with_bf16
         self._show()

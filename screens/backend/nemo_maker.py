@@ -36,13 +36,13 @@ class NemoFilesScreen(StepScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to make what is not there yet."""
-        if action == "prepare":
+        if action == "prepare_data":
             return can_prepare_data(self.profile) and not self.wizard.other_machine
-        if action == "import":
+        if action == "import_model":
             return can_import_model(self.profile, self.facts) and not self.wizard.other_machine
         return super().check_action(action, parameters)
 
-    def action_prepare(self) -> None:
+    def action_prepare_data(self) -> None:
         """Prepare the text that is named as data, and name what comes of it."""
         trainer, tokenizer = self.profile.trainer, self.profile.nemo.tokenizer
         if not tokenizer:
@@ -71,7 +71,7 @@ class NemoFilesScreen(StepScreen):
         if result.tokenizer:
             self.post_message(ValueChosen("nemo.tokenizer", result.tokenizer))
 
-    def action_import(self) -> None:
+    def action_import_model(self) -> None:
         """Import the Hugging Face folder that is named as model, and name the checkpoint that comes of it."""
         source = Path(self.profile.trainer.model)
         target = source.with_name(f"{source.name}-nemo")
@@ -96,7 +96,7 @@ class NemoFilesScreen(StepScreen):
             error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
             self.post_message(ErrorToShow(error))
 
-    def action_recipes(self) -> None:
+    def action_choose_recipe(self) -> None:
         """Show the recipes to choose from."""
         setup = self.setup
         if setup is None or self.facts is None:

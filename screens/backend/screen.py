@@ -125,14 +125,14 @@ NCCL features: those to switch off, each to work around the error that it names,
     KEYS_BESIDE_FORM = ("communication.without",)
     ALWAYS_OPEN_KEYS = frozenset({"trainer.kind"})
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "other_python", "Other Python"),
-        Binding("m", "models", "Models"),
-        Binding("h", "script_help", "Script's help"),
-        Binding("v", "validate", "Validate image"),
-        Binding("r", "recipes", "Recipes"),
+        Binding("o", "ask_other_python", "Other Python"),
+        Binding("m", "choose_model", "Models"),
+        Binding("h", "ask_script_help", "Script's help"),
+        Binding("v", "validate_image", "Validate image"),
+        Binding("r", "choose_recipe", "Recipes"),
         Binding("n", "ask_recipes", "Ask NeMo"),
-        Binding("p", "prepare", "Prepare data"),
-        Binding("i", "import", "Import model"),
+        Binding("p", "prepare_data", "Prepare data"),
+        Binding("i", "import_model", "Import model"),
     ]
 
     def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
@@ -185,11 +185,11 @@ NCCL features: those to switch off, each to work around the error that it names,
         container, recipes = self.profile.container, takes_field(self.profile, "nemo")
         bare = container.engine == "none"
         offered = {
-            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.wizard.other_machine,
-            "validate": not bare and bool(container.image) and not self.wizard.other_machine,
-            "other_python": bare,
-            "recipes": recipes,
-            "models": bool(self._cached_model_options()),
+            "ask_script_help": bare and takes_field(self.profile, "trainer.script") and not self.wizard.other_machine,
+            "validate_image": not bare and bool(container.image) and not self.wizard.other_machine,
+            "ask_other_python": bare,
+            "choose_recipe": recipes,
+            "choose_model": bool(self._cached_model_options()),
             # V asks an image: its Python is none of this machine.
             "ask_recipes": bare and recipes and not self.wizard.other_machine,
         }
@@ -209,7 +209,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         event.stop()
         self.post_message(ValueChosen("communication.without", event.values))
 
-    def action_validate(self) -> None:
+    def action_validate_image(self) -> None:
         """Look into the image, and whether it sees the chosen GPUs."""
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
         setup = self.setup
@@ -237,7 +237,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         found = choices.field_options("trainer.model", setup)
         return tuple(option for option in found if not option.reason)
 
-    def action_models(self) -> None:
+    def action_choose_model(self) -> None:
         """Show the models in the cache of Hugging Face to choose from."""
         answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._cached_model_options())
         self.app.push_screen(ChoiceDialog("Which model?", answers), self._take_model)
@@ -246,7 +246,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         if value:
             self.post_message(ValueChosen("trainer.model", value))
 
-    def action_other_python(self) -> None:
+    def action_ask_other_python(self) -> None:
         """Ask for the path of a Python."""
         question = "Path of the Python that trains (an environment's bin/python):"
         unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []

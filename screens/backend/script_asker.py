@@ -18,7 +18,7 @@ class ScriptHelpScreen(StepScreen):
 
     _waiting_for: Literal["", "asked", "running"] = ""
 
-    def action_script_help(self) -> None:
+    def action_ask_script_help(self) -> None:
         """Have the script run with --help."""
         self._waiting_for = "asked"
         self.post_message(AskScriptHelp())

@@ -66,11 +66,11 @@ A model that came with Python code of its own is loaded only after F4, which hol
 Esc goes back and ends the models. They are loaded in the Python that trained; nothing is downloaded."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", key_display="Esc"),
-        Binding("f2", "stop", "End answer"),
-        Binding("pageup", "turn(-1)", "Scroll", key_display="PgUp PgDn"),
-        Binding("pagedown", "turn(1)", show=False),
-        Binding("f3", "forget", "New chat"),
-        Binding("f4", "trust", "Run its code"),
+        Binding("f2", "stop_answer", "End answer"),
+        Binding("pageup", "scroll_pages(-1)", "Scroll", key_display="PgUp PgDn"),
+        Binding("pagedown", "scroll_pages(1)", show=False),
+        Binding("f3", "forget_chat", "New chat"),
+        Binding("f4", "trust_code", "Run its code"),
     ]
 
     def __init__(self, run: RunDir, *, compare: bool) -> None:
@@ -229,25 +229,25 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
         A model's own code can be run where it needs that.
         """
-        if action == "trust":
+        if action == "trust_code":
             return self._needs_own_code
         loaded = bool(self._ready_text.plain) and not self._is_over
-        if action == "stop":
+        if action == "stop_answer":
             return loaded and self._busy
-        return action != "forget" or (loaded and not self._busy)
+        return action != "forget_chat" or (loaded and not self._busy)
 
-    def action_stop(self) -> None:
+    def action_stop_answer(self) -> None:
         """End the answer that is being written; the other side still answers."""
         if self._chat:
             self._chat.stop()
 
-    def action_forget(self) -> None:
+    def action_forget_chat(self) -> None:
         """Begin again, without what was said."""
         self._prompts.put(None)
         for talk in self.query(ChatPane):
             talk.add_note("— a new chat —")
 
-    def action_trust(self) -> None:
+    def action_trust_code(self) -> None:
         """Load it again, with the code that came with it."""
         self._needs_own_code, self._is_over, self._trusted, self._busy = False, False, True, True
         self.query_one(_PromptInput).placeholder = "loading …"
@@ -255,7 +255,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self.refresh_bindings()
         self._run_chat()
 
-    def action_turn(self, pages: int) -> None:
+    def action_scroll_pages(self, pages: int) -> None:
         """Scroll both sides."""
         for talk in self.query(ChatPane):
             talk.scroll_pages(pages)

@@ -72,11 +72,11 @@ Rows that cannot be learned from are left out, each named by its line. F2 and F6
 of the settings does. r reads the file again."""
     SHARED_VALUES = ("profile", "facts", "looking")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "sample(-1)", "Sample", key_display="←→"),
-        Binding("right", "sample(1)", show=False),
+        Binding("left", "show_sample(-1)", "Sample", key_display="←→"),
+        Binding("right", "show_sample(1)", show=False),
         Binding("f2", "fix(0)", "Fix it"),
         Binding("r", "app.look", "Look again"),
-        Binding("b", "rows", "Bad rows"),
+        Binding("b", "go_to_bad_rows", "Bad rows"),
         Binding("enter", "app.back", show=False),
         Binding("f5", "app.back", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -232,9 +232,9 @@ of the settings does. r reads the file again."""
         if action == "fix":
             at = parameters[0]
             return isinstance(at, int) and at < len(self._fixable_findings())
-        if action == "sample":
+        if action == "show_sample":
             return bool(self._look and len(self._look.samples) > 1)
-        if action == "rows":
+        if action == "go_to_bad_rows":
             return bool(self._look and self._look.problems) and not self.has_class("-wide")
         return True
 
@@ -247,14 +247,14 @@ of the settings does. r reads the file again."""
         if index < len(found) and (fix := found[index].fix):
             self.post_message(ApplyFix(fix))
 
-    def action_sample(self, by: int) -> None:
+    def action_show_sample(self, by: int) -> None:
         """Show the next sample, or the one before."""
         if self._look and self._look.samples:
             self._sample = (self._sample_index + by) % len(self._look.samples)
             self.update()
             self.query_one("#samples", Page).scroll_home(animate=False)
 
-    def action_rows(self) -> None:
+    def action_go_to_bad_rows(self) -> None:
         """Go to the rows that are wrong, or back to the top."""
         page = self.query_one("#samples", Page)
         if page.scroll_y:

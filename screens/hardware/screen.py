@@ -76,8 +76,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     KEYS_BESIDE_FORM = ("hardware.gpus", "hardware.host", "hardware.scheduler")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
-        Binding("h", "host", "Machine"),
-        Binding("f3", "values", "Values"),
+        Binding("h", "choose_machine", "Machine"),
+        Binding("f3", "choose_value", "Values"),
         Binding("r", "app.look", "Look again"),
     ]
 
@@ -166,13 +166,13 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
-        if action == "values":
+        if action == "choose_value":
             return bool(self._offered_values())
-        if action == "host":
+        if action == "choose_machine":
             return not self.wizard.has_named_machine
         return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
 
-    def action_host(self) -> None:
+    def action_choose_machine(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
         try:
             known = hosts.saved_hosts()
@@ -220,7 +220,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
         return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
 
-    def action_values(self) -> None:
+    def action_choose_value(self) -> None:
         """Show what the field can be to choose from; anything else can be typed."""
         row = self.form.state.row
         if row:

@@ -23,7 +23,7 @@ class _FilterInput(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,down", "screen.leave_filter", "To the list", key_display="Enter"),
-        Binding("escape", "screen.clear", "Clear", key_display="Esc"),
+        Binding("escape", "screen.clear_filter", "Clear", key_display="Esc"),
     ]
 
 

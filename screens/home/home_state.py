@@ -45,7 +45,7 @@ class HomeState:
         run, profile, chosen = self.runs.get(row_key), row_key in self.profiles, self.chosen_runs(row_key)
         going = any(each.stoppable for each in chosen)
         offered = {
-            "clear": bool(self.filter_text),
+            "clear_filter": bool(self.filter_text),
             "unmark": bool(self.marked and not self.filter_text),
             "group": bool(self.runs) and not self.grouped,
             "ungroup": bool(self.runs) and self.grouped,

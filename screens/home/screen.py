@@ -57,7 +57,7 @@ class _HomeList(CursorList):
         if focused is None or focused is self:
             if event.key == "slash" and isinstance(self.screen, HomeScreen):
                 event.stop()
-                self.screen.action_filter()
+                self.screen.action_open_filter()
             return
         event.stop()
         forward_key(focused, event)
@@ -94,10 +94,10 @@ A profile
 
 All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "clear", "Show all", key_display="Esc"),
+        Binding("escape", "clear_filter", "Show all", key_display="Esc"),
         Binding("escape", "unmark", "Unmark", key_display="Esc"),
         Binding("n", "new", "New"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("slash", "open_filter", "Filter", key_display="/"),
         Binding("r", "resume", "Resume"),
         Binding("s", "stop", "Stop run"),
         Binding("g", "run_now", "Run now"),
@@ -253,9 +253,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @on(FilterLine.Changed)
     def _apply_filter(self) -> None:
         self._show_list()
-        self.row_list.action_end(-1)
+        self.row_list.action_go_to_end(-1)
 
-    def action_filter(self) -> None:
+    def action_open_filter(self) -> None:
         """Type what is to be shown."""
         self.query_one(FilterLine).open_input()
 
@@ -264,7 +264,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self.set_focus(self.row_list)
         self.query_one(FilterLine).close_input()
 
-    def action_clear(self) -> None:
+    def action_clear_filter(self) -> None:
         """Show everything again."""
         self.set_focus(self.row_list)
         self.query_one(FilterLine).clear()

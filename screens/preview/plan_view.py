@@ -188,7 +188,7 @@ class PlanScreen(StepScreen):
 
     # The files
 
-    def action_files(self) -> None:
+    def action_toggle_files(self) -> None:
         """Show the files, or what is said again."""
         if self.query_one(FileViewer).files:
             self._files_opened = not self._files_opened
@@ -204,7 +204,7 @@ class PlanScreen(StepScreen):
 
     def action_close_files(self) -> None:
         """Show what is said again."""
-        self.action_files()
+        self.action_toggle_files()
 
     def _focus_shown(self) -> None:
         files = self.query_one(FileViewer)
@@ -212,16 +212,16 @@ class PlanScreen(StepScreen):
             "#page" if files.display and (self._files_opened or not self.query_one("#body").display) else "#body"
         ).focus()
 
-    def action_file(self, by: int) -> None:
+    def action_show_file(self, by: int) -> None:
         """Show the next file."""
         files = self.query_one(FileViewer)
         if files.display:
             files.show_next(by)
         else:
-            self.action_files()
+            self.action_toggle_files()
 
-    def action_search(self) -> None:
+    def action_search_files(self) -> None:
         """Ask for a text to look for in the files."""
         if not self.query_one(FileViewer).display:
-            self.action_files()
+            self.action_toggle_files()
         self.query_one(FileViewer).search()

@@ -46,14 +46,14 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="Enter"),
-        Binding("f", "files", "Files"),
-        Binding("c", "copy", "Copy"),
+        Binding("f", "toggle_files", "Files"),
+        Binding("c", "copy_command", "Copy"),
         Binding("y", "copy_file", "Copy file"),
-        Binding("s", "save", "Save profile"),
-        Binding("e", "export", "Export"),
-        Binding("slash", "search", "Search", key_display="/"),
-        Binding("left", "file(-1)", "File", key_display="←→"),
-        Binding("right", "file(1)", show=False),
+        Binding("s", "save_profile", "Save profile"),
+        Binding("e", "export_files", "Export"),
+        Binding("slash", "search_files", "Search", key_display="/"),
+        Binding("left", "show_file(-1)", "File", key_display="←→"),
+        Binding("right", "show_file(1)", show=False),
         *(
             Binding(key, f"fix_finding({at})", f"Fix finding {at + 1}", show=False)
             for at, key in enumerate(FIX_KEYS)
@@ -113,7 +113,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     # Copying
 
-    def action_copy(self) -> None:
+    def action_copy_command(self) -> None:
         """Copy the command to the terminal's clipboard, which works over SSH."""
         if self._preview_content.command:
             self.app.copy_to_clipboard(command_to_paste(self._preview_content.command))
@@ -133,11 +133,11 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return self.wizard.can_start
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
-        if action in {"files", "search", "export"}:
+        if action in {"toggle_files", "search_files", "export_files"}:
             return bool(self._prepared and self._prepared.files)
-        if action == "copy":
+        if action == "copy_command":
             return self._preview_content.command is not None
-        if action in {"file", "copy_file"}:
+        if action in {"show_file", "copy_file"}:
             return self._is_composed and self.query_one(FileViewer).display
         return super().check_action(action, parameters)
 
@@ -189,7 +189,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if group == "start":
             self._starting = False
 
-    def action_save(self) -> None:
+    def action_save_profile(self) -> None:
         """Ask for a name, then save the profile."""
         self.app.push_screen(
             TextDialog("Save the profile under this name (asks before it replaces one):", profile_name(self.profile)),
@@ -228,7 +228,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             ChoiceDialog(f"A profile named {visible(name)} already exists. Replace it?", answers), answered
         )
 
-    def action_export(self) -> None:
+    def action_export_files(self) -> None:
         """Ask for a folder, then write the files there."""
         if self._prepared and self._prepared.files:
             folder = str(Path.cwd() / visible(self.profile.name))

@@ -87,8 +87,8 @@ Those that change the training ask for your consent; the others keep it the same
     )
     KEYS_BESIDE_FORM = ("ladder.rungs", "ladder.consent")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f3", "trace", "Trace memory"),
-        Binding("f4", "tune", "Tune speed"),
+        Binding("f3", "trace_memory", "Trace memory"),
+        Binding("f4", "open_tuning", "Tune speed"),
     ]
 
     def __init__(self) -> None:
@@ -216,9 +216,9 @@ Those that change the training ask for your consent; the others keep it the same
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
-        if action in {"trace", "tune"} and self.wizard.other_machine:
+        if action in {"trace_memory", "open_tuning"} and self.wizard.other_machine:
             return False
-        if action == "tune" and self.wizard.uses_slurm:
+        if action == "open_tuning" and self.wizard.uses_slurm:
             return False
         return super().check_action(action, parameters)
 
@@ -232,7 +232,7 @@ Those that change the training ask for your consent; the others keep it the same
             self.post_message(ErrorToShow(BadInput(wrong.message, wrong.remedy)))
         return wrong is not None
 
-    def action_trace(self) -> None:
+    def action_trace_memory(self) -> None:
         """Have the memory counted in the Python that trains, or end the counting that is under way."""
         if self._traced_workload is not None:
             self.workers.cancel_group(self, "trace")
@@ -296,7 +296,7 @@ Those that change the training ask for your consent; the others keep it the same
             self.wizard.refresh_quietly("hub")
         self.update()
 
-    def action_tune(self) -> None:
+    def action_open_tuning(self) -> None:
         """Open the trials, where they can be made."""
         setup = self.setup
         if self.facts is None or setup is None or self._report_what_forbids_training():

@@ -36,10 +36,10 @@ class LogPane(Vertical):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         # Before all other keys: over a slow line what is typed next comes along, and belongs to the expression.
-        Binding("slash", "ask('search')", "Search", key_display="/", priority=True),
-        Binding("n", "again(False)", "Next line that matches", show=False),
-        Binding("N", "again(True)", "Line above that matches", show=False),
-        Binding("f", "ask('filter')", "Show matching lines only", show=False, priority=True),
+        Binding("slash", "ask_expression('search')", "Search", key_display="/", priority=True),
+        Binding("n", "search_again(False)", "Next line that matches", show=False),
+        Binding("N", "search_again(True)", "Line above that matches", show=False),
+        Binding("f", "ask_expression('filter')", "Show matching lines only", show=False, priority=True),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
@@ -170,7 +170,7 @@ class LogPane(Vertical):
         words = f"That is no regular expression: {visible(why)}. Put \\ before a sign that is meant as it is."
         self.notify(words, severity="error", markup=False)
 
-    def action_ask(self, what: str) -> None:
+    def action_ask_expression(self, what: str) -> None:
         """Ask for an expression to search, or to filter by."""
         self._asking_for = what
         entry = self.query_one(Input)
@@ -193,17 +193,17 @@ class LogPane(Vertical):
         elif event.value or self._expression:
             self._expression = event.value or self._expression
             self._hit = None
-            self.action_again(up=False)
+            self.action_search_again(up=False)
 
     def _close_entry(self) -> None:
         self.query_one(Input).display = False
         self.query_one("#place").display = True
         self.screen.set_focus(self._view)
 
-    def action_again(self, up: bool) -> None:
+    def action_search_again(self, up: bool) -> None:
         """Look for the next line that matches, or the one above."""
         if self.log_file is None or not self._expression:
-            self.action_ask("search")
+            self.action_ask_expression("search")
             return
         self._stop_search()
         offset, hit = self._view.top, self._hit
@@ -231,7 +231,7 @@ class LogPane(Vertical):
         typing = self.query_one(Input).display
         if action == "back":
             return bool(typing or self._search or self._filter_expressions)
-        return not (action == "ask" and typing)
+        return not (action == "ask_expression" and typing)
 
     def action_back(self) -> None:
         """Close what is typed, or end the search, or show all lines again."""

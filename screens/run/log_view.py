@@ -61,11 +61,11 @@ class LogView(Widget, can_focus=True):
         Binding("down", "move(1)", show=False),
         Binding("pageup,b", "page(-1)", show=False),
         Binding("pagedown,space", "page(1)", show=False),
-        Binding("left", "side(-1)", show=False),
-        Binding("right", "side(1)", show=False),
-        Binding("home,g", "start", "To the start of the log", show=False),
-        Binding("end,G", "end", "To the end of the log, and follow it", show=False),
-        Binding("w", "wrap", "Wrap long lines", show=False),
+        Binding("left", "scroll_sideways(-1)", show=False),
+        Binding("right", "scroll_sideways(1)", show=False),
+        Binding("home,g", "go_to_start", "To the start of the log", show=False),
+        Binding("end,G", "go_to_end", "To the end of the log, and follow it", show=False),
+        Binding("w", "toggle_wrapping", "Wrap long lines", show=False),
     ]
 
     class Moved(Message):
@@ -162,22 +162,22 @@ class LogView(Widget, can_focus=True):
         """Scroll by screens, one row of which stays."""
         self.action_move(pages * max(1, self.size.height - 1))
 
-    def action_side(self, steps: int) -> None:
+    def action_scroll_sideways(self, steps: int) -> None:
         """Scroll sideways."""
         self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDEWAYS_CELLS)
         self._lay_out()
 
-    def action_start(self) -> None:
+    def action_go_to_start(self) -> None:
         """Go to the start."""
         self.following, self._top, self._left = False, RowPlace(0), 0
         self._lay_out()
 
-    def action_end(self) -> None:
+    def action_go_to_end(self) -> None:
         """Go to the end and follow."""
         self.following, self._left = True, 0
         self._lay_out()
 
-    def action_wrap(self) -> None:
+    def action_toggle_wrapping(self) -> None:
         """Wrap long lines, or do not."""
         self.wrapping, self._left, self._top = not self.wrapping, 0, RowPlace(self._top.start)
         self._lay_out()

@@ -121,16 +121,16 @@ class RunView:
             return self.still_trains or bool(self.news and self.news.status.leftover)
         if action == "edit":
             return not self.still_trains
-        if action == "result":
+        if action == "show_result":
             return not self.still_trains and (self.end.can_fetch or self.end.has_weights)
-        return action != "again" or not (self.still_trains or self.end.why_not_resumable)
+        return action != "resume" or not (self.still_trains or self.end.why_not_resumable)
 
     def next_keys(self) -> list[tuple[str, str]]:
         """Return what can be done next, each a key and a word."""
         keys = (
             ("fix", "F2", "fix it"),
-            ("result", "Enter", "fetch the result" if self.end.can_fetch else "result"),
-            ("again", "r", "resume"),
+            ("show_result", "Enter", "fetch the result" if self.end.can_fetch else "result"),
+            ("resume", "r", "resume"),
             ("edit", "e", "edit and rerun"),
             *((("compare", "c", "compare with the run before"),) if self.end.previous_run else ()),
         )

@@ -116,18 +116,18 @@ Of any size, and all of it. The line below it says where you are.
 
 When a run ends while you watch, the terminal rings and gets a notification (OSC 9); TUI_TRAIN_NOTIFY=off ends that."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "result", "Result", key_display="Enter"),
+        Binding("enter", "show_result", "Result", key_display="Enter"),
         Binding("f2", "fix", "Fix it"),
         Binding("e", "edit", "Edit"),
         Binding("c", "compare", "Compare"),
-        Binding("p", "plot('p')", "Plot"),
-        Binding("z", "plot('z')", "Zoom to the last part", show=False),
-        Binding("l", "plot('l')", "Logarithmic scale", show=False),
-        Binding("v", "plot('v')", "Learning rate or loss", show=False),
+        Binding("p", "change_plot('p')", "Plot"),
+        Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
+        Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
+        Binding("v", "change_plot('v')", "Learning rate or loss", show=False),
         Binding("s", "stop", "Stop"),
-        Binding("r", "again", "Resume"),
-        Binding("a", "attempt", "Log of another attempt", show=False),
-        Binding("o", "rank", "Lines of one rank", show=False),
+        Binding("r", "resume", "Resume"),
+        Binding("a", "choose_attempt", "Log of another attempt", show=False),
+        Binding("o", "choose_rank", "Lines of one rank", show=False),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
@@ -378,7 +378,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Return why the run cannot be stopped, resumed or edited now."""
         return self.view.why_key_refused(key)
 
-    def action_plot(self, key: str) -> None:
+    def action_change_plot(self, key: str) -> None:
         """Change the plot as a key does."""
         self.view.plot = self.view.plot.changed_by(key)
         self.draw_plot()
@@ -388,7 +388,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         name = f"attempt {attempt}" if attempt else "launcher"
         self.query_one(LogPane).open_log(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
 
-    def action_attempt(self) -> None:
+    def action_choose_attempt(self) -> None:
         """Choose the attempt whose log is shown."""
         numbers = [attempt.number for attempt in self.view.news.status.attempts] if self.view.news else []
         answers = [(str(number), f"attempt {number}") for number in reversed(numbers)]
@@ -399,7 +399,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
         self.app.push_screen(ChoiceDialog("Which log?", (*answers, ("0", "launcher log"))), answered)
 
-    def action_rank(self) -> None:
+    def action_choose_rank(self) -> None:
         """Choose the rank whose lines are shown."""
         known = self.view.news.prefixes if self.view.news else ()
         if not known:
@@ -438,8 +438,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
                 words = visible(show.after_stop_text(ended))
                 self.app.call_from_thread(self.notify, f"{words[:1].upper()}{words[1:]}.", markup=False)
 
-    @work(thread=True, group="again")
-    def action_again(self) -> None:
+    @work(thread=True, group="resume")
+    def action_resume(self) -> None:
         """Start the same script again."""
         from tui_train.targets import target_of_run
 
@@ -467,7 +467,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.app.push_screen(ChoiceDialog("The training still runs.", answers), answered)
         return True
 
-    def action_result(self) -> None:
+    def action_show_result(self) -> None:
         """Show what the run made; what is on a host only is fetched first."""
         if self.view.end.can_fetch:
             self._fetch_result()

@@ -46,7 +46,7 @@ class StepScreen(FindingsScreen):
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("f2", "fix", "Fix it"),
-        Binding("f5", "data", "Look at data"),
+        Binding("f5", "preview_data", "Look at data"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
 
@@ -204,11 +204,11 @@ class StepScreen(FindingsScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F5 shows where there is data to look at."""
-        if action == "data":
+        if action == "preview_data":
             return trainer_of(self.profile).wants_data and bool(self.profile.trainer.data)
         return super().check_action(action, parameters)
 
-    def action_data(self) -> None:
+    def action_preview_data(self) -> None:
         """Show what the data holds."""
         self.post_message(OpenDataPreview())
 

@@ -139,10 +139,10 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         Binding("down", "move(1)", show=False),
         Binding("pageup", "page(-1)", show=False),
         Binding("pagedown", "page(1)", show=False),
-        Binding("home", "end(-1)", show=False),
-        Binding("end", "end(1)", show=False),
-        Binding("tab", "section(1)", show=False),
-        Binding("shift+tab", "section(-1)", show=False),
+        Binding("home", "go_to_end(-1)", show=False),
+        Binding("end", "go_to_end(1)", show=False),
+        Binding("tab", "go_to_section(1)", show=False),
+        Binding("shift+tab", "go_to_section(-1)", show=False),
     ]
 
     class Moved(Message):
@@ -262,11 +262,11 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Go as many rows on as are seen."""
         self.action_move(by * max(1, self.size.height - 2))
 
-    def action_end(self, by: int) -> None:
+    def action_go_to_end(self, by: int) -> None:
         """Go to the first row, or to the last."""
         self.action_move(by * len(self.state.rows))
 
-    def action_section(self, by: int) -> None:
+    def action_go_to_section(self, by: int) -> None:
         """Go to the first row of the next section, or of this one or the one before."""
         self.go_to_row(self.state.next_section_key(by))
 

@@ -38,8 +38,8 @@ class MultiSelect(CursorList, inherit_bindings=False):
         Binding("space", "pick", "Pick"),
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
-        Binding("left_square_bracket", "shift(-1)", "Earlier", key_display="["),
-        Binding("right_square_bracket", "shift(1)", "Later", key_display="]"),
+        Binding("left_square_bracket", "move_row(-1)", "Earlier", key_display="["),
+        Binding("right_square_bracket", "move_row(1)", "Later", key_display="]"),
     ]
 
     @dataclass
@@ -77,7 +77,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only an ordered list can be reordered."""
-        return action != "shift" or self._ordered
+        return action != "move_row" or self._ordered
 
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row."""
@@ -109,7 +109,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
         else:
             self.screen.focus_previous()
 
-    def action_shift(self, by: int) -> None:
+    def action_move_row(self, by: int) -> None:
         """Move the line itself."""
         other = self.state.key_beside(by)
         if not other:

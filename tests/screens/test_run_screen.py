@@ -136,7 +136,7 @@ async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine, tmp_path):
 
 def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     view = RunView(finished_run(tmp_path))
-    actions = ("stop", "again", "edit", "result", "fix")
+    actions = ("stop", "resume", "edit", "show_result", "fix")
     assert [action for action in actions if view.can_do(action)] == ["stop"]
     assert not view.why_key_refused("e"), "nothing is known of it"
     view.news = next(watch(view.run, lambda: False))

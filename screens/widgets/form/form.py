@@ -41,8 +41,8 @@ class Form(Widget, can_focus=True):
         Binding("left", "cycle(-1)", "Change", key_display="←→"),
         Binding("right", "cycle(1)", show=False),
         Binding("space", "open", "Open"),
-        Binding("enter", "take", "Take", key_display="Enter"),
-        Binding("escape", "close", "Close", key_display="Esc"),
+        Binding("enter", "take_option", "Take", key_display="Enter"),
+        Binding("escape", "close_options", "Close", key_display="Esc"),
         Binding("ctrl+z", "undo", show=False),
     ]
 
@@ -271,7 +271,7 @@ class Form(Widget, can_focus=True):
             return options or self.state.is_on_fold
         if action == "open":
             return self.state.is_on_fold or (options and bool(row and not row.stands_open))
-        return bool(self.state.open_row) if action in {"take", "close"} else True
+        return bool(self.state.open_row) if action in {"take_option", "close_options"} else True
 
     def action_cycle(self, by: int) -> None:
         """Choose the next value that can work; open or close a group."""
@@ -297,12 +297,12 @@ class Form(Widget, can_focus=True):
         if self.state.is_on_fold:
             self._toggle_fold(self.state.cursor)
         elif row and self.state.open_row:
-            self.action_take()
+            self.action_take_option()
         elif row:
             self.state.open_list(row)
             self._update_lines()
 
-    def action_take(self) -> None:
+    def action_take_option(self) -> None:
         """Take the value that is marked, where it can work."""
         row = self.state.row
         option = (
@@ -311,10 +311,10 @@ class Form(Widget, can_focus=True):
         if row is None or option is None or option.reason:
             self.app.bell()
             return
-        self.action_close()
+        self.action_close_options()
         self._choose_value(row, option.value)
 
-    def action_close(self) -> None:
+    def action_close_options(self) -> None:
         """Leave the value as it is."""
         self.state.close_list()
         self._update_lines()
@@ -351,7 +351,7 @@ class Form(Widget, can_focus=True):
         if line.kind == "option" and line.row:
             option = line.row.options[line.option]
             self.state.cursor = line.key
-            self.action_close()
+            self.action_close_options()
             if not option.reason:
                 self._choose_value(line.row, option.value)
         elif line.kind == "fold":
