@@ -21,7 +21,7 @@ class WizardScreen(Screen[None]):
     """A screen with the wizard's keys."""
 
     HELP: ClassVar[str | None] = None
-    LIVE: ClassVar[bool] = False
+    WANTS_CARD_SAMPLES: ClassVar[bool] = False
     # Textual draws all of a screen again when the focus moves; what has it draws itself.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
     SHARED_VALUES: ClassVar[tuple[str, ...]] = ()  # reactive values of the app's, which it assigns here as well
@@ -56,7 +56,7 @@ class WizardScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Tell what this screen wants to know."""
-        self.post_message(ScreenShown(live=self.LIVE))
+        self.post_message(ScreenShown(wants_card_samples=self.WANTS_CARD_SAMPLES))
 
     @on(Worker.StateChanged)
     def _recover_failed_worker(self, event: Worker.StateChanged) -> None:
@@ -73,7 +73,7 @@ class WizardScreen(Screen[None]):
         if (active is None or not active.enabled) and (words := self.why_key_refused(event.key)):
             self.notify(words, markup=False)
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""
 
     def help_lines(self, width: int) -> Sequence[Content]:

@@ -107,9 +107,9 @@ class CompareRuns(Message):
 
 @dataclass
 class ScreenShown(Message):
-    """A screen is on top now; a live one wants to know what the cards do."""
+    """A screen is on top now, and may want to know what the cards do."""
 
-    live: bool
+    wants_card_samples: bool
 
 
 class AskScriptHelp(Message):

@@ -136,7 +136,8 @@ On the command line: tui-train result, try and merge."""
                 self._merge_adapter(folder.strip())
 
         self.app.push_screen(
-            TextDialog("Merge into which new folder?", str(self.run.path / "merged"), names_in=local_names), answered
+            TextDialog("Merge into which new folder?", str(self.run.path / "merged"), list_folder_names=local_names),
+            answered,
         )
 
     def action_trust_code(self) -> None:
@@ -176,9 +177,9 @@ On the command line: tui-train result, try and merge."""
         self._draw()
         self.refresh_bindings()
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let another merge begin."""
-        if group == "merge":
+        if worker_group == "merge":
             self._show_merge_progress(busy=False)
 
 

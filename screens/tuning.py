@@ -63,7 +63,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
 
     def on_mount(self) -> None:
         """Say what will be done."""
-        self._show()
+        self._show_trials()
 
     @property
     def footer_texts(self) -> Mapping[str, str]:
@@ -82,13 +82,13 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def action_toggle_bf16(self) -> None:
         """Try bf16 as well, or not."""
         self._with_bf16 = not self._with_bf16
-        self._show()
+        self._show_trials()
 
     def action_next(self) -> None:
         """Start the trials; when they are over, take what they found and go back."""
         if self._state is None:
             self._trials_running = True
-            self._show()
+            self._show_trials()
             self._run_trials()
             return
         if self._state.change:
@@ -107,24 +107,24 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             if not worker.is_cancelled:
                 self.app.call_from_thread(self._show_failure, error)
 
-    def _take_state(self, now: TuningState) -> None:
-        self._state = now
-        self._trials_running = now.trying is not None
-        self._show()
+    def _take_state(self, state: TuningState) -> None:
+        self._state = state
+        self._trials_running = state.trying is not None
+        self._show_trials()
 
     def _show_failure(self, error: TuiTrainError) -> None:
         self.post_message(ErrorToShow(error))
         self.recover_from_failed_worker("tune")
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Show what the trials came to that were made, and let Enter take it or try again."""
-        if group == "tune":
+        if worker_group == "tune":
             self._trials_running = False
             if self._state:
                 self._state = msgspec.structs.replace(self._state, trying=None)
-            self._show()
+            self._show_trials()
 
-    def _show(self) -> None:
+    def _show_trials(self) -> None:
         setup, recipe = self._setup, self._setup.effective.recipe
         where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
         asked = (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tui_train.facts.types import Machine
 
 _MAX_OUTPUT_LINES = 200
-_REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
+_MIN_REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
 
 
 @dataclass
@@ -88,11 +88,11 @@ class InstallingApp(NavigationApp):
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            reporter.finish(_make_environment(environment, machine, reporter, cancelled))
+            reporter.report_made(_make_environment(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
-            reporter.fail(error)
+            reporter.report_failed(error)
         except BaseException:
-            reporter.fail(TuiTrainError("the installation failed", "See its last lines."))
+            reporter.report_failed(TuiTrainError("the installation failed", "See its last lines."))
             raise
 
     @on(InstallationChanged)
@@ -138,11 +138,11 @@ class _InstallationReporter:
         """Report what has come since the last report."""
         self._report(self._installation)
 
-    def finish(self, python: str) -> None:
+    def report_made(self, python: str) -> None:
         """Say that it is there."""
         self._report_end(python=python)
 
-    def fail(self, error: TuiTrainError) -> None:
+    def report_failed(self, error: TuiTrainError) -> None:
         """Say why there is none."""
         self._report_end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
 
@@ -153,7 +153,9 @@ class _InstallationReporter:
 
     def _report(self, installation: Installation, *, at_once: bool = False) -> None:
         self._installation = installation
-        if installation is not self._last_reported and (at_once or time.monotonic() - self._reported > _REPORT_SECONDS):
+        if installation is not self._last_reported and (
+            at_once or time.monotonic() - self._reported > _MIN_REPORT_SECONDS
+        ):
             self._reported, self._last_reported = time.monotonic(), installation
             self._app.post_message(InstallationChanged(installation))
 

@@ -93,7 +93,7 @@ class ProfileEditingApp(DiscoveryApp):
             self._opened_profile = event.profile
 
     @on(UndoChange)
-    def _take_undo(self) -> None:
+    def _undo_change(self) -> None:
         self.action_undo()
 
     @on(ContinueDraft)

@@ -195,7 +195,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(MultiSelect):
             cures.display = setup.backend == "nccl"
@@ -251,7 +251,9 @@ NCCL features: those to switch off, each to work around the error that it names,
         question = "Path of the Python that trains (an environment's bin/python):"
         unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
         offered = self.profile.trainer.python or next(iter(unchosen), "")
-        self.app.push_screen(TextDialog(question, offered, names_in=self.wizard.names_in), self._take_python)
+        self.app.push_screen(
+            TextDialog(question, offered, list_folder_names=self.wizard.list_folder_names), self._take_python
+        )
 
     def _take_python(self, path: str | None) -> None:
         if path:

@@ -260,8 +260,8 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         for talk in self.query(ChatPane):
             talk.scroll_pages(pages)
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Say that nothing answers any more."""
-        if group == "talk":
+        if worker_group == "talk":
             self._is_over = self._busy = True
             self._show_hint(styled(FAILED, " The chat has ended; Esc goes back."))

@@ -134,7 +134,7 @@ class DiscoveryApp(GuardedApp):
         return visible(self._source.host or str(self._source.machine)) if self._source else ""
 
     @property
-    def names_in(self) -> Callable[[str], list[str]]:
+    def list_folder_names(self) -> Callable[[str], list[str]]:
         """Return what names the files in a folder of the machine that all is for."""
         from tui_train.facts.machine.folder_names import RemoteNames, local_names
         from tui_train.profile import hosts
@@ -325,7 +325,7 @@ class DiscoveryApp(GuardedApp):
 
     @on(ScreenShown)
     def _take_shown_screen(self, event: ScreenShown) -> None:
-        self._wants_samples = event.live
+        self._wants_samples = event.wants_card_samples
         self._start_or_stop_sampling()
 
     def _start_or_stop_sampling(self) -> None:

@@ -65,7 +65,7 @@ F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
 Mixed GPUs can be combined in several ways: the fastest set is chosen, s chooses the next.
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
-    LIVE = True
+    WANTS_CARD_SAMPLES = True
     SECTIONS = (
         Section(title="Training", keys=("hardware.device", "hardware.processes")),
         Section(
@@ -97,7 +97,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             Form(),
         ]
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show the host and its cards."""
         if self.facts is None:
             return

@@ -73,7 +73,7 @@ def home_rows(state: HomeState, start_rows: Sequence[ListRow]) -> tuple[ListRow,
     if profiles:
         listed += [_blank_row(listed), _title_row("Profiles")]
         listed += [_profile_row(card, widths) for card in profiles]
-    return tuple(row for row in listed if row.height) or (_empty_row(),)
+    return tuple(row for row in listed if row.height) or (_nothing_matches_row(),)
 
 
 def counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
@@ -88,7 +88,7 @@ def counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
     return f"{runs} of {counted(len(state.runs), 'run')}, {profiles} of {counted(len(state.profiles), 'profile')}"
 
 
-def run_hint(digest: Digest) -> str:
+def run_hint_text(digest: Digest) -> str:
     """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
     now = digest.now
     parts = [visible(digest.run.name)]
@@ -153,7 +153,7 @@ def _blank_row(rows_above: Sequence[ListRow]) -> ListRow:
     return ListRow("", "", lambda _width: (Content(),), height=1 if rows_above else 0)
 
 
-def _empty_row() -> ListRow:
+def _nothing_matches_row() -> ListRow:
     return ListRow("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 

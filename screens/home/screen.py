@@ -163,9 +163,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if self._is_read_again:
             self.refresh_list()
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Read again later."""
-        if group == "home":
+        if worker_group == "home":
             self._reading = False
 
     @on(HomeContents)
@@ -211,9 +211,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         words, key = _HINT_BY_ROW_KEY.get(self.row_list.cursor, ""), self.row_list.cursor
         run = self.state.runs.get(key)
         if run:
-            from .home_rows import run_hint
+            from .home_rows import run_hint_text
 
-            words = run_hint(run)
+            words = run_hint_text(run)
         elif key in self.state.profiles:
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))

@@ -84,7 +84,7 @@ class PlanScreen(StepScreen):
         self._arrange_files()
         self.query_one("#body").focus()
 
-    def fill(self) -> None:
+    def fill_first_time(self) -> None:
         """Make the plan after the first picture: it takes longer than that."""
         self.call_after_refresh(self.update)
 
@@ -193,7 +193,7 @@ class PlanScreen(StepScreen):
         if self.query_one(FileViewer).files:
             self._files_opened = not self._files_opened
             self._arrange_files()
-            self._focus_shown()
+            self._focus_shown_panel()
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -206,7 +206,7 @@ class PlanScreen(StepScreen):
         """Show what is said again."""
         self.action_toggle_files()
 
-    def _focus_shown(self) -> None:
+    def _focus_shown_panel(self) -> None:
         files = self.query_one(FileViewer)
         self.query_one(
             "#page" if files.display and (self._files_opened or not self.query_one("#body").display) else "#body"
@@ -224,4 +224,4 @@ class PlanScreen(StepScreen):
         """Ask for a text to look for in the files."""
         if not self.query_one(FileViewer).display:
             self.action_toggle_files()
-        self.query_one(FileViewer).search()
+        self.query_one(FileViewer).ask_search_text()

@@ -121,7 +121,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     def action_copy_file(self) -> None:
         """Copy the shown file to the terminal's clipboard."""
-        if file := self.query_one(FileViewer).shown:
+        if file := self.query_one(FileViewer).shown_file:
             self.app.copy_to_clipboard(file.text)
             self.notify(f"{visible(file.path)} was sent to your terminal's clipboard.", markup=False)
 
@@ -184,9 +184,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         self._starting = False
         self.post_message(ErrorToShow(error))
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let the plan be started again."""
-        if group == "start":
+        if worker_group == "start":
             self._starting = False
 
     def action_save_profile(self) -> None:
@@ -233,7 +233,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if self._prepared and self._prepared.files:
             folder = str(Path.cwd() / visible(self.profile.name))
             self.app.push_screen(
-                TextDialog("Write the files to this folder:", folder, names_in=local_names), self._export_files
+                TextDialog("Write the files to this folder:", folder, list_folder_names=local_names), self._export_files
             )
 
     def _export_files(self, folder: str | None, *, overwrite: bool = False) -> None:

@@ -170,7 +170,7 @@ Those that change the training ask for your consent; the others keep it the same
             notes = {**finetune_notes.recipe_notes(setup), **notes}
         return notes
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show the memory, and the ladder where it is open."""
         self._show_memory(setup)
         for picks in self.query("#ladder").results(MultiSelect):
@@ -210,7 +210,7 @@ Those that change the training ask for your consent; the others keep it the same
             lambda width: (
                 unread_memory_lines(unread, width)
                 if unread
-                else memory_lines(found, changes, counted, note=note, width=width, sound=sound, remedy=remedy)
+                else memory_lines(found, changes, counted, note=note, width=width, is_allowed=sound, remedy=remedy)
             )
         )
 
@@ -319,11 +319,11 @@ Those that change the training ask for your consent; the others keep it the same
         if not worker.is_cancelled:
             self.app.call_from_thread(self._take_trace, workload, memory_count)
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let the memory be counted, or the sizes be fetched, again."""
-        if group == "trace":
+        if worker_group == "trace":
             self._take_trace(None, None)
-        elif group == _CONFIG_WORKER_GROUP:
+        elif worker_group == _CONFIG_WORKER_GROUP:
             self._fetching = False
             self.update()
 

@@ -105,7 +105,7 @@ class LogPane(Vertical):
         """Show all lines, or begin to look for those that match."""
         if self.log_file is None:
             return
-        at = None if self._view.following else self._view.top
+        at = None if self._view.following else self._view.top_offset
         self._end_filter()
         try:
             self._filtered = FilteredLog(self.log_file, self._filter_expressions) if self._filter_expressions else None
@@ -206,8 +206,8 @@ class LogPane(Vertical):
             self.action_ask_expression("search")
             return
         self._stop_search()
-        offset, hit = self._view.top, self._hit
-        if hit and hit.hit is not None and self._view.top <= hit.hit < self._view.bottom:
+        offset, hit = self._view.top_offset, self._hit
+        if hit and hit.hit is not None and self._view.top_offset <= hit.hit < self._view.bottom_offset:
             offset = hit.hit if up else hit.end
         try:
             self._search = start_search(
@@ -263,7 +263,7 @@ class LogPane(Vertical):
         if self.log_file is None:
             return
         whole, view = self.log_file.size(), self._view
-        share = f"{100 * view.bottom // max(1, whole)} %"
+        share = f"{100 * view.bottom_offset // max(1, whole)} %"
         if view.following:
             share = "following" if self.is_growing else "at its end" if whole else "is empty"
         yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share

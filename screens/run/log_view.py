@@ -123,12 +123,12 @@ class LogView(Widget, can_focus=True):
         return 0, 0, 0
 
     @property
-    def top(self) -> int:
+    def top_offset(self) -> int:
         """Where the first line in sight starts in the file."""
         return self._rows[0].place.start if self._rows else 0
 
     @property
-    def bottom(self) -> int:
+    def bottom_offset(self) -> int:
         """Where the last line in sight ends in the file."""
         return self._rows[-1].end if self._rows else 0
 
@@ -243,8 +243,8 @@ class LogView(Widget, can_focus=True):
         """Return the first and the last row of the scroll bar's thumb, by bytes; an empty log has none."""
         if not self._bytes:
             return (height, height)
-        first = min(height - 1, self.top * height // self._bytes)
-        last = height - 1 if self.following else max(first, min(height - 1, self.bottom * height // self._bytes))
+        first = min(height - 1, self.top_offset * height // self._bytes)
+        last = height - 1 if self.following else max(first, min(height - 1, self.bottom_offset * height // self._bytes))
         return (min(first, last), last)
 
     def render_line(self, y: int) -> Strip:
@@ -269,13 +269,15 @@ class LogView(Widget, can_focus=True):
         for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
             yield from reversed(self._rows_of(line))
 
-    def _without_old_bars(self, lines: Iterator[Line], below: int | None = None) -> Iterator[Line]:
-        """Yield lines without earlier states of progress bars, from `below` upward where that is given."""
+    def _without_old_bars(self, lines: Iterator[Line], below_offset: int | None = None) -> Iterator[Line]:
+        """Yield lines without earlier states of progress bars, from `below_offset` upward where that is given."""
         if not isinstance(self.source, LogFile):
             return lines  # those that match are all shown
         kept = self.hit.start if self.hit else -1
         return (
-            fold_bars(lines, kept) if below is None else fold_bars_up(lines, next(self._lines_from(below), None), kept)
+            fold_bars(lines, kept)
+            if below_offset is None
+            else fold_bars_up(lines, next(self._lines_from(below_offset), None), kept)
         )
 
     def _lines_from(self, start: int) -> Iterator[Line]:

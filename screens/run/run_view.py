@@ -80,13 +80,13 @@ class RunView:
 
     # The lines that say so
 
-    def state_lines(self, live: Samples) -> DrawLines:
+    def state_lines(self, card_samples: Samples) -> DrawLines:
         """Return what draws the run's state, and what is wrong with it."""
         news, name = self.news, self.run.name
         if news is None:
             notice = [styled(WARNING, f" {_UNREAD_NOTICE}")] if self.is_unread else []
             return lambda _width: [styled(visible(name)), *notice]
-        samples = self.samples_of_run(live) if news.status.live else ()
+        samples = self.samples_of_run(card_samples) if news.status.live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
             *((_UNREAD_NOTICE,) if self.is_unread else ()),
@@ -102,9 +102,9 @@ class RunView:
             return lambda _width: ()
         return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:max_lines]
 
-    def card_lines(self, live: Samples, facts: Facts | None, max_cards: int, max_lines: int) -> DrawLines:
+    def card_lines(self, card_samples: Samples, facts: Facts | None, max_cards: int, max_lines: int) -> DrawLines:
         """Return what draws the run's cards."""
-        mine, names = self.samples_of_run(live), self._card_labels(facts)
+        mine, names = self.samples_of_run(card_samples), self._card_labels(facts)
 
         def draw(width: int) -> Sequence[Content]:
             return card_lines(mine, self._history, names, max_cards, width)[:max_lines]

@@ -131,7 +131,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
-    LIVE = True
+    WANTS_CARD_SAMPLES = True
     SHARED_VALUES = ("live", "facts", "looking")
     live: reactive[Samples] = reactive((), init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
@@ -171,18 +171,18 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.query_one(FailurePanel).limit_rows(
                 max(1, self.size.height - _FRAME_ROWS - self._line_count("#state") - _MIN_LOG_ROWS)
             )
-            shown = self.view.plot._replace(room=self._free_rows())
+            shown = self.view.plot._replace(room=self._free_row_count())
             show_plot(self.query_one(Plot), self.view.news.progress, shown)
             self._draw_cards()
             self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._line_count("#cards")
 
-    def _free_rows(self) -> int:
+    def _free_row_count(self) -> int:
         """Return the rows that are left for the plot and the cards, beside all else and the least of the log."""
         taken = sum(self._line_count(part) for part in ("#state", "#why"))
         return self.size.height - _FRAME_ROWS - taken - _MIN_LOG_ROWS
 
-    def _rows_for_cards(self) -> int:
-        return max(0, self._free_rows() - (MIN_PLOT_ROWS if self.query_one(Plot).display else 0))
+    def _card_row_count(self) -> int:
+        return max(0, self._free_row_count() - (MIN_PLOT_ROWS if self.query_one(Plot).display else 0))
 
     def _line_count(self, selector: str) -> int:
         lines = self.query_one(selector, Lines)
@@ -217,9 +217,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
                 self.notify(visible(words), severity="warning" if problem else "information", markup=False)
             self._link_problem = problem
 
-    def recover_from_failed_worker(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
-        if group != "watch":
+        if worker_group != "watch":
             return
         self.view.is_unread = True
         self._draw()
@@ -287,11 +287,11 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         is_sampled = bool(view.news and view.news.status.live and view.samples_of_run(self.live))
         cards.display = is_sampled or not view.still_trains
         if not view.still_trains:
-            cards.show(view.outcome_lines(self._rows_for_cards()))
+            cards.show(view.outcome_lines(self._card_row_count()))
         elif is_sampled and self._drawn_at - self._cards_drawn_at >= _MIN_CARD_DRAW_SECONDS:
             self._cards_drawn_at = self._drawn_at
             most = _MAX_CARDS_LOW if self.size.height < _MIN_TALL_ROWS else _MAX_CARDS_TALL
-            cards.show(view.card_lines(self.live, self.facts, most, self._rows_for_cards()))
+            cards.show(view.card_lines(self.live, self.facts, most, self._card_row_count()))
 
     # Its end
 

@@ -79,9 +79,9 @@ class StepScreen(FindingsScreen):
         if self.app.size.height >= _MIN_TALL_ROWS:
             for form in self.query(Form):
                 form.state.unfolded |= {ADVANCED_GROUP_KEY}
-        self.fill()
+        self.fill_first_time()
 
-    def fill(self) -> None:
+    def fill_first_time(self) -> None:
         """Show the profile and the facts for the first time."""
         self.update()
 
@@ -134,11 +134,11 @@ class StepScreen(FindingsScreen):
             return
         setup = self.setup
         self._all_findings = self.wizard.findings_for(self.wizard.setup_of(self.profile, self.facts))
-        self.form.names_in = self.wizard.names_in
+        self.form.list_folder_names = self.wizard.list_folder_names
         self.form.show(tuple(self._make_groups(setup)))
         self._invalid_field_shown = self.form.state.unread_label
         if setup:
-            self.refresh_extras(setup)
+            self.show_beside_form(setup)
             self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
@@ -197,7 +197,7 @@ class StepScreen(FindingsScreen):
         """Return what stands in a line under fields, by key."""
         return {}
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show what a step has besides its form."""
 
     # Moving on

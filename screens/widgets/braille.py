@@ -14,7 +14,7 @@ PlotRow = tuple[PlotCell, ...]
 CurvePoints = Sequence[tuple[float, float]]
 
 # What is beyond, or no number, cannot be drawn.
-_MAX_VALUE = 1e30
+_MAX_DRAWABLE_VALUE = 1e30
 _BRAILLE_DOT_BITS = ((1, 2, 4, 64), (8, 16, 32, 128))
 _TICK_COUNT = 4
 _LETTERS_PER_CURVE = 5
@@ -54,11 +54,11 @@ class _ValueFrame(NamedTuple):
     width: int
     height: int
 
-    def column(self, x: float) -> int:
+    def dot_column(self, x: float) -> int:
         """Return the dot column of a value."""
         return round((x - self.left) / ((self.right - self.left) or 1.0) * (self.width * 2 - 1))
 
-    def row(self, y: float) -> int:
+    def dot_row(self, y: float) -> int:
         """Return the dot row of a value, counted from the top."""
         return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
@@ -88,13 +88,17 @@ def draw_plot(series: Sequence[Series], axis_options: AxisOptions, width: int, h
 
 def drawable_points(points: CurvePoints, *, log: bool = False) -> list[tuple[float, float]]:
     """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
-    kept = ((_zero_if_tiny(x), _zero_if_tiny(y)) for x, y in points if abs(x) < _MAX_VALUE and abs(y) < _MAX_VALUE)
+    kept = (
+        (_zero_if_tiny(x), _zero_if_tiny(y))
+        for x, y in points
+        if abs(x) < _MAX_DRAWABLE_VALUE and abs(y) < _MAX_DRAWABLE_VALUE
+    )
     return [(x, y) for x, y in kept if y > 0 or not log]
 
 
 def _zero_if_tiny(value: float) -> float:
     """Return a number; one that is all but 0 as 0, since no axis has a step as small."""
-    return value if abs(value) > 1 / _MAX_VALUE else 0.0
+    return value if abs(value) > 1 / _MAX_DRAWABLE_VALUE else 0.0
 
 
 def _shown_series(series: Sequence[Series], axis_options: AxisOptions) -> list[Series]:
@@ -113,7 +117,7 @@ def _x_range(series: Sequence[Series], axis_options: AxisOptions) -> tuple[float
     if axis_options.share < 1:
         return (last * (1 - axis_options.share), last) if last > 0 else (first - 1, last)
     left = min(0.0, first)
-    right = max(last, axis_options.end if axis_options.end < _MAX_VALUE else 0.0)
+    right = max(last, axis_options.end if axis_options.end < _MAX_DRAWABLE_VALUE else 0.0)
     return left, right if right > left else left + 1
 
 
@@ -124,11 +128,11 @@ def _axis_value(value: float, axis_options: AxisOptions) -> float:
 def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
     """Return where the y axis begins and ends, on round numbers, and its labels from the top: a third is between."""
     if log:
-        bottom, top = _to_two_digits(low, math.floor), _to_two_digits(high, math.ceil)
+        bottom, top = _round_to_two_digits(low, math.floor), _round_to_two_digits(high, math.ceil)
         if bottom >= top:
-            bottom, top = _to_two_digits(low * 0.9, math.floor), _to_two_digits(high * 1.1, math.ceil)
+            bottom, top = _round_to_two_digits(low * 0.9, math.floor), _round_to_two_digits(high * 1.1, math.ceil)
         middle = math.sqrt(bottom) * math.sqrt(top)
-        return bottom, top, (_number_text(top), _number_text(middle), _number_text(bottom))
+        return bottom, top, (_axis_number_text(top), _axis_number_text(middle), _axis_number_text(bottom))
     if high - low <= abs(high) * 1e-9:
         reach = abs(high) * 0.1 or 1.0
         low, high = low - reach, high + reach
@@ -137,7 +141,7 @@ def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple
     last += (last - first) % 2
     bottom, middle, top = (number * unit for number in (first, (first + last) // 2, last))
     digits = max(0, -math.floor(math.log10(unit) + 1e-9))
-    words = [_number_text(value, digits) for value in (top, middle, bottom)]
+    words = [_axis_number_text(value, digits) for value in (top, middle, bottom)]
     return bottom, top, (words[0], words[1], words[2])
 
 
@@ -147,13 +151,13 @@ def _tick_unit(value_range: float) -> float:
     return next((power * factor for factor in (5, 2) if power * factor <= value_range / 16), power)
 
 
-def _to_two_digits(value: float, rounding: Callable[[float], int]) -> float:
+def _round_to_two_digits(value: float, rounding: Callable[[float], int]) -> float:
     """Return a positive number with two digits, rounded down or up."""
     power = math.floor(math.log10(value)) - 1
     return float(f"{rounding(value / 10.0**power)}e{power}")
 
 
-def _number_text(value: float, digits: int = -1) -> str:
+def _axis_number_text(value: float, digits: int = -1) -> str:
     value = value or 0.0
     if value and (abs(value) >= _MIN_EXPONENT_VALUE or abs(value) < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
@@ -166,12 +170,12 @@ def _curve_cells(series: Sequence[Series], axis_options: AxisOptions, frame: _Va
     styles = [[""] * frame.width for _ in range(frame.height)]
     points: dict[tuple[int, int], PlotCell] = {}
     for number, each in enumerate(series):
-        placed = [(frame.column(x), frame.row(_axis_value(y, axis_options))) for x, y in each.points]
+        placed = [(frame.dot_column(x), frame.dot_row(_axis_value(y, axis_options))) for x, y in each.points]
         if each.marker:
             points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
             continue
         tops: dict[int, int] = {}
-        for x, y in _line_dots(placed):
+        for x, y in _curve_dots(placed):
             dots[y // 4][x // 2] |= _BRAILLE_DOT_BITS[x % 2][y % 4]
             styles[y // 4][x // 2] = each.style
             tops[x // 2] = y // 4
@@ -188,10 +192,10 @@ def _curve_cells(series: Sequence[Series], axis_options: AxisOptions, frame: _Va
     ]  # fmt: skip
 
 
-def _line_dots(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _curve_dots(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the dots of a curve through these, which are in the order of their columns."""
-    yield from placed[:1]
-    for (x, y), (to_x, to_y) in pairwise(placed):
+    yield from points[:1]
+    for (x, y), (to_x, to_y) in pairwise(points):
         steps = max(to_x - x, abs(to_y - y))
         for step in range(1, steps + 1):
             yield x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps)

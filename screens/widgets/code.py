@@ -95,7 +95,7 @@ class FileViewer(Vertical):
         self.draw()
 
     @property
-    def shown(self) -> File | None:
+    def shown_file(self) -> File | None:
         """The file that is shown."""
         return self.files[self.shown_index] if self.files else None
 
@@ -110,7 +110,7 @@ class FileViewer(Vertical):
         """Draw the names and the file."""
         names, shown_index, said = [visible(file.path) for file in self.files], self.shown_index, self._search_text()
         self.query_one("#names", Lines).show(lambda width: file_names_lines(names, shown_index, said, width))
-        file = self.shown
+        file = self.shown_file
         lines = [at for number, at in self._hits if number == shown_index] if self._search_words else []
         now = self._hits[self._hit_index][1] if self._hits and self._hits[self._hit_index][0] == shown_index else -1
         # The colours of a file take long to find: they are for a file that is seen, and once.
@@ -131,7 +131,7 @@ class FileViewer(Vertical):
         found = f"{self._hit_index + 1} of {len(self._hits)}" if self._hits else "not found"
         return f"“{visible(self._search_words)}”: {found}"
 
-    def search(self) -> None:
+    def ask_search_text(self) -> None:
         """Ask for what is searched for."""
         entry = self.query_one(Input)
         entry.display = True

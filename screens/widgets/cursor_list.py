@@ -91,7 +91,7 @@ class ListState:
             return None
         return self.rows[at], line - self._starts[at]
 
-    def keys_between(self, top: int, end: int) -> tuple[str, ...]:
+    def keys_between_lines(self, top: int, end: int) -> tuple[str, ...]:
         """Return the keys of the rows that have lines from `top` to before `end`."""
         first = max(0, bisect_right(self._starts, top) - 1)
         return tuple(row.key for row in self.rows[first : bisect_right(self._starts, end)] if row.key)
@@ -167,7 +167,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def visible_keys(self) -> tuple[str, ...]:
         """The keys of the rows that are on the screen."""
-        return self.state.keys_between(self._top, self._top + max(1, self.size.height))
+        return self.state.keys_between_lines(self._top, self._top + max(1, self.size.height))
 
     @property
     def _top(self) -> int:
@@ -197,10 +197,10 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Draw lines again, and write those that are seen and look different."""
         before = {line: self._strips.pop(line, None) for line in lines}
         for line, strip in before.items():
-            if 0 <= (y := line - self._top) < self.size.height and self._strip(line) != strip:
+            if 0 <= (y := line - self._top) < self.size.height and self._drawn_strip(line) != strip:
                 self.refresh(Region(0, y, self.size.width, 1))
 
-    def _strip(self, line: int) -> Strip:
+    def _drawn_strip(self, line: int) -> Strip:
         if line not in self._strips and (found := self.state.row_at(line)):
             row, width = found[0], self.content_size.width
             here = self.has_focus and row.key == self.cursor
@@ -210,7 +210,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         """Return a line of what is seen."""
-        return self._strip(y + self._top)
+        return self._drawn_strip(y + self._top)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """Take as many lines as all rows, where that decides the height."""

@@ -52,7 +52,7 @@ class TextDialog(ModalScreen[str | None]):
     """Asks for a line of text, which may be empty; Esc answers with None.
 
     Where there is a `change` that the text makes, it is asked on until that takes it, and answers with what it says.
-    A path is completed by `names_in`.
+    A path is completed by `list_folder_names`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -65,10 +65,10 @@ class TextDialog(ModalScreen[str | None]):
         question: str,
         value: str = "",
         change: Callable[[str], str] | None = None,
-        names_in: ListFolderNames | None = None,
+        list_folder_names: ListFolderNames | None = None,
     ) -> None:
         super().__init__()
-        self.names_in = names_in
+        self.list_folder_names = list_folder_names
         self.question = question
         self.value = value
         self.change = change
@@ -77,10 +77,10 @@ class TextDialog(ModalScreen[str | None]):
         """Put an input under the question."""
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
-            suggester = PathSuggester(names_in=self.names_in) if self.names_in else None
+            suggester = PathSuggester(list_folder_names=self.list_folder_names) if self.list_folder_names else None
             yield Input(visible(self.value), compact=True, suggester=suggester)
             yield Static(id="refused", markup=False)
-            completes = (("Tab", "Complete"),) if self.names_in else ()
+            completes = (("Tab", "Complete"),) if self.list_folder_names else ()
             yield Static(_keys_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:

@@ -31,21 +31,21 @@ _MARK_BY_BAND = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     prediction: Prediction,
     effects: Sequence[Effect],
-    counted: CountedMemory | None,
+    traced: CountedMemory | None,
     *,
     note: Styled,
     width: int,
-    sound: bool = True,
+    is_allowed: bool = True,
     remedy: str = "",
 ) -> list[Content]:
     """Return heading, bar and key; where nothing can be estimated, the reason, and beside the heading the `remedy`.
 
-    Of values that are not `sound`, which an error forbids, it is not said that they fit.
+    Of values that an error forbids it is not said that they fit.
     """
-    if counted and not counted.problem:
-        note = f"estimated; traced {size(counted.peak[1])} ±{percent(TRACE_ERROR)}"
-    elif counted:
-        note = f"no trace: {visible(counted.problem)}"
+    if traced and not traced.problem:
+        note = f"estimated; traced {size(traced.peak[1])} ±{percent(TRACE_ERROR)}"
+    elif traced:
+        note = f"no trace: {visible(traced.problem)}"
     if prediction.estimate is None:
         return _no_estimate_lines(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
     peak, error = prediction.estimate.peak, prediction.estimate.error
@@ -63,7 +63,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     needed = styled((size(verdict.reserved), "b"), f" of {size(verdict.available)}{word} ±{percent(error)}  ")
     band = (
         styled(_MARK_BY_BAND.get(verdict.band, WARNING), f" {verdict.band}")
-        if sound
+        if is_allowed
         else styled(WARNING, " see the error")
     )
     beside = needed.cell_length + band.cell_length + 2

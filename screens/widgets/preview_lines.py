@@ -60,7 +60,7 @@ def preview_memory_lines(preview: PreviewContent, width: int) -> list[Content]:
     if preview.prediction is None:
         return []
     sound = not any(finding.forbids_plan for finding in preview.findings)
-    return memory_lines(preview.prediction, (), None, note="estimated", width=width, sound=sound)
+    return memory_lines(preview.prediction, (), None, note="estimated", width=width, is_allowed=sound)
 
 
 def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:

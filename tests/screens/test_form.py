@@ -70,11 +70,11 @@ def test_what_is_typed_is_read_at_once_and_kept_where_it_cannot_be():
     assert state.rebuild_lines(), "the cursor is on a row"
     assert state.row
     assert (state.cursor, state.enter_row(state.row)) == ("recipe.layers", "3")
-    assert state.read(state.row, "x") == "lines"
+    assert state.read_typed_text(state.row, "x") == "lines"
     assert (state.unread_key, state.unread_fix, state.has_problem) == ("recipe.layers", "use 3", True)
-    assert state.read(state.row, "3") == "lines", "it can be read again"
-    assert (state.unread_key, state.read(state.row, "3")) == ("", "same")
-    assert (state.read(state.row, "45"), state.parsed_value) == ("value", 45)
+    assert state.read_typed_text(state.row, "3") == "lines", "it can be read again"
+    assert (state.unread_key, state.read_typed_text(state.row, "3")) == ("", "same")
+    assert (state.read_typed_text(state.row, "45"), state.parsed_value) == ("value", 45)
     assert not state.take_new_value(row("recipe.layers", value=45)), "the answer to what was typed"
     assert state.take_new_value(row("recipe.layers", value=7)), "what came from elsewhere"
 

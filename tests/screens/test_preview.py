@@ -180,12 +180,12 @@ async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", sent.append)
         files = pilot.app.screen.query_one(FileViewer)
         await keys("c", "f", "y")(pilot)
-        assert sent == [command_to_paste(pilot.app.screen._preview_content.command), files.shown.text]
+        assert sent == [command_to_paste(pilot.app.screen._preview_content.command), files.shown_file.text]
         assert "#!/usr/bin/env bash" in shows(pilot)
         await keys("right")(pilot)
         assert files.shown_index == 1
         await keys("slash", *"step_tokens", "enter")(pilot)
-        assert "step_tokens" in files.shown.text
+        assert "step_tokens" in files.shown_file.text
         first = files.shown_index, files._hit_index
         await keys("enter")(pilot)
         assert (files.shown_index, files._hit_index) != first
@@ -244,7 +244,7 @@ def test_a_long_comment_is_folded_into_comments(width):
 async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(machine):
     async with opened(*TO_PREVIEW, "f", size=(60, 24)) as pilot:
         shown = str(pilot.app.screen.query_one("#file").render())
-        source = {line.strip() for line in pilot.app.screen.query_one(FileViewer).shown.text.split("\n")}
+        source = {line.strip() for line in pilot.app.screen.query_one(FileViewer).shown_file.text.split("\n")}
         new = [line.strip() for line in shown.split("\n") if line.strip() not in source]
         assert new
         assert all(line.startswith("#") for line in new)

@@ -26,33 +26,37 @@ class PathSuggester(Suggester):
     """Completes a path by what is in its folder, found while nobody waits."""
 
     def __init__(
-        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: ListFolderNames | None = local_names
+        self,
+        separator: str = "",
+        names: tuple[str, ...] = (),
+        *,
+        list_folder_names: ListFolderNames | None = local_names,
     ) -> None:
         """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
         super().__init__(use_cache=False, case_sensitive=True)
         self._separator = separator
         self._names = names
-        self._names_in = names_in
+        self._list_folder_names = list_folder_names
 
     async def get_suggestion(self, value: str) -> str | None:
         """Return the text completed, or nothing."""
         if named := next((name for name in self._names if value and name != value and name.startswith(value)), ""):
             return named
-        if not self._names_in:
+        if not self._list_folder_names:
             return None
         before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
         space = path[: len(path) - len(path.lstrip())]
         loop = asyncio.get_running_loop()
-        rest = await loop.run_in_executor(_COMPLETION_EXECUTOR, path_completion, path.strip(), self._names_in)
+        rest = await loop.run_in_executor(_COMPLETION_EXECUTOR, path_completion, path.strip(), self._list_folder_names)
         return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
 
 
-def path_completion(path: str, names_in: ListFolderNames = local_names) -> str:
+def path_completion(path: str, list_folder_names: ListFolderNames = local_names) -> str:
     """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
     folder, slash, start = path.rpartition("/")
     if not path or path == "~":
         return ""
-    folder_names = names_in(f"{folder}{slash}")
+    folder_names = list_folder_names(f"{folder}{slash}")
     names = [name for name in folder_names if name.startswith(start) and (start or not name.startswith("."))]
     common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
     return common[len(start) :] if visible(common) == common else ""

@@ -60,7 +60,7 @@ class Form(Widget, can_focus=True):
         super().__init__(id=id)
         self.state = FormState()
         self.entry = Entry()
-        self.names_in: ListFolderNames = local_names
+        self.list_folder_names: ListFolderNames = local_names
         self._drawn: list[Content] = []
         self._strips: dict[int, Strip] = {}
 
@@ -202,7 +202,7 @@ class Form(Widget, can_focus=True):
             text = self.state.enter_row(row)
             entry = self.entry
             entry.placeholder = visible(row.default_text) or row.field.empty
-            entry.suggester = path_suggester(row, self.names_in)
+            entry.suggester = path_suggester(row, self.list_folder_names)
             entry.is_number = row.is_number
             with entry.prevent(Input.Changed):
                 entry.value = text
@@ -299,8 +299,8 @@ class Form(Widget, can_focus=True):
         elif row and self.state.open_row:
             self.action_take_option()
         elif row:
-            self.state.open_list(row)
-            self._update_lines()
+            self.state.open_options(row)
+            self._rebuild_lines_and_report()
 
     def action_take_option(self) -> None:
         """Take the value that is marked, where it can work."""
@@ -316,8 +316,8 @@ class Form(Widget, can_focus=True):
 
     def action_close_options(self) -> None:
         """Leave the value as it is."""
-        self.state.close_list()
-        self._update_lines()
+        self.state.close_options()
+        self._rebuild_lines_and_report()
 
     def _mark_option(self, by: int) -> None:
         row = self.state.row
@@ -329,10 +329,10 @@ class Form(Widget, can_focus=True):
 
     def _toggle_fold(self, key: str) -> None:
         self.state.unfolded ^= {key}
-        self._update_lines()
+        self._rebuild_lines_and_report()
         self.post_message(self.Folded(key, unfolded=key in self.state.unfolded))
 
-    def _update_lines(self) -> None:
+    def _rebuild_lines_and_report(self) -> None:
         self._rebuild_lines()
         self.call_after_refresh(self._scroll_to_cursor)
         self.post_message(self.Moved())
@@ -427,7 +427,7 @@ class Form(Widget, can_focus=True):
         row = self.state.row
         if row is None or not self.state.takes_typing(row):
             return
-        changed = self.state.read(row, self.entry.value)
+        changed = self.state.read_typed_text(row, self.entry.value)
         if changed == "lines":
             self._rebuild_lines()
             self.post_message(self.Moved())
@@ -435,13 +435,13 @@ class Form(Widget, can_focus=True):
             self.post_message(ValueChosen(row.key, self.state.parsed_value))
 
 
-def path_suggester(row: FormRow, names_in: ListFolderNames) -> PathSuggester | None:
+def path_suggester(row: FormRow, list_folder_names: ListFolderNames) -> PathSuggester | None:
     """Return what completes a row's text, where it is a path or one of known names."""
     names = tuple(option.value for option in row.options)
     if row.field.kind == "text" and names:
-        return PathSuggester(names=names, names_in=None)
+        return PathSuggester(names=names, list_folder_names=None)
     if row.field.kind not in {"path", "paths", "model"}:
         return None
     if row.field.kind == "model":
-        return PathSuggester(names=names, names_in=names_in)
-    return PathSuggester(" " if row.field.kind == "paths" else "", names_in=names_in)
+        return PathSuggester(names=names, list_folder_names=list_folder_names)
+    return PathSuggester(" " if row.field.kind == "paths" else "", list_folder_names=list_folder_names)

@@ -160,14 +160,14 @@ class FormState:
         groups = (group for group in self.groups if group.folds and group.key not in self.unfolded)
         return next((group.key for group in groups if any(row.key == key for row in group.rows)), "")
 
-    def open_list(self, row: FormRow) -> None:
+    def open_options(self, row: FormRow) -> None:
         """Show the values of a row; the one that it has is marked."""
         values = [option.value for option in row.options]
         value = fields.format_value(row.value)
         self.marked_option = values.index(value) if value in values else 0
         self.open_row = row.key
 
-    def close_list(self) -> None:
+    def close_options(self) -> None:
         """Show the values of no row."""
         self.open_row, self.marked_option = "", -1
 
@@ -221,7 +221,7 @@ class FormState:
         self._posted_values.clear()
         self.parsed_value = self._profile_value = row.value
 
-    def read(self, row: FormRow, text: str) -> Literal["same", "lines", "value"]:
+    def read_typed_text(self, row: FormRow, text: str) -> Literal["same", "lines", "value"]:
         """Take a text as the value of a row: return whether its lines change, or it is a new value to post."""
         try:
             value = fields.parse(row.field, text)
