@@ -36,7 +36,7 @@ from .widgets.hint import Hint
 from .widgets.keys import KeyBar
 from .widgets.lines import Lines
 from .widgets.plot import Plot
-from .widgets.text_layout import DONE, MUTED, Piece, Styled, columns, fit, heading, styled
+from .widgets.text_layout import DONE_MARK, MUTED, Piece, Styled, columns, fit, heading, styled
 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
@@ -207,7 +207,7 @@ def comparison_table(
         for number, text in enumerate(row.cells):
             words = shortened(text, cell - 2)
             shown = (
-                styled(DONE, " ", (words, "b"))
+                styled(DONE_MARK, " ", (words, "b"))
                 if number == row.best
                 else styled((words, "b" if number == chosen_index else ""))
             )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from textual.content import Content
 
-from .widgets.text_layout import KEY, MUTED, heading, styled
+from .widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
 # A row of a table: its key, a gap of two cells or more, and what it does.
 _KEY_ROW_PATTERN = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
@@ -62,11 +62,11 @@ def _table_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Content]
     column = min(_MAX_KEY_WIDTH, max((len(key) for key, _ in rows), default=0)) + 2
     for key, words in rows:
         if width - column < _MIN_TEXT_WIDTH or len(key) + 2 > column:
-            yield styled((key, KEY))
+            yield styled((key, KEY_STYLE))
             yield from (styled("  ", line) for line in _wrap_words(words, width - 2))
             continue
         for number, line in enumerate(_wrap_words(words, width - column)):
-            yield styled((key.ljust(column) if number == 0 else " " * column, KEY), line)
+            yield styled((key.ljust(column) if number == 0 else " " * column, KEY_STYLE), line)
 
 
 def _wrap_words(words: str, width: int) -> list[Content]:

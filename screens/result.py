@@ -26,7 +26,7 @@ from .widgets.dialogs import TextDialog
 from .widgets.hint import Hint
 from .widgets.keys import KeyBar
 from .widgets.lines import Lines
-from .widgets.text_layout import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, styled
+from .widgets.text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, LIVE_MARK, MUTED, fit, heading, styled
 
 _LABEL_WIDTH = 14
 _HINT_BY_WEIGHTS_KIND = {
@@ -152,7 +152,7 @@ On the command line: tui-train result, try and merge."""
         def say(what: str, of: str) -> None:
             if not worker.is_cancelled:
                 self.app.call_from_thread(
-                    self._show_merge_progress, styled(LIVE, f" {what} ", (display_path(of), MUTED)), busy=True
+                    self._show_merge_progress, styled(LIVE_MARK, f" {what} ", (display_path(of), MUTED)), busy=True
                 )
 
         say("starting", folder)
@@ -163,11 +163,11 @@ On the command line: tui-train result, try and merge."""
         except NeedsOwnCode as error:
             self._folder_to_trust = folder
             words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
-            self.app.call_from_thread(self._show_merge_progress, styled(FAILED, words), busy=False)
+            self.app.call_from_thread(self._show_merge_progress, styled(FAILED_MARK, words), busy=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             self.app.call_from_thread(
-                self._show_merge_progress, styled(FAILED, f" not merged: {error.message}"), busy=False
+                self._show_merge_progress, styled(FAILED_MARK, f" not merged: {error.message}"), busy=False
             )
         else:
             self.app.call_from_thread(self._show_merge_progress, *_merge_result_lines(merged), busy=False)
@@ -193,7 +193,7 @@ def result_lines(result: Result, width: int) -> list[Content]:
     elif result.output:
         lines += _label_lines("Searched", display_path(result.output), width)
     if weights and weights.problem:
-        lines += _label_lines("Problem", styled(FAILED, f" {weights.problem}"), width)
+        lines += _label_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
     for label, last, best in (
         ("Loss", result.loss, result.loss_best),
         ("Eval loss", result.eval_loss, result.eval_loss_best),
@@ -207,7 +207,7 @@ def result_lines(result: Result, width: int) -> list[Content]:
     if serving := serve_commands(result):
         lines += [Content(), heading("Serve", "in an environment that has the server", width)]
         for served in serving:
-            words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY))
+            words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY_STYLE))
             lines += _label_lines(served.server, words, width)
     return lines
 
@@ -223,7 +223,7 @@ def _merge_result_lines(merged: MergeResult) -> list[Content]:
     """Return what came of a merge."""
     words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
     lines = [
-        styled(DONE, " merged into ", (display_path(merged.folder), "b")),
+        styled(DONE_MARK, " merged into ", (display_path(merged.folder), "b")),
         styled((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
     ]
     lines += [styled((merged.note, MUTED))] if merged.note else []

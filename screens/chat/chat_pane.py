@@ -5,7 +5,7 @@ from typing import NamedTuple
 from textual.content import Content
 
 from ..widgets.lines import Lines
-from ..widgets.text_layout import KEY, MUTED, heading, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
 
 class _ChatBlock(NamedTuple):
@@ -100,6 +100,9 @@ def _block_rows(block: _ChatBlock, width: int) -> list[Content]:
         return [row.stylize(MUTED) for row in Content(block.text).wrap(max(1, width))]
     if block.kind == "asked":
         rows = Content(block.text).wrap(max(1, width - 2))
-        return [Content(), *(styled(("›" if row is rows[0] else " ", KEY), " ", row.stylize("b")) for row in rows)]
+        return [
+            Content(),
+            *(styled(("›" if row is rows[0] else " ", KEY_STYLE), " ", row.stylize("b")) for row in rows),
+        ]
     lines = block.text.split("\n")
     return [row for line in lines for row in (Content(line).wrap(max(1, width)) if line else [Content()])]

@@ -24,7 +24,7 @@ from ..base import WizardScreen
 from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
-from ..widgets.text_layout import DONE, FAILED, MUTED, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, MUTED, styled
 from .chat_pane import ChatPane
 
 _QUEUED_NOTICE = " What you typed is sent then, unless you change it."
@@ -178,7 +178,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if ready.compares and found:
             self.query_one("#base", ChatPane).set_subtitle(visible(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
-        self._ready_text = styled(DONE, f" loaded on {ready.device} in {ready.dtype}{how}.")
+        self._ready_text = styled(DONE_MARK, f" loaded on {ready.device} in {ready.dtype}{how}.")
         self._show_hint(self._ready_text)
         self._accept_prompts()
 
@@ -200,7 +200,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             "If you trust that file, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
         )
         words = f"{event.error.message}. {remedy}"
-        self._show_hint(styled(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
+        self._show_hint(styled(FAILED_MARK, f" {visible(words[:1].upper() + words[1:])}"))
         if self._is_over:
             self.query_one(_PromptInput).placeholder = "Esc goes back"
         self.refresh_bindings()
@@ -264,4 +264,4 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """Say that nothing answers any more."""
         if worker_group == "talk":
             self._is_over = self._busy = True
-            self._show_hint(styled(FAILED, " The chat has ended; Esc goes back."))
+            self._show_hint(styled(FAILED_MARK, " The chat has ended; Esc goes back."))

@@ -12,7 +12,7 @@ from tui_train.views import data_text
 
 from ..widgets.findings_pane import finding_line
 from ..widgets.preview_lines import FIX_KEYS, finding_lines
-from ..widgets.text_layout import DONE, FAILED, MUTED, WARNING, Piece, columns, fit, heading, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Piece, columns, fit, heading, styled
 
 _LABEL_WIDTH = 14
 _MIN_CELL_WIDTH, _MAX_CELL_WIDTH = 14, 26
@@ -33,8 +33,8 @@ def data_summary_lines(
     """Return what the data holds, and what an epoch of it is; `epoch_seconds` is 0 where not known."""
     of = f"{FORMAT_LABELS.get(report.format, 'unknown format')}, columns {', '.join(report.columns) or 'none'}"
     out = data_text.unusable_rows(report)
-    usable = styled(WARNING, f" {grouped_digits(out)} left out") if out else styled(DONE, " all rows usable")
-    usable = usable if report.rows else styled(FAILED, " nothing to learn from")
+    usable = styled(WARNING_MARK, f" {grouped_digits(out)} left out") if out else styled(DONE_MARK, " all rows usable")
+    usable = usable if report.rows else styled(FAILED_MARK, " nothing to learn from")
     rows: list[list[Piece]] = [[_number_text(report.rows, "rows" if report.rows != 1 else "row")], []]
     tokens = report.tokens
     if tokens:
@@ -45,9 +45,9 @@ def data_summary_lines(
         done = "left out" if question.method == "reward" else "cut"
         if question.length:
             cut = (
-                styled(WARNING, f" {grouped_digits(tokens.cut)} {done}")
+                styled(WARNING_MARK, f" {grouped_digits(tokens.cut)} {done}")
                 if tokens.cut
-                else styled(DONE, f" none is {done}")
+                else styled(DONE_MARK, f" none is {done}")
             )
             rows[1].append(cut)
     rows[0].append(usable)
@@ -125,7 +125,7 @@ def bad_row_lines(report: DataReport, width: int) -> list[Content]:
     cell = min(_MAX_PLACE_WIDTH, max(_MIN_PLACE_WIDTH, *(len(place) + 2 for place in places)))
     lines = [heading("Rows", note, width)]
     for problem, place in zip(report.problems, places, strict=True):
-        mark = WARNING if problem.kind in _TRAINED_PROBLEM_KINDS else FAILED
+        mark = WARNING_MARK if problem.kind in _TRAINED_PROBLEM_KINDS else FAILED_MARK
         lines.append(columns(width, (mark, 2), (fit(place, cell - 1), cell), ((visible(problem.why), MUTED), 0)))
     named = sum(report.counts.values()) - len(report.problems)
     return [*lines, styled((f"  and {grouped_digits(named)} more", MUTED))] if named > 0 else lines
@@ -143,7 +143,7 @@ def longest_row_lines(report: DataReport, question: DataQuestion, width: int) ->
     rows = report.tokens.longest_rows if report.tokens else ()
     lines = [heading("Longest", "", width)] if rows else []
     for row in rows:
-        cut = styled(WARNING, " cut") if 0 < question.length < row.tokens else Content()
+        cut = styled(WARNING_MARK, " cut") if 0 < question.length < row.tokens else Content()
         place = f"line {grouped_digits(row.line)}"
         lines.append(
             columns(width, (place, _MIN_PLACE_WIDTH), ((f"{grouped_digits(row.tokens)} tokens", MUTED), 16), (cut, 0))

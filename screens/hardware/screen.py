@@ -33,9 +33,22 @@ from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.form.form import Form
 from ..widgets.lines import Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, columns, fit, heading, styled
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    WARNING_MARK,
+    Piece,
+    columns,
+    fit,
+    heading,
+    share_bar,
+    styled,
+)
 
-_MARK_BY_VERDICT: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
+_MARK_BY_VERDICT: Mapping[str, Piece] = {"use": DONE_MARK, "skip": WARNING_MARK, "blocked": FAILED_MARK}
 _MEMORY_BAR_WIDTH = 8
 _MAX_PARTITIONS_SHOWN = 5
 _PARTITION_COLUMN_WIDTHS = (16, 12, 17, 0)
@@ -130,7 +143,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.focus_next()
         gaps = [line for gap in machine.gaps for line in _gap_lines(gap.what, gap.why, gap.remedy)]
         if self._why_all_blocked:
-            gaps.insert(0, styled(WARNING, (f" {visible(self._why_all_blocked)}", "b")))
+            gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
@@ -295,7 +308,9 @@ def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, wi
     for part, row in listed[:_MAX_PARTITIONS_SHOWN]:
         mine = part.name in chosen
         lines.append(
-            _cluster_row(row, width, styled((LIVE[0], "$primary") if mine else OPEN, " "), "b" if mine else "")
+            _cluster_row(
+                row, width, styled((LIVE_MARK[0], "$primary") if mine else OPEN_MARK, " "), "b" if mine else ""
+            )
         )
     if len(listed) > _MAX_PARTITIONS_SHOWN:
         lines.append(styled((f"  and {len(listed) - _MAX_PARTITIONS_SHOWN} more: F3 on Partition lists all", MUTED)))
@@ -316,13 +331,13 @@ def _card_set_lines(
         taken = set(card_set.uuids) == set(picked_uuids)
         cards = " ".join(str(index_by_uuid[uuid]) for uuid in card_set.uuids)
         words = (f" {card_set.title}: GPU {cards}  ", "b" if taken else "")
-        lines.append(styled((LIVE[0], "$primary") if taken else OPEN, words, (card_set.gain, MUTED)))
+        lines.append(styled((LIVE_MARK[0], "$primary") if taken else OPEN_MARK, words, (card_set.gain, MUTED)))
     return lines
 
 
 def _gap_lines(what: str, why: str, remedy: str) -> list[Content]:
     return [
-        styled(WARNING, (f" {visible(what)}", "b")),
+        styled(WARNING_MARK, (f" {visible(what)}", "b")),
         styled(f"  {visible(why)}"),
         styled((f"  {visible(remedy)}", MUTED)),
     ]
@@ -351,7 +366,7 @@ def _card_row(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, of_cluster: 
     cells = (
         ((f"{gpu.index}", "b"), 3),
         (name, 19),
-        (bar(used, _MEMORY_BAR_WIDTH), _MEMORY_BAR_WIDTH + 1),
+        (share_bar(used, _MEMORY_BAR_WIDTH), _MEMORY_BAR_WIDTH + 1),
         (memory, 26),
         (styled(_MARK_BY_VERDICT[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )

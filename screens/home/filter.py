@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from tui_train.base.text import visible
 
-from ..widgets.text_layout import KEY, MUTED, columns, fit, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, columns, fit, styled
 
 _FIELD_WIDTH = 34
 _CELLS_BEFORE_FIELD = 2  # cells before the field
@@ -89,7 +89,7 @@ class FilterLine(Widget):
         shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
         return columns(
             width,
-            (styled(("/", KEY), " ", shown), _FIELD_WIDTH + _CELLS_BEFORE_FIELD),
+            (styled(("/", KEY_STYLE), " ", shown), _FIELD_WIDTH + _CELLS_BEFORE_FIELD),
             ("", 1),
             (styled((self._aside, MUTED)), _FIELD_WIDTH + 3 - width),
         )

@@ -15,7 +15,18 @@ from tui_train.views.profile_cards import ProfileCard
 from tui_train.views.run_digest import Digest
 
 from ..widgets.cursor_list import ListRow
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    WARNING_MARK,
+    columns,
+    heading,
+    share_bar,
+    styled,
+)
 from .home_start import make_start_row
 from .home_state import HomeState
 
@@ -26,16 +37,16 @@ _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH = 10
 _MARKED_RUN_MARK = ("◆", "b $primary")
 _MARK_BY_STATE = {
-    "running": LIVE,
-    "stopping": LIVE,
-    "finished": DONE,
-    "failed": FAILED,
-    "lost": FAILED,
-    "stopped": WARNING,
-    "damaged": WARNING,
-    "queued": OPEN,
-    "unconfirmed": OPEN,
-    "new": OPEN,
+    "running": LIVE_MARK,
+    "stopping": LIVE_MARK,
+    "finished": DONE_MARK,
+    "failed": FAILED_MARK,
+    "lost": FAILED_MARK,
+    "stopped": WARNING_MARK,
+    "damaged": WARNING_MARK,
+    "queued": OPEN_MARK,
+    "unconfirmed": OPEN_MARK,
+    "new": OPEN_MARK,
 }
 
 
@@ -193,7 +204,7 @@ def _live_lines(digest: Digest, is_marked: bool, widths: ColumnWidths, width: in
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
     steps = f"{done}/{whole}" if digest.steps else f"step {done}" if digest.step else ""
     left = f"ETA {remaining_text(digest.seconds_left)}" if digest.seconds_left is not None else _waiting_text(digest)
-    line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
+    line = share_bar(part, max(0, width - name - 30)) if digest.steps else Content()
     first = columns(
         width,
         (_name_cell(digest, is_marked, "b"), name),

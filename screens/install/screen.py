@@ -16,7 +16,7 @@ from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, bar, fit, heading, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, heading, share_bar, styled
 from .installation import Installation
 
 _MAX_BAR_WIDTH = 40
@@ -94,20 +94,23 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
     if installation.python:
         lines.append(
             styled(
-                DONE,
+                DONE_MARK,
                 (f" {visible(display_path(installation.python))}", "b"),
                 f" is ready, in {duration_text(seconds)}.",
             )
         )
     elif installation.failure:
-        lines += styled(FAILED, f" {installation.failure}").wrap(width)
+        lines += styled(FAILED_MARK, f" {installation.failure}").wrap(width)
     else:
-        lines.append(fit(styled(LIVE, f" {words}"), width))
+        lines.append(fit(styled(LIVE_MARK, f" {words}"), width))
     if progress and progress.total:
         share = progress.done / progress.total
         amount = f" {percent(share)}  {size(progress.done)} of {size(progress.total)} downloaded, "
         lines.append(
-            fit(styled(bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)), width)
+            fit(
+                styled(share_bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)),
+                width,
+            )
         )
     elif installation.is_running:
         lines.append(styled((duration_text(seconds), MUTED)))

@@ -9,7 +9,7 @@ from textual.content import Content
 from tui_train.base.text import sparkline, visible
 from tui_train.facts.gpus.samples import Sample
 
-from ..widgets.text_layout import FAILED, MUTED, RULE, WARNING, Styled, columns, fit, heading, styled
+from ..widgets.text_layout import FAILED_MARK, MUTED, RULE_STYLE, WARNING_MARK, Styled, columns, fit, heading, styled
 
 CURVE_BLOCK_SECONDS = 20.0  # seconds that one block of a curve stands for
 _CURVE_BLOCK_COUNT = 6
@@ -72,12 +72,14 @@ def _card_line(sample: Sample, earlier_samples: Sequence[Sample], card_label: Ca
         (visible(card_label.number), "b"), " " if card_label.number else "", visible(short_card_name(card_label.name))
     )
     if sample.problem:
-        return fit(styled(FAILED, " ", label, "  ", visible(sample.problem)), width)
+        return fit(styled(FAILED_MARK, " ", label, "  ", visible(sample.problem)), width)
     total = sample.memory_total or 0
     power = max([_MIN_CURVE_WATTS, *(kept.power or 0 for kept in earlier_samples)])
     use = ("idle", MUTED) if sample.use == 0 else _text_with_unit(sample.use, "%")
     hot = sample.temperature is not None and sample.temperature >= _MIN_HOT_CELSIUS
-    heat = styled(WARNING, f" {sample.temperature} °C") if hot else styled(_text_with_unit(sample.temperature, " °C"))
+    heat = (
+        styled(WARNING_MARK, f" {sample.temperature} °C") if hot else styled(_text_with_unit(sample.temperature, " °C"))
+    )
     cells: list[tuple[Styled, int]] = [
         (label, 13),
         (_small_curve([kept.use for kept in earlier_samples], (0, 100)), _CURVE_BLOCK_COUNT),
@@ -105,7 +107,7 @@ def _small_curve(values: Sequence[int | None], value_range: tuple[float, float])
     if not known:
         return ""
     drawn = sparkline(known, len(known), value_range)
-    return styled(("·" * (_CURVE_BLOCK_COUNT - len(drawn)), RULE), (drawn, "$live"))
+    return styled(("·" * (_CURVE_BLOCK_COUNT - len(drawn)), RULE_STYLE), (drawn, "$live"))
 
 
 def _used_memory(sample: Sample) -> int | None:

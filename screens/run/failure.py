@@ -7,7 +7,7 @@ from tui_train.base.text import typeset, visible
 from tui_train.diagnose import Diagnosis
 
 from ..widgets.lines import Lines
-from ..widgets.text_layout import FAILED, KEY, MUTED, RULE, fit, styled
+from ..widgets.text_layout import FAILED_MARK, KEY_STYLE, MUTED, RULE_STYLE, fit, styled
 
 _PANEL_EDGE = ("▌", "b $error")
 # Lines of the cause, of the remedy, whether the line of the log and the reason of the change are there: where rows are
@@ -78,8 +78,8 @@ def _failure_lines(
     room = width - 2  # the edge, and the last column
     rank = f" on rank {diagnosis.rank}" if diagnosis.rank is not None else ""
     first, rest = split_cause(diagnosis.cause, room - len(rank) - 5)
-    head = fit(styled((f"{FAILED[0]} {first}{rank}", "b $error")), room - 2)
-    lines = [styled(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE))]
+    head = fit(styled((f"{FAILED_MARK[0]} {first}{rank}", "b $error")), room - 2)
+    lines = [styled(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE_STYLE))]
     lines += _wrap_text(rest, room, most_cause) if rest else []
     if diagnosis.position_text and with_line:
         number = f"{diagnosis.position_text}  "
@@ -87,7 +87,9 @@ def _failure_lines(
     lines += _wrap_text(diagnosis.remedy, room, most_remedy)
     if diagnosis.change:
         aside = Content(visible(fits_text))
-        made = fit(styled(("F2", KEY), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2)
+        made = fit(
+            styled(("F2", KEY_STYLE), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2
+        )
         lines.append(styled(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines += [fit(styled((f"    {visible(diagnosis.change.why)}", MUTED)), room)] if with_reason else []
     return [styled(_PANEL_EDGE, line) for line in lines]

@@ -19,7 +19,7 @@ from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.search import FilteredLog, Search, SearchUpdate, start_search
 
 from ..widgets.lines import Lines
-from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .log_view import LogHit, LogView
 
 
@@ -256,7 +256,7 @@ class LogPane(Vertical):
     def _show_title_and_place(self) -> None:
         """Say which log this is, and where in it one is."""
         words = "  ".join(filter(None, self._place_texts()))
-        self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY), " ", (words, MUTED)), width)])
+        self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY_STYLE), " ", (words, MUTED)), width)])
         self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
 
     def _place_texts(self) -> Iterator[str]:

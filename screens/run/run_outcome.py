@@ -11,7 +11,7 @@ from tui_train.runs.results.result import Result
 from tui_train.runs.results.run_output import RunOutput, SavedPath
 from tui_train.runs.results.weights import Weights
 
-from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .run_state import join_parts
 
 _LABEL_WIDTH = 12
@@ -46,7 +46,7 @@ def outcome_lines(
                 "Saved", styled(("no complete checkpoint in ", MUTED), _short_path(output.output, output.folder)), width
             )
         )
-    words = Content("   ").join([styled((key, KEY), f" {word}") for key, word in keys])
+    words = Content("   ").join([styled((key, KEY_STYLE), f" {word}") for key, word in keys])
     lines += [_label_line("Next", words, width)] if keys else []
     # Last, as what has no room is cut there.
     return [*lines, _label_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines

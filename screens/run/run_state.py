@@ -11,9 +11,28 @@ from tui_train.runs.ranks import ranks_summary
 from tui_train.runs.status import may_write, training_seconds
 from tui_train.views import show
 
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, styled
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    RULE_STYLE,
+    WARNING_MARK,
+    Piece,
+    columns,
+    fit,
+    share_bar,
+    styled,
+)
 
-_MARK_BY_STATE = {"running": LIVE, "stopping": LIVE, "finished": DONE, "failed": FAILED, "lost": FAILED}
+_MARK_BY_STATE = {
+    "running": LIVE_MARK,
+    "stopping": LIVE_MARK,
+    "finished": DONE_MARK,
+    "failed": FAILED_MARK,
+    "lost": FAILED_MARK,
+}
 _GAP_CELLS = 3
 _JOINT_TEXT = " ── "
 _MAX_WARNING_LINES = 2
@@ -22,9 +41,9 @@ _MAX_WARNING_LINES = 2
 def state_mark(status: Status) -> tuple[str, str]:
     """Return the mark of a state and its style."""
     return (
-        LIVE
+        LIVE_MARK
         if may_write(status) and status.state not in {"queued", "unconfirmed"}
-        else _MARK_BY_STATE.get(status.state, OPEN)
+        else _MARK_BY_STATE.get(status.state, OPEN_MARK)
     )
 
 
@@ -87,7 +106,7 @@ def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
         if side > width - 8:
             yield fit(styled("step ", counts), width)
             return
-        yield styled(bar(part, width - side, style), "  ", counts, " " * 4, share)
+        yield styled(share_bar(part, width - side, style), "  ", counts, " " * 4, share)
     elif step:
         yield styled("step ", (grouped_digits(step), "b"))
 
@@ -135,10 +154,10 @@ def _attempts_line(news: RunNews, width: int) -> Content | None:
         more = len(attempts) - 2 - count
         earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT_TEXT}", MUTED)) if more else Content()
         if before.cell_length + len(_JOINT_TEXT) + line.cell_length + earlier.cell_length > width:
-            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT_TEXT, RULE))
+            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT_TEXT, RULE_STYLE))
             line = styled(hidden, line)
             break
-        line = styled(before, (_JOINT_TEXT, RULE), line)
+        line = styled(before, (_JOINT_TEXT, RULE_STYLE), line)
     if where and line.cell_length + _GAP_CELLS + len(where) <= width:
         line = styled(line, " " * _GAP_CELLS, (where, MUTED))
     return fit(line, width)
@@ -153,7 +172,7 @@ def _newest_attempt_text(news: RunNews, attempt: AttemptStatus) -> Content:
     goes_on = may_write(news.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
-    sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else state_mark(news.status)
+    sign = LIVE_MARK if goes_on else DONE_MARK if attempt.exit_code == 0 else state_mark(news.status)
     return styled(sign, f" attempt {attempt.number}", *pieces)
 
 
@@ -161,12 +180,14 @@ def _earlier_attempt_text(attempt: AttemptStatus, step: int) -> Content:
     """Return an earlier attempt: why it ended, and at which step where that is known."""
     if attempt.stopped:
         at = f" at step {grouped_digits(step)}" if step else ""
-        return styled(OPEN, (f" attempt {attempt.number}, stopped{at}", MUTED))
+        return styled(OPEN_MARK, (f" attempt {attempt.number}, stopped{at}", MUTED))
     why = "out of memory" if attempt.out_of_memory else "finished" if attempt.exit_code == 0 else "ended"
     if why == "ended" and attempt.exit_code is not None:
         why = f"exit code {attempt.exit_code}"
     at = f" at step {grouped_digits(step)}" if step else ""
-    return styled(DONE if attempt.exit_code == 0 else FAILED, (f" attempt {attempt.number}, {why}{at}", MUTED))
+    return styled(
+        DONE_MARK if attempt.exit_code == 0 else FAILED_MARK, (f" attempt {attempt.number}, {why}{at}", MUTED)
+    )
 
 
 def _leftover_sentences(status: Status) -> tuple[str, ...]:
@@ -183,4 +204,4 @@ def _warning_lines(sentence: str, width: int) -> list[Content]:
     lines = [*wrapped[:_MAX_WARNING_LINES]]
     if len(wrapped) > _MAX_WARNING_LINES:
         lines[-1] = fit(styled(lines[-1], " ", wrapped[_MAX_WARNING_LINES]), width - 2)
-    return [styled(*((WARNING, " ") if line is lines[0] else ("  ",)), line) for line in lines]
+    return [styled(*((WARNING_MARK, " ") if line is lines[0] else ("  ",)), line) for line in lines]

@@ -17,7 +17,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_write
 
 from ..widgets.lines import DrawLines
-from ..widgets.text_layout import WARNING, styled
+from ..widgets.text_layout import WARNING_MARK, styled
 from .card_lines import CardHistory, CardLabel, card_lines
 from .run_end import NOT_ENDED
 from .run_outcome import outcome_lines
@@ -84,7 +84,7 @@ class RunView:
         """Return what draws the run's state, and what is wrong with it."""
         news, name = self.news, self.run.name
         if news is None:
-            notice = [styled(WARNING, f" {_UNREAD_NOTICE}")] if self.is_unread else []
+            notice = [styled(WARNING_MARK, f" {_UNREAD_NOTICE}")] if self.is_unread else []
             return lambda _width: [styled(visible(name)), *notice]
         samples = self.samples_of_run(card_samples) if news.status.live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None

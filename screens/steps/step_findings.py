@@ -19,7 +19,7 @@ from ..messages import ApplyFix, ChangeUndone
 from ..widgets.form.form import Form
 from ..widgets.hint import Hint
 from ..widgets.multi_select import MultiSelect
-from ..widgets.text_layout import KEY, LIVE, styled
+from ..widgets.text_layout import KEY_STYLE, LIVE_MARK, styled
 from .step_rows import Section, undone_text
 
 
@@ -93,7 +93,7 @@ class FindingsScreen(WizardScreen):
         installed = [finding.key for finding in self._shown_findings() if finding.install]
         if self.is_installing and installed and not (in_form and form and form.cursor not in installed):
             words = self.installation.action_text if self.installation else ""
-            self.query_one(Hint).show_text(styled(LIVE, f" {words} ", ("F2", KEY), " shows it."))
+            self.query_one(Hint).show_text(styled(LIVE_MARK, f" {words} ", ("F2", KEY_STYLE), " shows it."))
             return
         if (
             in_form
@@ -114,7 +114,7 @@ class FindingsScreen(WizardScreen):
         first = next(iter(_certain_findings(found)), None)
         if finding := mine or (first if here == self._row_when_shown else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
-            fix = styled("  ", ("F2", KEY), " fixes it.") if finding.fix and not finding.keys else Content()
+            fix = styled("  ", ("F2", KEY_STYLE), " fixes it.") if finding.fix and not finding.keys else Content()
             self.query_one(Hint).show_text(
                 styled(mark, f" {visible(finding.message)}. {visible(finding.screen_remedy)}", fix)
             )

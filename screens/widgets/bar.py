@@ -7,7 +7,7 @@ from textual.widget import Widget
 from .. import STEPS
 from ..discovery.discovery import DiscoveryApp
 from ..messages import GoToStep
-from .text_layout import DONE, LIVE, MUTED, OPEN, RULE, fit, styled
+from .text_layout import DONE_MARK, LIVE_MARK, MUTED, OPEN_MARK, RULE_STYLE, fit, styled
 
 # So that all steps have room beside it.
 _MAX_MACHINE_CHARACTERS = 14
@@ -68,16 +68,16 @@ class StepBar(Widget):
             words = f"{number} {step.title}" if named else f"{number}"
             start = line.cell_length
             if number == here:
-                line += styled((f" {LIVE[0]} {words} ", _CURRENT_STEP_STYLE))
+                line += styled((f" {LIVE_MARK[0]} {words} ", _CURRENT_STEP_STYLE))
             elif step.module in self._wrong:
                 line += styled(("!", "b $error"), f" {words}")
             elif number < here:
-                line += styled(DONE, f" {words}")
+                line += styled(DONE_MARK, f" {words}")
             else:
-                line += styled(OPEN, (f" {words}", MUTED))
+                line += styled(OPEN_MARK, (f" {words}", MUTED))
             self._spans.append((start, line.cell_length, step.module))
             if number < len(STEPS):
-                line += styled((" ── " if width >= _MIN_LONG_RULES_WIDTH else " ─ ", RULE))
+                line += styled((" ── " if width >= _MIN_LONG_RULES_WIDTH else " ─ ", RULE_STYLE))
         return line
 
     def on_click(self, event: events.Click) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tui_train.base.text import grouped_digits
 
-from .text_layout import MUTED, RULE
+from .text_layout import MUTED, RULE_STYLE
 
 PlotCell = tuple[str, str]
 PlotRow = tuple[PlotCell, ...]
@@ -82,7 +82,7 @@ def draw_plot(series: Sequence[Series], axis_options: AxisOptions, width: int, h
     marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
     rows = []
     for number, row in enumerate(cells):
-        rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE), *row))
+        rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE_STYLE), *row))
     return [*rows, _x_label_row(axis_options, left, right, gutter, width)]
 
 

@@ -16,7 +16,7 @@ from tui_train.base.text import counted, visible
 from tui_train.plan.render import File
 
 from .lines import Lines
-from .text_layout import KEY, MUTED, fit, heading, styled
+from .text_layout import KEY_STYLE, MUTED, fit, heading, styled
 
 _LANGUAGE_BY_ENDING = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
 _MAX_CHARACTERS_SHOWN = 40_000
@@ -186,7 +186,7 @@ def file_names_lines(names: Sequence[str], shown_index: int, search_text: str, w
     note = search_text or f"{counted(len(names), 'file')}; / searches in them"
     title = heading("Files", note, width)
     cells = [
-        styled((f"{_LEFT_ANGLE} ", KEY), (name, "b"), (f" {_RIGHT_ANGLE}  ", KEY))
+        styled((f"{_LEFT_ANGLE} ", KEY_STYLE), (name, "b"), (f" {_RIGHT_ANGLE}  ", KEY_STYLE))
         if at == shown_index
         else styled((f"{name}  ", MUTED))
         for at, name in enumerate(names)

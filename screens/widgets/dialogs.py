@@ -18,12 +18,12 @@ from tui_train.base.text import visible
 from .code import Page
 from .form.entry import ListFolderNames, PathSuggester
 from .lines import DrawLines, Lines
-from .text_layout import FAILED, KEY, styled
+from .text_layout import FAILED_MARK, KEY_STYLE, styled
 
 
 def _keys_line(*keys_and_words: tuple[str, str]) -> Content:
     """Return keys with what they do, as the line at the bottom of screens has them."""
-    return Content("   ").join([styled((key, KEY), f" {words}") for key, words in keys_and_words])
+    return Content("   ").join([styled((key, KEY_STYLE), f" {words}") for key, words in keys_and_words])
 
 
 class ChoiceDialog(ModalScreen[str]):
@@ -101,7 +101,7 @@ class TextDialog(ModalScreen[str | None]):
         try:
             report = change(text)
         except TuiTrainError as error:
-            words = styled(FAILED, f" {visible(error.message)}. {visible(error.remedy)}")
+            words = styled(FAILED_MARK, f" {visible(error.message)}. {visible(error.remedy)}")
             self.app.call_from_thread(self.query_one("#refused", Static).update, words)
         else:
             self.app.call_from_thread(self.dismiss, report)

@@ -13,7 +13,7 @@ from tui_train.plan.types import Plan
 from tui_train.setup.setup import Setup
 
 from .lines import Lines
-from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, styled
+from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, fit, heading, styled
 
 _MAX_FINDINGS_SHOWN = 8
 
@@ -62,9 +62,9 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     """Return a finding in a line, with what its key would do at the right."""
-    mark = FAILED if finding.forbids_plan else WARNING
+    mark = FAILED_MARK if finding.forbids_plan else WARNING_MARK
     change = finding.fix
-    fix = styled((key, KEY), f" {typeset(change.title)}") if change and key else Content()
+    fix = styled((key, KEY_STYLE), f" {typeset(change.title)}") if change and key else Content()
     fix = fit(fix, width // 2)
     words = fit(styled(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
     return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
@@ -72,7 +72,7 @@ def finding_line(finding: Finding, width: int, key: str = "") -> Content:
 
 def unread_field_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
-    words = styled(FAILED, f" {visible(label)} cannot be read: nothing follows from it.")
+    words = styled(FAILED_MARK, f" {visible(label)} cannot be read: nothing follows from it.")
     return [heading("Findings", "", width), *words.wrap(width)]
 
 
@@ -82,7 +82,7 @@ def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: i
     note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""
     lines = [heading("Findings", note, width)]
     if not findings:
-        lines.append(styled(DONE, " nothing is wrong"))
+        lines.append(styled(DONE_MARK, " nothing is wrong"))
     for number, finding in enumerate(findings[:_MAX_FINDINGS_SHOWN]):
         lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
     if len(findings) > _MAX_FINDINGS_SHOWN:

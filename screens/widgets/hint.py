@@ -3,7 +3,7 @@
 from textual.content import Content
 from textual.widgets import Static
 
-from .text_layout import KEY, MUTED, styled
+from .text_layout import KEY_STYLE, MUTED, styled
 
 _MIN_LINE_COUNT = 2
 _MARK_WIDTH = 2  # cells of the mark before the words
@@ -27,7 +27,7 @@ class Hint(Static):
         if (height := max(_MIN_LINE_COUNT, len(lines))) != self._lines:
             self._lines = height
             self.styles.height = height
-        mark = styled(("›", KEY), " ") if text.plain else Content()
+        mark = styled(("›", KEY_STYLE), " ") if text.plain else Content()
         shown = [line.stylize_before(MUTED) if not text.spans else line for line in lines]
         self.update(styled(mark, Content("\n  ").join(shown)), layout=False)
 

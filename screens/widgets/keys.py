@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from tui_train.base.text import counted
 
-from .text_layout import KEY, fit, styled
+from .text_layout import KEY_STYLE, fit, styled
 
 _HELP_KEY = "f1"
 _FIRST_KEYS = ("enter", "escape", "f2", "left", "space")
@@ -59,7 +59,7 @@ class KeyBar(Widget):
         for binding in fitting:
             words += _GAP_TEXT if words.plain else ""
             start = words.cell_length
-            words += styled((self.app.get_key_display(binding), KEY), f" {self._key_text(binding)}")
+            words += styled((self.app.get_key_display(binding), KEY_STYLE), f" {self._key_text(binding)}")
             if binding.key == _HELP_KEY and left_out:
                 words += f", +{counted(left_out, 'key')}"
             self._spans.append((start, words.cell_length, binding.key))

@@ -10,7 +10,7 @@ from tui_train.memory.trace import TRACE_ERROR, CountedMemory
 from tui_train.memory.types import Phase
 from tui_train.memory.verdict import MemoryVerdict
 
-from .text_layout import DONE, FAILED, MUTED, WARNING, Styled, fit, heading, stacked_bar, styled
+from .text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Styled, fit, heading, stacked_bar, styled
 
 _MAX_EFFECTS_SHOWN = 2
 _MIN_REASON_WIDTH = 20
@@ -25,7 +25,7 @@ _PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
 )
 _GAPS_PART = "gaps"
 _NAMES_IN_LAST_TEXTURE = {_GAPS_PART: _GAPS_PART}
-_MARK_BY_BAND = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
+_MARK_BY_BAND = {"fits": DONE_MARK, "tight": WARNING_MARK, "will not fit": FAILED_MARK}
 
 
 def memory_lines(  # noqa: PLR0913 - each is a thing of its own
@@ -62,9 +62,9 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     word = " reserved" if width >= _MIN_WIDE_WIDTH else ""
     needed = styled((size(verdict.reserved), "b"), f" of {size(verdict.available)}{word} ±{percent(error)}  ")
     band = (
-        styled(_MARK_BY_BAND.get(verdict.band, WARNING), f" {verdict.band}")
+        styled(_MARK_BY_BAND.get(verdict.band, WARNING_MARK), f" {verdict.band}")
         if is_allowed
-        else styled(WARNING, " see the error")
+        else styled(WARNING_MARK, " see the error")
     )
     beside = needed.cell_length + band.cell_length + 2
     gauge = stacked_bar(

@@ -14,11 +14,11 @@ from textual.content import Content
 from textual.message import Message
 
 from .cursor_list import CursorList, ListRow
-from .text_layout import FAILED, Styled, columns, styled
+from .text_layout import FAILED_MARK, Styled, columns, styled
 
 _SELECTED_BOX = styled(("[x]", "b $primary"))
 _NOT_SELECTED_BOX = styled(("[ ]", "$muted"))
-_NOT_SELECTABLE_BOX = styled(" ", FAILED, " ")
+_NOT_SELECTABLE_BOX = styled(" ", FAILED_MARK, " ")
 
 
 class SelectRow(NamedTuple):

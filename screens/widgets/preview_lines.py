@@ -15,7 +15,7 @@ from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.views.overview import OverviewLine
 
 from .memory import memory_lines
-from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, styled
+from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, columns, fit, heading, styled
 
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
 _LABEL_WIDTH, _MAX_VALUE_WIDTH = 9, 24
@@ -66,7 +66,7 @@ def preview_memory_lines(preview: PreviewContent, width: int) -> list[Content]:
 def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     """Return the findings in full, with the key that fixes each at the right of its first line."""
     if not findings:
-        return [heading("Findings", styled(DONE, " none"), width)]
+        return [heading("Findings", styled(DONE_MARK, " none"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
     count = "" if forbids == len(findings) else f"{len(findings)}, "
     note = count + (f"{forbids} must be fixed before it starts" if forbids else "the run can start")
@@ -80,8 +80,8 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
 
 
 def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[Content]:
-    mark = FAILED if finding.level == "error" else WARNING if finding.level == "warning" else ("·", MUTED)
-    fix = fit(styled((key, KEY), f" {title}"), width // 2) if key else Content()
+    mark = FAILED_MARK if finding.level == "error" else WARNING_MARK if finding.level == "warning" else ("·", MUTED)
+    fix = fit(styled((key, KEY_STYLE), f" {title}"), width // 2) if key else Content()
     room = max(_MIN_FINDING_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
     first, *rest = Content(visible(finding.message)).wrap(room)
     lines = [

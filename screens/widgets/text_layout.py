@@ -8,9 +8,9 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-MUTED, RULE, KEY = "$muted", "$rule", "b $primary"
-DONE, FAILED, WARNING = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
-LIVE, OPEN = ("●", "$live"), ("○", "$muted")
+MUTED, RULE_STYLE, KEY_STYLE = "$muted", "$rule", "b $primary"
+DONE_MARK, FAILED_MARK, WARNING_MARK = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
+LIVE_MARK, OPEN_MARK = ("●", "$live"), ("○", "$muted")
 _MAX_RULE_CELLS = 400
 
 Piece = str | Content | tuple[str, str]
@@ -65,14 +65,14 @@ def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE_CELLS) -> C
     beside = _as_content(note)
     head = Content.assemble(bold, ("  ", ""), beside.stylize_before(MUTED)) if beside.plain else bold
     head = fit(head, max(0, width - 3))
-    return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE))
+    return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE_STYLE))
 
 
-def bar(part: float, width: int, style: str = "$live") -> Content:
+def share_bar(part: float, width: int, style: str = "$live") -> Content:
     """Return a heavy line over a light one, to half a cell, for a share between 0 and 1."""
     halves = round(min(1.0, max(0.0, part)) * width * 2)
     full, half = divmod(halves, 2)
-    return Content.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), RULE))
+    return Content.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), RULE_STYLE))
 
 
 def stacked_bar(shares: Sequence[tuple[float, str, str]], total: float, width: int) -> Content:
@@ -83,7 +83,7 @@ def stacked_bar(shares: Sequence[tuple[float, str, str]], total: float, width: i
         count = min(left, max(1, round(size / total * width))) if size > 0 and total > 0 else 0
         cells.append((texture * count, style))
         left -= count
-    return Content.assemble(*cells, ("·" * left, RULE))
+    return Content.assemble(*cells, ("·" * left, RULE_STYLE))
 
 
 def differing_cells(old: Content, new: Content) -> tuple[int, int] | None:

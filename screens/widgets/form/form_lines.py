@@ -13,7 +13,19 @@ from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.views.choices import UNSET, Option
 
-from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, line_with_cursor, styled
+from ..text_layout import (
+    FAILED_MARK,
+    KEY_STYLE,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    Piece,
+    columns,
+    fit,
+    heading,
+    line_with_cursor,
+    styled,
+)
 
 LABEL_WIDTH = 20  # cells, of which the first is the focus bar's
 _VALUE_WIDTH = 24  # cells, of which two stand before what is typed
@@ -208,7 +220,7 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
         return Content()
     option = row.options[line.option]
     chosen = option.value == fields.format_value(row.value)
-    mark: Piece = FAILED if option.reason else (LIVE[0], "$primary") if chosen else OPEN
+    mark: Piece = FAILED_MARK if option.reason else (LIVE_MARK[0], "$primary") if chosen else OPEN_MARK
     style = MUTED if option.reason else "b" if chosen or marked_option == line.option else ""
     note: Piece = option.reason or (option.note, MUTED)
     label = option.label
@@ -222,7 +234,7 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
 def _note_beside(row: FormRow, room: int = 0) -> Content:
     """Return what stands beside a value; where there is no room for all of an error, its key stays."""
     if row.error or row.warning:
-        fix = styled("   ", ("F2", KEY), f" {row.fix}") if row.fix else Content()
+        fix = styled("   ", ("F2", KEY_STYLE), f" {row.fix}") if row.fix else Content()
         wrong = styled((f"✗ {row.error}", "$error")) if row.error else styled((f"! {row.warning}", "$warning"))
         return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.is_typed else row.options
@@ -251,7 +263,9 @@ def _row_line(row: FormRow, width: int) -> Content:
         words = (option.note, MUTED)
         beside = beside if row.error or row.warning or row.note else Content()
     chosen = fit(words, cells - 6)
-    value = styled((_LEFT_ANGLE, KEY), " ", chosen, " ", (_RIGHT_ANGLE, KEY)).pad_right(cells - 6 - chosen.cell_length)
+    value = styled((_LEFT_ANGLE, KEY_STYLE), " ", chosen, " ", (_RIGHT_ANGLE, KEY_STYLE)).pad_right(
+        cells - 6 - chosen.cell_length
+    )
     return columns(
         room, (label, LABEL_WIDTH - 1), (value.stylize_before(style), cells - _GAP_CELLS), ("", _GAP_CELLS), (beside, 0)
     )
