@@ -329,7 +329,7 @@ async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_fol
         failing()
 
     monkeypatch.setattr(run_module, "watch", watch)
-    monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(run_module, "_FOLLOW_RETRY_SECONDS", 0.3)
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
         await shown(pilot)
