@@ -17,14 +17,14 @@ from .help_lines import help_lines
 from .messages import ScreenShown
 
 
-class Base(Screen[None]):
+class WizardScreen(Screen[None]):
     """A screen with the wizard's keys."""
 
     HELP: ClassVar[str | None] = None
-    LIVE: ClassVar[bool] = False
+    WANTS_CARD_SAMPLES: ClassVar[bool] = False
     # Textual draws all of a screen again when the focus moves; what has it draws itself.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
-    SHARED: ClassVar[tuple[str, ...]] = ()  # reactive values of the app's, which it assigns here as well
+    SHARED_VALUES: ClassVar[tuple[str, ...]] = ()  # reactive values of the app's, which it assigns here as well
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", show=False),
         Binding("down", "app.focus_next", show=False),
@@ -34,7 +34,7 @@ class Base(Screen[None]):
     ]
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Words of the footer for keys instead of their bindings' words; empty: the key does not show."""
         return {}
 
@@ -56,12 +56,12 @@ class Base(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Tell what this screen wants to know."""
-        self.post_message(ScreenShown(live=self.LIVE))
+        self.post_message(ScreenShown(wants_card_samples=self.WANTS_CARD_SAMPLES))
 
     @on(Worker.StateChanged)
-    def _worker_ended(self, event: Worker.StateChanged) -> None:
+    def _recover_failed_worker(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
-            self.recover(event.worker.group)
+            self.recover_from_failed_worker(event.worker.group)
 
     def why_key_refused(self, key: str) -> str:
         """Return why a key that this screen has does nothing now; empty where there is nothing to say."""
@@ -73,7 +73,7 @@ class Base(Screen[None]):
         if (active is None or not active.enabled) and (words := self.why_key_refused(event.key)):
             self.notify(words, markup=False)
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""
 
     def help_lines(self, width: int) -> Sequence[Content]:

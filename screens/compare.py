@@ -28,23 +28,23 @@ from tui_train.views.compare import (
 )
 from tui_train.views.run_settings import shorten_setting
 
-from .base import Base
+from .base import WizardScreen
 from .messages import ErrorToShow, OpenRun
 from .widgets.bar import StepBar
-from .widgets.braille import Axes, Series
+from .widgets.braille import AxisOptions, Series
 from .widgets.hint import Hint
-from .widgets.keys import Keys
+from .widgets.keys import KeyBar
 from .widgets.lines import Lines
 from .widgets.plot import Plot
-from .widgets.text_layout import DONE, MUTED, Piece, Styled, columns, fit, heading, styled
+from .widgets.text_layout import DONE_MARK, MUTED, Piece, Styled, columns, fit, heading, styled
 
-_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
+_RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
 _LABEL_WIDTH = 18
-_WIDEST, _NARROWEST = 20, 8
+_MAX_CELL_WIDTH, _MIN_CELL_WIDTH = 20, 8
 _NOTE_WIDTH = 16
-_SHOWN_SHARES = (1.0, 0.25, 0.05)
-_MAX_POINTS = 4000
+_ZOOM_SHARES = (1.0, 0.25, 0.05)
+_MAX_CURVE_POINTS = 4000
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ComparisonRead(Message):
     compared: tuple[ComparedRun, ...]
 
 
-class CompareScreen(Base):
+class CompareScreen(WizardScreen):
     """Two runs or more."""
 
     HELP = """Compare
@@ -68,13 +68,13 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
   a       all rows, or only those in which they differ
   ← →     another run; Enter opens it"""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open", key_display="Enter"),
-        Binding("left", "choose(-1)", "Other run", key_display="←→"),
-        Binding("right", "choose(1)", show=False),
-        Binding("x", "axis", "Step, tokens, time"),
-        Binding("a", "all", "All rows"),
+        Binding("enter", "open_run", "Open", key_display="Enter"),
+        Binding("left", "choose_run(-1)", "Other run", key_display="←→"),
+        Binding("right", "choose_run(1)", show=False),
+        Binding("x", "next_x_quantity", "Step, tokens, time"),
+        Binding("a", "toggle_all_rows", "All rows"),
         Binding("z", "zoom", "Zoom to the last part", show=False),
-        Binding("l", "log_scale", "Logarithmic scale", show=False),
+        Binding("l", "toggle_log_scale", "Logarithmic scale", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
 
@@ -98,20 +98,20 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
             with VerticalScroll(id="settings", can_focus=True):
                 yield Lines(id="differing")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read the runs, and again while one goes on."""
         self.query_one("#results", Lines).show_fixed(styled(("reading …", MUTED)))
-        self._read()
-        self.set_interval(_REFRESH_SECONDS, self._read_again)
+        self._read_runs()
+        self.set_interval(_REFRESH_SECONDS, self._read_live_runs_again)
 
-    def _read_again(self) -> None:
+    def _read_live_runs_again(self) -> None:
         if any(each.now.live for each in self._compared):
-            self._read()
+            self._read_runs()
 
     @work(thread=True, exclusive=True, group="compare")
-    def _read(self) -> None:
+    def _read_runs(self) -> None:
         worker = get_current_worker()
         try:
             compared = read_compared_runs(self.runs)
@@ -147,28 +147,28 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         note: list[Piece] = []
         apart = len({_undated_name(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
-            style, letter = _STYLES[number], RUN_LETTERS[number]
+            style, letter = _RUN_STYLES[number], RUN_LETTERS[number]
             points = each.points(self._axis)
-            every = max(1, len(points) // _MAX_POINTS)
+            every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(Series(points[::every], style, letter=letter))
             name = _undated_name(each.run.name) if apart else _dated_name(each.run.name)
             note += [(letter, f"b {style}"), f" {visible(name)}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
-        label = {"step": grouped_digits, "tokens": _short_tokens, "time": duration_text}[self._axis]
+        label = {"step": grouped_digits, "tokens": _short_token_count, "time": duration_text}[self._axis]
         self.query_one(Plot).show(
-            "Loss", words, series, Axes(0, _SHOWN_SHARES[self._share_index], self._log_scale, label)
+            "Loss", words, series, AxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
         )
 
-    def action_choose(self, step: int) -> None:
+    def action_choose_run(self, step: int) -> None:
         """Choose another run."""
         self._chosen = (self._chosen + step) % len(self.runs)
         self._draw()
 
-    def action_open(self) -> None:
+    def action_open_run(self) -> None:
         """Open the chosen run."""
         self.post_message(OpenRun(self.runs[self._chosen]))
 
-    def action_axis(self) -> None:
+    def action_next_x_quantity(self) -> None:
         """Draw over steps, tokens or time, as far as these are known of all runs."""
         known = common_x_quantities(self._compared)
         self._axis = known[(known.index(self._axis) + 1) % len(known)]
@@ -176,49 +176,49 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
 
     def action_zoom(self) -> None:
         """Show the last part only."""
-        self._share_index = (self._share_index + 1) % len(_SHOWN_SHARES)
+        self._share_index = (self._share_index + 1) % len(_ZOOM_SHARES)
         self._draw_plot()
 
-    def action_log_scale(self) -> None:
+    def action_toggle_log_scale(self) -> None:
         """Draw by the logarithm, or not."""
         self._log_scale = not self._log_scale
         self._draw_plot()
 
-    def action_all(self) -> None:
+    def action_toggle_all_rows(self) -> None:
         """List all rows, or those that differ."""
         self._shows_all = not self._shows_all
         self._draw()
 
 
 def comparison_table(
-    head: tuple[str, str], rows: Sequence[ComparisonRow], runs: int, chosen: int, width: int
+    title_and_note: tuple[str, str], rows: Sequence[ComparisonRow], run_count: int, chosen_index: int, width: int
 ) -> list[Content]:
     """Return rows under a title with its note and the letters of the runs, the best number marked."""
-    room = (width - _LABEL_WIDTH - (_NOTE_WIDTH if runs == 2 else 0)) // runs - 2
-    cell = max(_NARROWEST, min(_WIDEST if width < 140 else 2 * _WIDEST, room))
+    room = (width - _LABEL_WIDTH - (_NOTE_WIDTH if run_count == 2 else 0)) // run_count - 2
+    cell = max(_MIN_CELL_WIDTH, min(_MAX_CELL_WIDTH if width < 140 else 2 * _MAX_CELL_WIDTH, room))
     letters: list[tuple[Styled, int]] = [("", _LABEL_WIDTH)]
-    for number in range(runs):
-        name = f"[{RUN_LETTERS[number]}]" if number == chosen else RUN_LETTERS[number]
-        letters += [("", 2), ((name, f"b {_STYLES[number]}"), -cell)]
+    for number in range(run_count):
+        name = f"[{RUN_LETTERS[number]}]" if number == chosen_index else RUN_LETTERS[number]
+        letters += [("", 2), ((name, f"b {_RUN_STYLES[number]}"), -cell)]
     between = f"  {RUN_LETTERS[1]} - {RUN_LETTERS[0]}" if any(row.note for row in rows) else ""
-    lines = [heading(*head, width), columns(width, *letters, ((between, MUTED), 0))]
+    lines = [heading(*title_and_note, width), columns(width, *letters, ((between, MUTED), 0))]
     for row in rows:
         cells: list[tuple[Styled, int]] = [((row.label, MUTED), _LABEL_WIDTH)]
         for number, text in enumerate(row.cells):
             words = shorten_setting(text, cell - 2)
             shown = (
-                styled(DONE, " ", (words, "b"))
+                styled(DONE_MARK, " ", (words, "b"))
                 if number == row.best
-                else styled((words, "b" if number == chosen else ""))
+                else styled((words, "b" if number == chosen_index else ""))
             )
             cells += [("", 2), (shown, -cell)]
         lines.append(columns(width, *cells, (f"  {row.note}", 0)))
     return lines
 
 
-def _settings_table(rows: Sequence[ComparisonRow], runs: int, chosen: int, width: int) -> list[Content]:
+def _settings_table(rows: Sequence[ComparisonRow], run_count: int, chosen_index: int, width: int) -> list[Content]:
     if rows:
-        return comparison_table(("Settings", ""), rows, runs, chosen, width)
+        return comparison_table(("Settings", ""), rows, run_count, chosen_index, width)
     return [heading("Settings", "", width), fit(styled(("the same in all", MUTED)), width)]
 
 
@@ -236,8 +236,8 @@ def _dated_name(name: str) -> str:
     return name if own == name else f"{own} {date[:2]}-{date[2:]} {time[:2]}:{time[2:]}"
 
 
-def _short_tokens(count: float) -> str:
+def _short_token_count(tokens: float) -> str:
     for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if count >= unit:
-            return f"{count / unit:.3g}{letter}"
-    return f"{count:.0f}"
+        if tokens >= unit:
+            return f"{tokens / unit:.3g}{letter}"
+    return f"{tokens:.0f}"

@@ -21,14 +21,14 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.fault_log import record
 from tui_train.base.text import visible
 
-from .themes import without_colour
+from .themes import lacks_true_colour
 
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
-_REPEAT_SECONDS = 30.0
+_REPEATED_FAULT_SECONDS = 30.0
 _NOTICE_SECONDS = 20.0
 _FAULT_PREFIX = "Internal error: "
-_MIN_WIDTH = 12
-_MARGIN = 6  # of a notice: its border, padding, and a scroll bar beside it
+_MIN_FAULT_WIDTH = 12
+_NOTICE_MARGIN_CELLS = 6  # of a notice: its border, padding, and a scroll bar beside it
 
 
 # Textual ends the message loop of whatever raises, and then the app (8.2.8; #2818, closed: no public hook is meant). A
@@ -38,7 +38,7 @@ class GuardedApp(App[int]):
 
     def __init__(self) -> None:
         # Textual chooses its filter for NO_COLOR here: told later, it makes black of the terminal's own colours.
-        super().__init__(ansi_color=True if without_colour() else None)
+        super().__init__(ansi_color=True if lacks_true_colour() else None)
         self._faults: dict[str, float] = {}
         self._last_fault = ""
 
@@ -66,20 +66,20 @@ class GuardedApp(App[int]):
             return
         guards = {
             "_dispatch_message": partial(self._dispatch_guarded, widget._dispatch_message),  # noqa: SLF001
-            "render_lines": partial(self._guarded_lines, widget.render_lines),
-            "get_content_width": partial(self._guarded_size, widget.get_content_width),
-            "get_content_height": partial(self._guarded_size, widget.get_content_height),
+            "render_lines": partial(self._render_lines_guarded, widget.render_lines),
+            "get_content_width": partial(self._measure_guarded, widget.get_content_width),
+            "get_content_height": partial(self._measure_guarded, widget.get_content_height),
         }
         vars(widget).update(guards)
 
-    def _guarded_lines(self, render: Callable[[Region], list[Strip]], crop: Region) -> list[Strip]:
+    def _render_lines_guarded(self, render: Callable[[Region], list[Strip]], crop: Region) -> list[Strip]:
         try:
             return render(crop)
         except Exception as error:  # noqa: BLE001 - as above
             self._handle_exception(error)
             return [Strip.blank(crop.width)] * crop.height
 
-    def _guarded_size(self, measure: Callable[..., int], *sizes: Size | int) -> int:
+    def _measure_guarded(self, measure: Callable[..., int], *sizes: Size | int) -> int:
         try:
             return measure(*sizes)
         except Exception as error:  # noqa: BLE001 - as above
@@ -92,7 +92,7 @@ class GuardedApp(App[int]):
             self.show_error(cause)
             return
         if isinstance(cause, NoMatches) and (
-            self._exit or _is_closing() or (self._last_fault and self._nothing_shown())
+            self._exit or _is_part_of_closing_screen() or (self._last_fault and self._nothing_shown())
         ):
             return  # what is looked for is gone, or never came for a reason that was shown
         if self._exception is None and not self._exit:
@@ -106,7 +106,7 @@ class GuardedApp(App[int]):
         frame = traceback.extract_tb(error.__traceback__)[-1:]
         name = f"{type(error).__name__} {frame}"
         now = time.monotonic()
-        if now - self._faults.get(name, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+        if now - self._faults.get(name, -_REPEATED_FAULT_SECONDS) < _REPEATED_FAULT_SECONDS:
             return
         self._faults[name] = now
         self._last_fault = _fault_line(error, record(error), self.size.width)
@@ -136,7 +136,7 @@ class GuardedApp(App[int]):
             self._exit_renderables.append(Text(f"tui-train: {self._last_fault}"))
 
 
-def _is_closing() -> bool:
+def _is_part_of_closing_screen() -> bool:
     """Tell whether what runs belongs to a closed screen: it loses its parts first, while its messages are handled."""
     try:
         node: object = get_current_worker().node
@@ -145,9 +145,9 @@ def _is_closing() -> bool:
     return isinstance(node, DOMNode) and any(getattr(part, "_pruning", False) for part in node.ancestors_with_self)
 
 
-def _fault_line(error: BaseException, file: str, width: int) -> str:
+def _fault_line(error: BaseException, report_file: str, width: int) -> str:
     """Return what failed and the file to report it with, in one line where the terminal has room for it."""
-    report = f"; report: {visible(file)}"
-    room = max(_MIN_WIDTH, width - _MARGIN - len(_FAULT_PREFIX) - len(report))
+    report = f"; report: {visible(report_file)}"
+    room = max(_MIN_FAULT_WIDTH, width - _NOTICE_MARGIN_CELLS - len(_FAULT_PREFIX) - len(report))
     words = visible(" ".join(f"{type(error).__name__}: {error}".split()))
     return _FAULT_PREFIX + (words if len(words) <= room else f"{words[: room - 1]}…") + report

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from textual.content import Content
 
-from .widgets.text_layout import KEY, MUTED, heading, styled
+from .widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
 # A row of a table: its key, a gap of two cells or more, and what it does.
-_ROW = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
-_MORE = re.compile(r" {6,}(\S.*)")
+_KEY_ROW_PATTERN = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
+_CONTINUED_ROW_PATTERN = re.compile(r" {6,}(\S.*)")
 _MAX_KEY_WIDTH = 18
 _MIN_TEXT_WIDTH = 24  # cells for what a key does, beside it
-_ENDS = (".", ":", "!", "?")
+_SENTENCE_ENDS = (".", ":", "!", "?")
 
 
 def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) -> list[Content]:
@@ -23,7 +23,7 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
         lines += [*_block_lines(block.split("\n"), width), Content()]
     for label, key, words in fields:
         lines += [styled((label, "b"), (f"  {key}", MUTED))]
-        lines += [styled("  ", line) for line in _wrapped(words, width - 2)]
+        lines += [styled("  ", line) for line in _wrap_words(words, width - 2)]
     while lines and not lines[-1].plain:
         lines.pop()
     return lines
@@ -32,28 +32,28 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
 def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
     """Yield one block: a heading, or sentences, and rows of a table."""
     first, *rest = lines
-    short = len(first) < _MAX_KEY_WIDTH and not first.endswith(_ENDS) and not _ROW.fullmatch(first)
-    if short and all(_ROW.fullmatch(line) or _MORE.fullmatch(line) for line in rest):
+    short = len(first) < _MAX_KEY_WIDTH and not first.endswith(_SENTENCE_ENDS) and not _KEY_ROW_PATTERN.fullmatch(first)
+    if short and all(_KEY_ROW_PATTERN.fullmatch(line) or _CONTINUED_ROW_PATTERN.fullmatch(line) for line in rest):
         yield heading(first, "", width)
         lines = rest
     rows: list[list[str]] = []
     words = ""
     for line in lines:
-        more, row = _MORE.fullmatch(line), _ROW.fullmatch(line)
+        more, row = _CONTINUED_ROW_PATTERN.fullmatch(line), _KEY_ROW_PATTERN.fullmatch(line)
         if rows and more:
             rows[-1][1] += f" {more[1]}"
         elif row:
-            yield from _wrapped(words, width)
+            yield from _wrap_words(words, width)
             words = ""
             rows.append([row[1], row[2]])
         else:
             yield from _table_lines(rows, width)
             rows = []
-            if words.endswith(_ENDS):
-                yield from _wrapped(words, width)
+            if words.endswith(_SENTENCE_ENDS):
+                yield from _wrap_words(words, width)
                 words = ""
             words = f"{words} {line.strip()}".strip()
-    yield from _wrapped(words, width)
+    yield from _wrap_words(words, width)
     yield from _table_lines(rows, width)
 
 
@@ -62,12 +62,12 @@ def _table_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Content]
     column = min(_MAX_KEY_WIDTH, max((len(key) for key, _ in rows), default=0)) + 2
     for key, words in rows:
         if width - column < _MIN_TEXT_WIDTH or len(key) + 2 > column:
-            yield styled((key, KEY))
-            yield from (styled("  ", line) for line in _wrapped(words, width - 2))
+            yield styled((key, KEY_STYLE))
+            yield from (styled("  ", line) for line in _wrap_words(words, width - 2))
             continue
-        for number, line in enumerate(_wrapped(words, width - column)):
-            yield styled((key.ljust(column) if number == 0 else " " * column, KEY), line)
+        for number, line in enumerate(_wrap_words(words, width - column)):
+            yield styled((key.ljust(column) if number == 0 else " " * column, KEY_STYLE), line)
 
 
-def _wrapped(words: str, width: int) -> list[Content]:
+def _wrap_words(words: str, width: int) -> list[Content]:
     return Content(words).wrap(max(8, width)) if words else []

@@ -33,12 +33,12 @@ class ApplyFix(Message):
     fix: "Change | EnvironmentInstall"
 
 
-class Undo(Message):
+class UndoChange(Message):
     """The last change of the profile is to be taken back."""
 
 
 @dataclass
-class Undone(Message):
+class ChangeUndone(Message):
     """A change was taken back: what differs now; nothing where there was none."""
 
     changes: "tuple[Difference, ...]"
@@ -49,20 +49,20 @@ class SetProfile(Message):
     """The profile is to be another one; its values are the last ones from then on, unless they are not kept."""
 
     profile: "Profile"
-    keep: bool = True
+    save_as_draft: bool = True
     saved: bool = False
 
 
-class StartOver(Message):
+class ContinueDraft(Message):
     """The profile is to be the last one of this session, or of the session before."""
 
 
 @dataclass
 class OpenStep(Message):
-    """A step is to be opened, by its module's name; nothing is where another screen lies over the `opener` by then."""
+    """A step is to be opened, by its module's name; nothing is where another screen lies over its `opener`."""
 
     module: str
-    opener: "Screen[Any]"
+    opener: "Screen[Any] | None" = None
 
 
 @dataclass
@@ -72,7 +72,7 @@ class GoToStep(Message):
     module: str
 
 
-class OpenData(Message):
+class OpenDataPreview(Message):
     """Request to show what the training data holds."""
 
 
@@ -109,12 +109,12 @@ class CompareRuns(Message):
 
 @dataclass
 class ScreenShown(Message):
-    """A screen is on top now; a live one wants to know what the cards do."""
+    """A screen is on top now, and may want to know what the cards do."""
 
-    live: bool
+    wants_card_samples: bool
 
 
-class AskScript(Message):
+class AskScriptHelp(Message):
     """The user asks that the script is run for its --help."""
 
 

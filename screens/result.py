@@ -18,24 +18,24 @@ from tui_train.facts.machine.folder_names import local_names
 from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
 
-from .base import Base
+from .base import WizardScreen
 from .messages import ErrorToShow, TryResult
 from .widgets.bar import StepBar
 from .widgets.code import Page
 from .widgets.dialogs import TextDialog
 from .widgets.hint import Hint
-from .widgets.keys import Keys
+from .widgets.keys import KeyBar
 from .widgets.lines import Lines
-from .widgets.text_layout import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, styled
+from .widgets.text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, LIVE_MARK, MUTED, fit, heading, styled
 
 _LABEL_WIDTH = 14
-_HINTS = {
+_HINT_BY_WEIGHTS_KIND = {
     "adapter": "An adapter needs its base model. Merged, it is a model like any other.",
     "model": "A model in Hugging Face's format: what reads that format can load it.",
 }
 
 
-class ResultScreen(Base):
+class ResultScreen(WizardScreen):
     """Result of one run."""
 
     HELP = """Result
@@ -54,17 +54,17 @@ On the command line: tui-train result, try and merge."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "try", "Try it", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
-        Binding("c", "copy", "Copy path"),
+        Binding("c", "copy_path", "Copy path"),
         Binding("v", "copy_command", "Copy command"),
         Binding("m", "merge", "Merge"),
-        Binding("f4", "trust", "Run its code"),
+        Binding("f4", "trust_code", "Run its code"),
         Binding("b", "try_beside", "Try beside its base"),
     ]
 
-    def __init__(self, run: RunDir, made: RunResult) -> None:
+    def __init__(self, run: RunDir, result: RunResult) -> None:
         super().__init__()
         self.run = run
-        self.made = made
+        self.result = result
         self._merge_lines: tuple[Content, ...] = ()
         self._is_merging = False
         self._folder_to_trust = ""  # the folder of a merge that needs code of the model
@@ -75,54 +75,56 @@ On the command line: tui-train result, try and merge."""
         with Page(id="page"):
             yield Lines(id="result")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Draw it."""
-        self.query_one(StepBar).show_aside(styled((visible(self.made.run), MUTED)))
-        self.query_one(Hint).show_text(Content(_HINTS[self.made.weights.kind] if self.made.weights else ""))
+        self.query_one(StepBar).show_aside(styled((visible(self.result.run), MUTED)))
+        self.query_one(Hint).show_text(
+            Content(_HINT_BY_WEIGHTS_KIND[self.result.weights.kind] if self.result.weights else "")
+        )
         self.query_one(Page).focus()
         self._draw()
 
     def _draw(self) -> None:
-        run_result, merging = self.made, self._merge_lines
+        run_result, merging = self.result, self._merge_lines
         self.query_one("#result", Lines).show(
             lambda width: [*result_lines(run_result, width), *_merge_panel(merging, width)]
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow neither try nor merge of what cannot be loaded; only an adapter can be merged, once at a time."""
-        weights = self.made.weights
+        weights = self.result.weights
         whole = weights is not None and not weights.problem
         if action == "try":
             return whole and weights is not None and not weights.scores
         if action == "try_beside":
             full = weights is not None and weights.kind == "model" and not weights.scores
-            return whole and full and bool(self.made.base)
+            return whole and full and bool(self.result.base)
         if action == "merge":
             return whole and weights is not None and weights.kind == "adapter" and not self._is_merging
-        if action == "trust":
+        if action == "trust_code":
             return bool(self._folder_to_trust) and not self._is_merging
-        return action != "copy_command" or any(served.command for served in serve_commands(self.made))
+        return action != "copy_command" or any(served.command for served in serve_commands(self.result))
 
     def action_try(self) -> None:
         """Talk with it."""
-        adapter = self.made.weights is not None and self.made.weights.kind == "adapter"
+        adapter = self.result.weights is not None and self.result.weights.kind == "adapter"
         self.post_message(TryResult(self.run, compare=adapter))
 
     def action_try_beside(self) -> None:
         """Talk with a full model and with the one that it was trained from."""
         self.post_message(TryResult(self.run, compare=True))
 
-    def action_copy(self) -> None:
+    def action_copy_path(self) -> None:
         """Copy the path to the terminal's clipboard, which works over SSH."""
-        if self.made.weights:
-            self.app.copy_to_clipboard(self.made.weights.path)
+        if self.result.weights:
+            self.app.copy_to_clipboard(self.result.weights.path)
             self.notify("The path was sent to your terminal's clipboard.", markup=False)
 
     def action_copy_command(self) -> None:
         """Copy the first command that serves it."""
-        if first := next((served.command for served in serve_commands(self.made) if served.command), ""):
+        if first := next((served.command for served in serve_commands(self.result) if served.command), ""):
             self.app.copy_to_clipboard(first)
             self.notify("The command was sent to your terminal's clipboard.", markup=False)
 
@@ -131,25 +133,26 @@ On the command line: tui-train result, try and merge."""
 
         def answered(folder: str | None) -> None:
             if folder and folder.strip():
-                self._merge(folder.strip())
+                self._merge_adapter(folder.strip())
 
         self.app.push_screen(
-            TextDialog("Merge into which new folder?", str(self.run.path / "merged"), names_in=local_names), answered
+            TextDialog("Merge into which new folder?", str(self.run.path / "merged"), list_folder_names=local_names),
+            answered,
         )
 
-    def action_trust(self) -> None:
+    def action_trust_code(self) -> None:
         """Merge with the code that came with the model."""
-        self._merge(self._folder_to_trust, trusted=True)
+        self._merge_adapter(self._folder_to_trust, trusted=True)
 
     @work(thread=True, exclusive=True, group="merge")
-    def _merge(self, folder: str, *, trusted: bool = False) -> None:
+    def _merge_adapter(self, folder: str, *, trusted: bool = False) -> None:
         self._folder_to_trust = ""
         worker = get_current_worker()
 
         def say(what: str, of: str) -> None:
             if not worker.is_cancelled:
                 self.app.call_from_thread(
-                    self._show_merge, styled(LIVE, f" {what} ", (display_path(of), MUTED)), busy=True
+                    self._show_merge_progress, styled(LIVE_MARK, f" {what} ", (display_path(of), MUTED)), busy=True
                 )
 
         say("starting", folder)
@@ -160,46 +163,51 @@ On the command line: tui-train result, try and merge."""
         except NeedsOwnCode as error:
             self._folder_to_trust = folder
             words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
-            self.app.call_from_thread(self._show_merge, styled(FAILED, words), busy=False)
+            self.app.call_from_thread(self._show_merge_progress, styled(FAILED_MARK, words), busy=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
-            self.app.call_from_thread(self._show_merge, styled(FAILED, f" not merged: {error.message}"), busy=False)
+            self.app.call_from_thread(
+                self._show_merge_progress, styled(FAILED_MARK, f" not merged: {error.message}"), busy=False
+            )
         else:
-            self.app.call_from_thread(self._show_merge, *_merged_lines(merged), busy=False)
+            self.app.call_from_thread(self._show_merge_progress, *_merge_result_lines(merged), busy=False)
 
-    def _show_merge(self, *lines: Content, busy: bool) -> None:
+    def _show_merge_progress(self, *lines: Content, busy: bool) -> None:
         self._merge_lines, self._is_merging = lines, busy
         self._draw()
         self.refresh_bindings()
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let another merge begin."""
-        if group == "merge":
-            self._show_merge(busy=False)
+        if worker_group == "merge":
+            self._show_merge_progress(busy=False)
 
 
-def result_lines(made: RunResult, width: int) -> list[Content]:
+def result_lines(result: RunResult, width: int) -> list[Content]:
     """Return what is known of a result; long paths and commands take the lines that they need."""
-    weights = made.weights
-    lines = [heading("Result", visible(made.description) or "nothing was found", width)]
+    weights = result.weights
+    lines = [heading("Result", visible(result.description) or "nothing was found", width)]
     if weights:
         lines += _label_lines("Path", styled((display_path(weights.path), "b")), width)
-        lines += _label_lines("What", styled(made.source_text, (f"   {size(weights.size)}", MUTED)), width)
-    elif made.output:
-        lines += _label_lines("Searched", display_path(made.output), width)
+        lines += _label_lines("What", styled(result.source_text, (f"   {size(weights.size)}", MUTED)), width)
+    elif result.output:
+        lines += _label_lines("Searched", display_path(result.output), width)
     if weights and weights.problem:
-        lines += _label_lines("Problem", styled(FAILED, f" {weights.problem}"), width)
-    for label, last, best in (("Loss", made.loss, made.loss_best), ("Eval loss", made.eval_loss, made.eval_loss_best)):
+        lines += _label_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
+    for label, last, best in (
+        ("Loss", result.loss, result.loss_best),
+        ("Eval loss", result.eval_loss, result.eval_loss_best),
+    ):
         if last:
             lines += _label_lines(label, _losses_text(last, best), width)
-    if made.seconds is not None:
-        lines += _label_lines("Time", duration_text(made.seconds), width)
-    if made.energy_text:
-        lines += _label_lines("Energy", made.energy_text, width)
-    if serving := serve_commands(made):
+    if result.seconds is not None:
+        lines += _label_lines("Time", duration_text(result.seconds), width)
+    if result.energy_text:
+        lines += _label_lines("Energy", result.energy_text, width)
+    if serving := serve_commands(result):
         lines += [Content(), heading("Serve", "in an environment that has the server", width)]
         for served in serving:
-            words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY))
+            words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY_STYLE))
             lines += _label_lines(served.server, words, width)
     return lines
 
@@ -211,22 +219,22 @@ def _losses_text(last: StepLoss, best: StepLoss | None) -> Content:
     return styled(words, "   ", (loss_text(best.loss), "b"), (f" best, step {grouped_digits(best.step)}", MUTED))
 
 
-def _merged_lines(merged: MergeResult) -> list[Content]:
+def _merge_result_lines(merged: MergeResult) -> list[Content]:
     """Return what came of a merge."""
     words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
     lines = [
-        styled(DONE, " merged into ", (display_path(merged.folder), "b")),
+        styled(DONE_MARK, " merged into ", (display_path(merged.folder), "b")),
         styled((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
     ]
     lines += [styled((merged.note, MUTED))] if merged.note else []
     return [*lines, Content(visible(shell_command("vllm", "serve", merged.folder)))]
 
 
-def _merge_panel(said: Sequence[Content], width: int) -> list[Content]:
+def _merge_panel(lines_of_merge: Sequence[Content], width: int) -> list[Content]:
     """Return how far a merge is, under its title; nothing before the first."""
-    if not said:
+    if not lines_of_merge:
         return []
-    wrapped = [part for line in said for part in line.wrap(max(1, width))]
+    wrapped = [part for line in lines_of_merge for part in line.wrap(max(1, width))]
     return [Content(), heading("Merge", "", width), *wrapped]
 
 

@@ -25,28 +25,28 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
 
-_FIXED = "_tui_train_fixed"
+_FIXED_MARK = "_tui_train_fixed"
 
 
 def fix_textual() -> None:
     """Put the fixes in place, once."""
-    if getattr(OptionList, _FIXED, False):
+    if getattr(OptionList, _FIXED_MARK, False):
         return
-    setattr(OptionList, _FIXED, True)
-    _fix_pages()
-    _fix_dismiss()
-    _fix_narrow_text()
+    setattr(OptionList, _FIXED_MARK, True)
+    _fix_page_key_in_new_list()
+    _fix_second_dismiss()
+    _fix_text_without_columns()
     _fix_click_on_removed()
-    _fix_blinking()
+    _stop_cursor_blinking()
     _fix_second_layout()
-    _fix_second_picture()
-    _fix_kept_lines()
-    _fix_kept_workers()
+    _fix_second_drawing()
+    _fix_widgets_kept_by_cache()
+    _fix_workers_kept_by_thread()
     _fix_unstarted_workers()
     _fix_missed_frames()
 
 
-def _fix_pages() -> None:
+def _fix_page_key_in_new_list() -> None:
     """A page key in a list that was not laid out is no error (8.2.8; no issue upstream)."""
     move_page = OptionList._move_page
 
@@ -59,7 +59,7 @@ def _fix_pages() -> None:
     OptionList._move_page = fixed  # type: ignore[method-assign]
 
 
-def _fix_dismiss() -> None:
+def _fix_second_dismiss() -> None:
     """A screen is dismissed once (8.2.8; no issue upstream: #2575 made it an error for screens below the top only)."""
     dismiss = Screen.dismiss
 
@@ -71,7 +71,7 @@ def _fix_dismiss() -> None:
     Screen.dismiss = fixed  # type: ignore[method-assign]
 
 
-def _fix_narrow_text() -> None:
+def _fix_text_without_columns() -> None:
     """Text has lines also where no column is left (8.2.8; no issue upstream)."""
     wrap = Content._wrap_and_format
 
@@ -96,7 +96,7 @@ def _fix_click_on_removed() -> None:
     Screen.get_widget_and_offset_at = fixed  # type: ignore[method-assign]
 
 
-def _fix_blinking() -> None:
+def _stop_cursor_blinking() -> None:
     """An input's cursor does not blink (8.2.8; a default, and no fault)."""
     initialize = Input.__init__
 
@@ -122,7 +122,7 @@ def _fix_second_layout() -> None:
     Screen._screen_resized = fixed  # type: ignore[method-assign]
 
 
-def _fix_second_picture() -> None:
+def _fix_second_drawing() -> None:
     """The styles of a new screen are found once (8.2.8; no issue upstream)."""
     resume = Screen._on_screen_resume
 
@@ -141,7 +141,7 @@ def _fix_second_picture() -> None:
     Screen._on_screen_resume = fixed  # type: ignore[method-assign]
 
 
-def _fix_kept_lines() -> None:
+def _fix_widgets_kept_by_cache() -> None:
     """A cache of colours keeps no widget (8.2.8; upstream #6665)."""
     kept = StylesCache.get_inner_outer
     by_colours = lru_cache(1024)(partial(kept.__wrapped__, None))
@@ -154,7 +154,7 @@ def _fix_kept_lines() -> None:
     StylesCache.get_inner_outer = fixed  # type: ignore[method-assign,assignment]
 
 
-def _fix_kept_workers() -> None:
+def _fix_workers_kept_by_thread() -> None:
     """An idle thread keeps no worker, nor its screen (8.2.8; no issue upstream)."""
     run = Worker._run_threaded
 

@@ -19,15 +19,15 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, text_table, typeset
 from tui_train.setup.setup import Setup
 
-from .base import Base
+from .base import WizardScreen
 from .messages import ApplyFix, ErrorToShow
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.keys import Keys
+from .widgets.keys import KeyBar
 from .widgets.text_layout import styled
 
 
-class TuningScreen(Base):
+class TuningScreen(WizardScreen):
     """The trials of the profile's settings, in a table that grows."""
 
     HELP = f"""Tune
@@ -40,7 +40,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
-        Binding("p", "precision", "Also bf16"),
+        Binding("p", "toggle_bf16", "Also bf16"),
     ]
 
     def __init__(self, setup: Setup) -> None:
@@ -59,36 +59,36 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         with VerticalScroll(id="body", can_focus=False):
             yield Static(id="trials", markup=False)
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Say what will be done."""
-        self._show()
+        self._show_trials()
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Say what Enter does now."""
         change = self._state is not None and self._state.change is not None
         return {"enter": "Use it" if change else "Start" if self._state is None else "Back"}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while trials are made; another precision is chosen before."""
-        if action == "precision":
+        if action == "toggle_bf16":
             setup = self._setup
             other = "precision" in setup.context.accepted and setup.effective.recipe.precision != "bf16"
             return other and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
 
-    def action_precision(self) -> None:
+    def action_toggle_bf16(self) -> None:
         """Try bf16 as well, or not."""
         self._with_bf16 = not self._with_bf16
-        self._show()
+        self._show_trials()
 
     def action_next(self) -> None:
         """Start the trials; when they are over, take what they found and go back."""
         if self._state is None:
             self._trials_running = True
-            self._show()
+            self._show_trials()
             self._run_trials()
             return
         if self._state.change:
@@ -107,24 +107,24 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             if not worker.is_cancelled:
                 self.app.call_from_thread(self._show_failure, error)
 
-    def _take_state(self, now: TuningState) -> None:
-        self._state = now
-        self._trials_running = now.trying is not None
-        self._show()
+    def _take_state(self, state: TuningState) -> None:
+        self._state = state
+        self._trials_running = state.trying is not None
+        self._show_trials()
 
     def _show_failure(self, error: TuiTrainError) -> None:
         self.post_message(ErrorToShow(error))
-        self.recover("tune")
+        self.recover_from_failed_worker("tune")
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Show what the trials came to that were made, and let Enter take it or try again."""
-        if group == "tune":
+        if worker_group == "tune":
             self._trials_running = False
             if self._state:
                 self._state = msgspec.structs.replace(self._state, trying=None)
-            self._show()
+            self._show_trials()
 
-    def _show(self) -> None:
+    def _show_trials(self) -> None:
         setup, recipe = self._setup, self._setup.effective.recipe
         where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
         asked = (

@@ -19,12 +19,12 @@ from tui_train.base.text import visible
 from tui_train.views.chosen_theme import read_chosen_theme, save_chosen_theme
 
 from .. import STEPS, load_module
-from ..home.screen import Home
+from ..home.screen import HomeScreen
 from ..messages import ErrorToShow, LeaveWizard
 from ..textual_fixes import fix_textual
 from ..themes import apply_theme, register_themes
 from .environment_maker import InstallingApp
-from .shutdown import handling_signals
+from .shutdown import leaving_on_signals
 from .terminal import TerminalDriver
 
 if TYPE_CHECKING:
@@ -43,20 +43,20 @@ class Wizard(InstallingApp):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
-    def __init__(self, run: str = "", source: "MachineSource | None" = None) -> None:
+    def __init__(self, run_folder: str = "", source: "MachineSource | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
         register_themes(self, read_chosen_theme())
-        self._run = run
+        self._run_folder = run_folder
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
-    async def run_async(self, *, headless: bool = False, **how: Any) -> int | None:
+    async def run_async(self, *, headless: bool = False, **options: Any) -> int | None:
         """Run until it is left, or ended from outside."""
         if headless:
-            return await super().run_async(headless=headless, **how)
-        with handling_signals(self.save_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
-            return await super().run_async(headless=headless, **how)
+            return await super().run_async(headless=headless, **options)
+        with leaving_on_signals(self.save_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
+            return await super().run_async(headless=headless, **options)
 
     def get_driver_class(self) -> type[Driver]:
         """Read keys without Textual's waits, unless another driver is named in the environment."""
@@ -65,14 +65,14 @@ class Wizard(InstallingApp):
 
     def get_default_screen(self) -> Screen[None]:
         """Begin on Home."""
-        return Home()
+        return HomeScreen()
 
     def on_mount(self) -> None:
         """Look at the machine after the first screen is drawn."""
-        if self._run:
+        if self._run_folder:
             from tui_train.runs.rundir import RunDir
 
-            self.open_run(RunDir(Path(self._run)))
+            self.open_run(RunDir(Path(self._run_folder)))
         self.call_after_refresh(self._look_first_time)
 
     def _look_first_time(self) -> None:
@@ -98,13 +98,13 @@ class Wizard(InstallingApp):
         """Leave the wizard; a live run that is being watched asks first."""
         asks = getattr(self.screen, "ask_before_leaving", None)
         try:
-            if (asks is not None and asks()) or self._ask_about_installation():
+            if (asks is not None and asks()) or self._ask_before_cancelling_installation():
                 return
         except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
             self._handle_exception(error)
         self._leave_without_asking()
 
-    def _ask_about_installation(self) -> bool:
+    def _ask_before_cancelling_installation(self) -> bool:
         """Ask whether an environment that is being made is given up; false when there is none."""
         from ..widgets.dialogs import ChoiceDialog
 
@@ -139,14 +139,14 @@ class Wizard(InstallingApp):
 
     def action_help(self) -> None:
         """Explain the present screen."""
-        from ..base import Base
+        from ..base import WizardScreen
         from ..widgets.dialogs import HelpScreen
 
-        if isinstance(self.screen, Base):
+        if isinstance(self.screen, WizardScreen):
             self.push_screen(HelpScreen(self.screen.help_lines))
 
     @on(ErrorToShow)
-    def _show_complaint(self, event: ErrorToShow) -> None:
+    def _show_posted_error(self, event: ErrorToShow) -> None:
         self.show_error(event.error)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

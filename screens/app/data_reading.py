@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from .profile_edits import EditingApp
+from .profile_edits import ProfileEditingApp
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -29,7 +29,7 @@ class _DataQuery(NamedTuple):
         return self.toolchain.python
 
 
-class DataReadingApp(EditingApp):
+class DataReadingApp(ProfileEditingApp):
     """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
@@ -41,24 +41,24 @@ class DataReadingApp(EditingApp):
     def watch_profile(self) -> None:
         """Read what a changed profile names."""
         super().watch_profile()
-        self._start_reading()
+        self._start_reading_data()
 
     def watch_facts(self) -> None:
         """Read once the Python and the files are known."""
         super().watch_facts()
-        self._start_reading()
+        self._start_reading_data()
 
-    def action_look(self, later: float = 0) -> None:
+    def action_look(self, delay_seconds: float = 0) -> None:
         """Look at everything again, the data as well: it may have changed."""
         if self.facts and self._source is None:
             self._pythons_by_key.clear()
             self._wanted_query = None
             self.facts = replace(self.facts, data={})
-            self._start_reading()
-        super().action_look(later)
+            self._start_reading_data()
+        super().action_look(delay_seconds)
 
-    def _start_reading(self) -> None:
-        wanted = self._unread_query()
+    def _start_reading_data(self) -> None:
+        wanted = self._query_for_unread_data()
         if wanted == self._wanted_query:
             return
         before, self._wanted_query = self._wanted_query, wanted
@@ -72,10 +72,10 @@ class DataReadingApp(EditingApp):
             return
         self.mark_expected(_DATA_PART)
         self._quiet_timer = self.set_timer(
-            _QUIET_SECONDS, partial(self.run_query, _DATA_PART, partial(self._read_answer, wanted))
+            _QUIET_SECONDS, partial(self.run_query, _DATA_PART, partial(self._read_data, wanted))
         )
 
-    def _unread_query(self) -> _DataQuery | None:
+    def _query_for_unread_data(self) -> _DataQuery | None:
         """Return what is to be asked of the data and was not; None where nothing is."""
         profile, facts = self.profile, self.facts
         if facts is None or self._source:
@@ -93,13 +93,13 @@ class DataReadingApp(EditingApp):
         known = wanted.key in facts.data and self._pythons_by_key.get(wanted.key, wanted.python) == wanted.python
         return None if known else wanted
 
-    def _read_answer(self, asked: _DataQuery) -> "dict[str, DataReport]":
+    def _read_data(self, query: _DataQuery) -> "dict[str, DataReport]":
         from tui_train.facts.data.data_cache import read_data_report
 
         worker = get_current_worker()
-        look = read_data_report(asked.toolchain, asked.question, is_cancelled=lambda: worker.is_cancelled)
+        look = read_data_report(query.toolchain, query.question, is_cancelled=lambda: worker.is_cancelled)
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}
-        self._pythons_by_key[asked.key] = asked.python
-        return {asked.key: look}
+        self._pythons_by_key[query.key] = query.python
+        return {query.key: look}

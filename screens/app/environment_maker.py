@@ -14,7 +14,7 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 
-from ..discovery.discovery import shared_with_screens
+from ..discovery.discovery import make_sharing_watcher
 from ..install.installation import Installation
 from ..messages import ValueChosen
 from .navigation import NavigationApp
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.facts.types import Machine
 
-_MAX_LINES = 200
-_REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
+_MAX_OUTPUT_LINES = 200
+_MIN_REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
 
 
 @dataclass
 class InstallationChanged(Message):
     """An installation goes on, or has ended."""
 
-    now: Installation
+    installation: Installation
 
 
 class InstallingApp(NavigationApp):
@@ -45,19 +45,19 @@ class InstallingApp(NavigationApp):
         super().__init__(source)
         self._cancel = threading.Event()
 
-    watch_installation = shared_with_screens("installation")
+    watch_installation = make_sharing_watcher("installation")
 
     @property
     def is_installing(self) -> bool:
         """True while an environment is being made."""
         return bool(self.installation and self.installation.is_running)
 
-    def install(self, wanted: "EnvironmentInstall") -> None:
+    def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
         if not self.is_installing and self.facts is not None:
             self._cancel.clear()
-            self.installation = Installation(title=wanted.title, began_at=time.monotonic())
-            self._make_in_worker(wanted, self.facts.machine, self.installation)
+            self.installation = Installation(title=environment.title, began_at=time.monotonic())
+            self._make_environment_in_worker(environment, self.facts.machine, self.installation)
         self.show_installation()
 
     def show_installation(self) -> None:
@@ -65,7 +65,7 @@ class InstallingApp(NavigationApp):
         from ..install.screen import InstallScreen
 
         if not self._shows_installation():
-            self._push_shared(InstallScreen(self.cancel_installation))
+            self._push_with_shared_values(InstallScreen(self.cancel_installation))
 
     def _shows_installation(self) -> bool:
         from ..install.screen import InstallScreen
@@ -77,96 +77,104 @@ class InstallingApp(NavigationApp):
         self._cancel.set()
 
     @work(thread=True, group="install")
-    def _make_in_worker(self, wanted: "EnvironmentInstall", machine: "Machine", now: Installation) -> None:
-        reporter, worker = _Reporter(self, now), get_current_worker()
+    def _make_environment_in_worker(
+        self, environment: "EnvironmentInstall", machine: "Machine", installation: Installation
+    ) -> None:
+        reporter, worker = _InstallationReporter(self, installation), get_current_worker()
 
         def cancelled() -> bool:
-            reporter.catch_up()
+            reporter.report_pending()
             # The worker is cancelled with the app, however that ends.
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            reporter.finish(_make_environment(wanted, machine, reporter, cancelled))
+            reporter.report_made(_make_environment(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
-            reporter.fail(error)
+            reporter.report_failed(error)
         except BaseException:
-            reporter.fail(TuiTrainError("the installation failed", "See its last lines."))
+            reporter.report_failed(TuiTrainError("the installation failed", "See its last lines."))
             raise
 
     @on(InstallationChanged)
     def _take_installation(self, event: InstallationChanged) -> None:
-        before, self.installation = self.installation, event.now
-        if event.now.python and before and before.is_running:
-            self.post_message(ValueChosen("trainer.python", event.now.python))
-            words = f"{visible(display_path(event.now.python))} trains from now on. Ctrl+Z takes it back."
+        before, self.installation = self.installation, event.installation
+        if event.installation.python and before and before.is_running:
+            self.post_message(ValueChosen("trainer.python", event.installation.python))
+            words = f"{visible(display_path(event.installation.python))} trains from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)
-        elif event.now.failure and before and before.is_running and not self._shows_installation():
-            self.notify(visible(event.now.failure), severity="error", timeout=10, markup=False)
+        elif event.installation.failure and before and before.is_running and not self._shows_installation():
+            self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
 
 
-class _Reporter:
+class _InstallationReporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
-    def __init__(self, app: InstallingApp, now: Installation) -> None:
+    def __init__(self, app: InstallingApp, installation: Installation) -> None:
         from tui_train.actions.environments.progress import InstallReader
 
         self._app = app
-        self._now = now
+        self._installation = installation
         self._reader = InstallReader()
         self._reported = 0.0
-        self._last_reported = now
+        self._last_reported = installation
 
-    def set_place(self, place: str) -> None:
+    def set_folder(self, folder: str) -> None:
         """Name the folder."""
-        self._report(replace(self._now, place=place), at_once=True)
+        self._report(replace(self._installation, folder=folder), at_once=True)
 
     def begin_step(self, line: str) -> None:
         """Add a line that says what is done from now on."""
-        self._add(line, self._reader.begin_step(visible(line)))
+        self._add_line(line, self._reader.begin_step(visible(line)))
 
-    def follow(self, line: str) -> None:
+    def add_output_line(self, line: str) -> None:
         """Add a line of uv or pip."""
-        self._add(line, self._reader.read(line))
+        self._add_line(line, self._reader.read(line))
 
-    def _add(self, line: str, progress: "InstallProgress") -> None:
-        lines = (*self._now.lines, visible(line))[-_MAX_LINES:]
-        self._report(replace(self._now, lines=lines, progress=progress))
+    def _add_line(self, line: str, progress: "InstallProgress") -> None:
+        lines = (*self._installation.lines, visible(line))[-_MAX_OUTPUT_LINES:]
+        self._report(replace(self._installation, lines=lines, progress=progress))
 
-    def catch_up(self) -> None:
+    def report_pending(self) -> None:
         """Report what has come since the last report."""
-        self._report(self._now)
+        self._report(self._installation)
 
-    def finish(self, python: str) -> None:
+    def report_made(self, python: str) -> None:
         """Say that it is there."""
-        self._end(python=python)
+        self._report_end(python=python)
 
-    def fail(self, error: TuiTrainError) -> None:
+    def report_failed(self, error: TuiTrainError) -> None:
         """Say why there is none."""
-        self._end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
+        self._report_end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
 
-    def _end(self, **how: Any) -> None:
-        self._report(replace(self._now, seconds=time.monotonic() - self._now.began_at, **how), at_once=True)
+    def _report_end(self, **outcome: Any) -> None:
+        self._report(
+            replace(self._installation, seconds=time.monotonic() - self._installation.began_at, **outcome), at_once=True
+        )
 
-    def _report(self, now: Installation, *, at_once: bool = False) -> None:
-        self._now = now
-        if now is not self._last_reported and (at_once or time.monotonic() - self._reported > _REPORT_SECONDS):
-            self._reported, self._last_reported = time.monotonic(), now
-            self._app.post_message(InstallationChanged(now))
+    def _report(self, installation: Installation, *, at_once: bool = False) -> None:
+        self._installation = installation
+        if installation is not self._last_reported and (
+            at_once or time.monotonic() - self._reported > _MIN_REPORT_SECONDS
+        ):
+            self._reported, self._last_reported = time.monotonic(), installation
+            self._app.post_message(InstallationChanged(installation))
 
 
-def _make_environment(wanted: "EnvironmentInstall", machine: "Machine", reporter: _Reporter, cancelled: Any) -> str:
+def _make_environment(
+    environment: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, is_cancelled: Any
+) -> str:
     """Make an environment in a folder that does not exist yet, and return its Python."""
     from tui_train.actions import environments
     from tui_train.actions.environments import create
     from tui_train.base.app_paths import environments_folder
     from tui_train.facts.gpus.verdicts import recommended_torch_build
 
-    package_set = environments.find_set(wanted.set_name)
+    package_set = environments.find_set(environment.set_name)
     place = create.free_path(environments_folder() / package_set.name)
-    reporter.set_place(display_path(str(place)))
+    reporter.set_folder(display_path(str(place)))
     wheel = create.build_for(machine, "")
     plan = create.plan_install(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
     plan = replace(plan, cuda=plan.cuda or recommended_torch_build(machine).cuda)
-    create.create_environment(plan, machine, reporter.begin_step, reporter.follow, cancelled)
+    create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, is_cancelled)
     return str(plan.python)

@@ -25,25 +25,25 @@ class HostProbingApp(DataReadingApp):
     def watch_profile(self) -> None:
         """Ask the hosts of a changed profile."""
         super().watch_profile()
-        self._ask_unless_typed()
+        self._ask_hosts_unless_typed()
 
     def watch_facts(self) -> None:
         """Ask once the first host is known."""
         super().watch_facts()
-        self._ask_unless_typed()
+        self._ask_hosts_unless_typed()
 
     def watch_looking(self) -> None:
         """Ask once nothing of the first host is awaited."""
         super().watch_looking()
-        self._ask_unless_typed()
+        self._ask_hosts_unless_typed()
 
-    def action_look(self, later: float = 0) -> None:
+    def action_look(self, delay_seconds: float = 0) -> None:
         """Look at everything again, the other hosts as well."""
         self._asked_hosts = None
-        super().action_look(later)
+        super().action_look(delay_seconds)
         self.ask_training_hosts()
 
-    def _ask_unless_typed(self) -> None:
+    def _ask_hosts_unless_typed(self) -> None:
         if self._edited_key != "nodes.hosts":
             self.ask_training_hosts()
 

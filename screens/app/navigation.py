@@ -13,7 +13,7 @@ from textual.timer import Timer
 from tui_train.base.errors import TuiTrainError
 
 from .. import load_module
-from ..messages import CompareRuns, GoBack, GoToStep, OpenData, OpenResult, OpenRun, OpenStep, TryResult
+from ..messages import CompareRuns, GoBack, GoToStep, OpenDataPreview, OpenResult, OpenRun, OpenStep, TryResult
 from .host_probing import HostProbingApp
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
 
     from ..run.run_view import RunView
-    from ..steps.step import Step
+    from ..steps.step import StepScreen
 
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
-_CLEAR_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
+_GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
-_DRAFT_NOTICE = (
+_DRAFT_KEPT_NOTICE = (
     "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
 )
 
@@ -42,21 +42,21 @@ class NavigationApp(HostProbingApp):
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:
-        kind: type[Step] = load_module(event.module).SCREEN
+        kind: type[StepScreen] = load_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
-        if not there or event.opener is self.screen:
+        if not there or event.opener in {None, self.screen}:
             self._show_step(event.module)
 
     def _show_step(self, module: str) -> None:
         """Open a step, or go back to it where it is open."""
-        kind: type[Step] = load_module(module).SCREEN
-        if self._close_until(lambda screen: isinstance(screen, kind)):
+        kind: type[StepScreen] = load_module(module).SCREEN
+        if self._go_back_to_screen(lambda screen: isinstance(screen, kind)):
             return
         self._save_draft()
         self.ask_training_hosts()
         if module in {"recipe", "preview"}:
-            self.ask_undecided()
+            self.ask_undecided_script()
         if module == "hardware":
             self.action_look(_PAINT_SECONDS)
         else:
@@ -66,17 +66,17 @@ class NavigationApp(HostProbingApp):
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.refresh_parts("paths")
-        self._push_shared(kind())
+        self._push_with_shared_values(kind())
 
     @on(GoToStep)
     def _go_to_step(self, event: GoToStep) -> None:
         if event.module == "run":
             return
-        if profile := self._profile_of_run():
-            self.set_profile(profile, keep=False)
+        if profile := self._profile_of_shown_run():
+            self.set_profile(profile, save_as_draft=False)
         self._show_step(event.module)
 
-    def _profile_of_run(self) -> "Profile | None":
+    def _profile_of_shown_run(self) -> "Profile | None":
         """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
         from tui_train.profile import store
 
@@ -87,9 +87,9 @@ class NavigationApp(HostProbingApp):
             self.show_error(error)
             return None
 
-    def _close_until(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
+    def _go_back_to_screen(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
         """Go back to the newest screen that is wanted; false where there is none."""
-        above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if wanted(screen)), None)
+        above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if is_wanted(screen)), None)
         for _ in range(above or 0):
             self._save_draft()
             self.pop_screen()
@@ -97,10 +97,10 @@ class NavigationApp(HostProbingApp):
 
     @on(OpenRun)
     def _open_run(self, event: OpenRun) -> None:
-        from ..steps.step import Step
+        from ..steps.step import StepScreen
 
         # What was started here takes the place of the steps that led to it.
-        while isinstance(self.screen, Step):
+        while isinstance(self.screen, StepScreen):
             self._save_draft()
             self.pop_screen()
         self.open_run(event.run)
@@ -112,49 +112,51 @@ class NavigationApp(HostProbingApp):
         from ..compare import CompareScreen
 
         if not isinstance(self.screen, CompareScreen):
-            self._push_shared(CompareScreen(event.runs))
+            self._push_with_shared_values(CompareScreen(event.runs))
 
     @on(OpenResult)
     def _open_result(self, event: OpenResult) -> None:
         from ..result import ResultScreen
 
         if not isinstance(self.screen, ResultScreen):
-            self._push_shared(ResultScreen(event.run, event.result))
+            self._push_with_shared_values(ResultScreen(event.run, event.result))
 
     @on(TryResult)
     def _open_chat(self, event: TryResult) -> None:
         from ..chat.screen import ChatScreen
 
         if not isinstance(self.screen, ChatScreen):
-            self._push_shared(ChatScreen(event.run, compare=event.compare))
+            self._push_with_shared_values(ChatScreen(event.run, compare=event.compare))
 
-    @on(OpenData)
-    def _open_data(self) -> None:
-        from ..data.screen import DataScreen
-        from ..steps.step import Step
+    @on(OpenDataPreview)
+    def _open_data_preview(self) -> None:
+        from ..data.screen import DataPreviewScreen
+        from ..steps.step import StepScreen
 
-        if not isinstance(self.screen, DataScreen):
-            self._push_shared(DataScreen(self.screen.step_title if isinstance(self.screen, Step) else ""))
+        if not isinstance(self.screen, DataPreviewScreen):
+            self._push_with_shared_values(
+                DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else "")
+            )
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""
         from ..run.screen import RunScreen
 
-        if not self._close_until(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
-            self._push_shared(RunScreen(run))
+        if not self._go_back_to_screen(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
+            self._push_with_shared_values(RunScreen(run))
 
-    def _push_shared(self, screen: Screen[None]) -> None:
-        self.assign_shared(screen)
+    def _push_with_shared_values(self, screen: Screen[None]) -> None:
+        self.assign_shared_values(screen)
         self.push_screen(screen)
 
     # What was said on one screen would cover lines of the next.
 
-    def push_screen(self, *screen: Any, **how: Any) -> Any:
+    def push_screen(self, *screen: Any, **options: Any) -> Any:
         """Show a screen, without what was said on the one before."""
         self.clear_notifications()
         if isinstance(screen[0], Screen):
             self._add_size_classes(screen[0])
-        return super().push_screen(*screen, **how)
+        return super().push_screen(*screen, **options)
 
     def _add_size_classes(self, screen: Screen[Any]) -> None:
         # Textual sets them once the screen has been drawn, and then draws all of it a second time.
@@ -172,22 +174,22 @@ class NavigationApp(HostProbingApp):
         self.clear_notifications()
         if self._clear_timer:
             self._clear_timer.stop()
-        self._clear_timer = self.set_timer(_CLEAR_SECONDS, _collect_garbage)
+        self._clear_timer = self.set_timer(_GARBAGE_DELAY_SECONDS, _collect_garbage)
         return super().pop_screen()
 
     async def action_back(self) -> None:
         """Go back to the step before, from the first one to where the steps were opened; else to the screen below."""
-        from ..steps.step import Step
+        from ..steps.step import StepScreen
 
-        if isinstance(self.screen, Step) and (before := self.screen.previous_module):
-            there: type[Step] = load_module(before).SCREEN
+        if isinstance(self.screen, StepScreen) and (before := self.screen.previous_module):
+            there: type[StepScreen] = load_module(before).SCREEN
             if not any(isinstance(screen, there) for screen in self.screen_stack):
                 self.pop_screen()
             self._show_step(before)
-        elif isinstance(self.screen, Step):
-            self._close_until(lambda screen: not isinstance(screen, Step))
+        elif isinstance(self.screen, StepScreen):
+            self._go_back_to_screen(lambda screen: not isinstance(screen, StepScreen))
             if self.is_edited:
-                self.notify(_DRAFT_NOTICE, markup=False)
+                self.notify(_DRAFT_KEPT_NOTICE, markup=False)
         elif len(self.screen_stack) > 1:
             self._save_draft()
             self.pop_screen()
@@ -210,10 +212,10 @@ class NavigationApp(HostProbingApp):
         except TuiTrainError as error:
             self.show_error(error)
             return
-        self.set_profile(profile, keep=False)
+        self.set_profile(profile, save_as_draft=False)
         self._show_step("hardware")
 
-    def action_go(self, module: str, key: str = "") -> None:
+    def action_go_to_step(self, module: str, key: str = "") -> None:
         """Show a step, with the cursor on one of its fields."""
         self.post_message(GoToStep(module))
         if key:

@@ -17,33 +17,33 @@ from .. import STEPS, load_module
 from ..themes import THEME_NAMES
 
 if TYPE_CHECKING:
-    from ..steps.step import Step
+    from ..steps.step import StepScreen
     from .app import Wizard
 
-_MAX_RUNS = 200  # the newest
+_MAX_RUNS_LISTED = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
-_ORDER_SCORE = 0.0001
+_MAX_ORDER_SCORE = 0.0001
 _MAX_COMMANDS = 1000
 
 
-class Commands(Provider):
+class PaletteCommands(Provider):
     """Offers what the app offers for a screen, in its order."""
 
     @property
-    def _offered(self) -> Iterable[SystemCommand]:
+    def _offered_commands(self) -> Iterable[SystemCommand]:
         return self.app.get_system_commands(self.screen)
 
     async def discover(self) -> Hits:
         """Yield all."""
-        for command in self._offered:
+        for command in self._offered_commands:
             yield DiscoveryHit(command.title, command.callback, help=command.help)
 
     async def search(self, query: str) -> Hits:
         """Yield what matches."""
         matcher = self.matcher(query)
-        for number, command in enumerate(self._offered):
+        for number, command in enumerate(self._offered_commands):
             if (match := matcher.match(command.title)) > 0:
-                score = match + _ORDER_SCORE * (_MAX_COMMANDS - number) / _MAX_COMMANDS
+                score = match + _MAX_ORDER_SCORE * (_MAX_COMMANDS - number) / _MAX_COMMANDS
                 yield Hit(score, matcher.highlight(command.title), command.callback, command.title, command.help)
 
 
@@ -52,7 +52,7 @@ class Palette(CommandPalette):
 
     def __init__(self) -> None:
         """Have no id: the palette before may still be closing, and ids are unique."""
-        super().__init__([Commands])
+        super().__init__([PaletteCommands])
 
     def on_click(self, event: Click) -> None:
         """Leave alone a click where the screen ended meanwhile: Textual looks there for what was clicked."""
@@ -69,18 +69,18 @@ def palette_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemComma
     of_run = hasattr(screen, "run")
     for step in STEPS[:-1]:
         values = ", with the values of this run" if of_run else ""
-        yield _command(f"Go to {step.title}{values}", partial(app.action_go, step.module))
+        yield _make_command(f"Go to {step.title}{values}", partial(app.action_go_to_step, step.module))
     yield from _field_commands(app)
     yield from _profile_commands(app)
     yield from _run_commands(app)
-    yield _command("Look again at the machine and its Pythons", app.action_look)
+    yield _make_command("Look again at the machine and its Pythons", app.action_look)
     for name in THEME_NAMES:
         if name != app.theme:
-            yield _command(f"Theme {name}", partial(app.action_theme, name))
+            yield _make_command(f"Theme {name}", partial(app.action_theme, name))
 
 
-def _command(title: str, call: Callable[[], Any]) -> SystemCommand:
-    return SystemCommand(escape(title), "", call)
+def _make_command(title: str, callback: Callable[[], Any]) -> SystemCommand:
+    return SystemCommand(escape(title), "", callback)
 
 
 def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -96,7 +96,7 @@ def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]
         if binding.description and active.enabled and binding.description not in {"palette", *offered}:
             offered.add(binding.description)
             words = f"{binding.description} ({app.get_key_display(binding)})"
-            yield _command(words, partial(act, binding.action, active.node))
+            yield _make_command(words, partial(act, binding.action, active.node))
 
 
 def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
@@ -105,11 +105,11 @@ def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.views import choices
 
     for step in STEPS[:-1]:
-        kind: type[Step] = load_module(step.module).SCREEN
+        kind: type[StepScreen] = load_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.is_field_shown(key, app.profile):
-                go = partial(app.action_go, step.module, key)
-                yield _command(f"{fields.field(key).label} ({step.title}: {key})", go)
+                go = partial(app.action_go_to_step, step.module, key)
+                yield _make_command(f"{fields.field(key).label} ({step.title}: {key})", go)
 
 
 def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
@@ -117,11 +117,11 @@ def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
 
     for name in store.saved_names():
         opens = partial(app.call_later, app.open_profile, name)
-        yield _command(f"Profile {visible(name)}", opens)
+        yield _make_command(f"Profile {visible(name)}", opens)
 
 
 def _run_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.runs.rundir import runs_in_name_order
 
-    for run in runs_in_name_order()[:_MAX_RUNS]:
-        yield _command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))
+    for run in runs_in_name_order()[:_MAX_RUNS_LISTED]:
+        yield _make_command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

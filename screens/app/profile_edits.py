@@ -12,18 +12,18 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
 from ..discovery.discovery import DiscoveryApp
-from ..messages import ApplyFix, SetProfile, StartOver, Undo, Undone, ValueChosen
+from ..messages import ApplyFix, ChangeUndone, ContinueDraft, SetProfile, UndoChange, ValueChosen
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
     from tui_train.checks.finding import EnvironmentInstall
 
-_MAX_UNDO = 100
-_WEBHOOK = "notify.webhook"
-_TYPING_SECONDS = 0.7  # seconds without a key
+_MAX_UNDO_STEPS = 100
+_WEBHOOK_KEY = "notify.webhook"
+_TYPING_PAUSE_SECONDS = 0.7  # seconds without a key
 
 
-class EditingApp(DiscoveryApp):
+class ProfileEditingApp(DiscoveryApp):
     """An app that alone assigns the profile, and looks at what a changed one names."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
@@ -38,7 +38,7 @@ class EditingApp(DiscoveryApp):
         self._typing_timer: Timer | None = None
         self._model_timer: Timer | None = None
 
-    def install(self, wanted: "EnvironmentInstall") -> None:
+    def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment."""
         raise NotImplementedError
 
@@ -49,7 +49,7 @@ class EditingApp(DiscoveryApp):
         try:
             profile = fields.put(self.profile, event.key, event.value)
             if event.key == "trainer.python":
-                self._choose_python(profile)
+                self._remember_chosen_python(profile)
             self.set_profile(profile, event.row or event.key)
         except TuiTrainError as error:
             self.show_error(error)
@@ -60,12 +60,12 @@ class EditingApp(DiscoveryApp):
 
         change = event.fix
         if not isinstance(change, Change):
-            self.install(change)
+            self.install_environment(change)
             return
         try:
             profile = apply_change(change, self.profile)
             if any(key == "trainer.python" for key, _ in change.edits):
-                self._choose_python(profile)
+                self._remember_chosen_python(profile)
             self.set_profile(profile)
         except TuiTrainError as error:
             self.show_error(error)
@@ -74,7 +74,7 @@ class EditingApp(DiscoveryApp):
             self.clear_notifications()
             self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
 
-    def _choose_python(self, profile: Profile) -> None:
+    def _remember_chosen_python(self, profile: Profile) -> None:
         """Remember the Python that the user chose, and look at it where it was not started before."""
         from tui_train.facts.machine import trusted_pythons
 
@@ -88,35 +88,35 @@ class EditingApp(DiscoveryApp):
 
     @on(SetProfile)
     def _take_profile(self, event: SetProfile) -> None:
-        self.set_profile(event.profile, keep=event.keep)
+        self.set_profile(event.profile, save_as_draft=event.save_as_draft)
         if event.saved:
             self._opened_profile = event.profile
 
-    @on(Undo)
-    def _take_undo(self) -> None:
+    @on(UndoChange)
+    def _undo_change(self) -> None:
         self.action_undo()
 
-    @on(StartOver)
-    def _start_over(self) -> None:
+    @on(ContinueDraft)
+    def _continue_draft(self) -> None:
         from tui_train.actions.last_profile import last_session_profile
 
-        self.set_profile(self._draft or last_session_profile(), keep=False)
+        self.set_profile(self._draft or last_session_profile(), save_as_draft=False)
 
-    def set_profile(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
+    def set_profile(self, profile: Profile, key: str = "", *, save_as_draft: bool = True) -> None:
         """Make this the profile; the one before can be had back, that before all edits of one key in a row.
 
         Not kept: it is only opened, and takes the place of no draft until it is edited.
         """
-        if not keep:
+        if not save_as_draft:
             self._opened_profile = profile
         if profile == self.profile:
             return
         if not key or key != self._edited_key:
-            self._undo_stack = [*self._undo_stack[-_MAX_UNDO:], self.profile]
+            self._undo_stack = [*self._undo_stack[-_MAX_UNDO_STEPS:], self.profile]
         self._edited_key = key
-        if key != _WEBHOOK:
+        if key != _WEBHOOK_KEY:
             profile = self._with_webhook_stored(profile)
-        if keep:
+        if save_as_draft:
             self._draft = profile
         self._assign_profile(profile)
 
@@ -146,11 +146,11 @@ class EditingApp(DiscoveryApp):
             self._draft = self.profile
         else:
             self.bell()
-        self.screen.post_message(Undone(profile_differences(now, self.profile)))
+        self.screen.post_message(ChangeUndone(profile_differences(now, self.profile)))
 
     def _assign_profile(self, profile: Profile) -> None:
         before = self.profile
-        if _machine_of(profile) != _machine_of(before) and not self.has_named_machine:
+        if _machine_key(profile) != _machine_key(before) and not self.has_named_machine:
             self.profile = profile
             self.switch_machine()
             return
@@ -162,33 +162,33 @@ class EditingApp(DiscoveryApp):
             if parts and self._typing_timer:
                 self._typing_timer.stop()
             if parts:
-                self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, *parts))
+                self._typing_timer = self.set_timer(_TYPING_PAUSE_SECONDS, partial(self.query_parts, *parts))
             return
         if "images" in parts and self._typing_timer:
             self._typing_timer.stop()
         if "images" in parts and self._edited_key == "container.image":
             # Half a name may be that of another image: one that is typed is looked at once it stands.
-            self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, "images"))
+            self._typing_timer = self.set_timer(_TYPING_PAUSE_SECONDS, partial(self.query_parts, "images"))
             parts.remove("images")
         self.query_parts(*parts)
         if _model_key(profile) != _model_key(before):
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
-            self._model_timer = self.set_timer(_TYPING_SECONDS, self.query_model)
+            self._model_timer = self.set_timer(_TYPING_PAUSE_SECONDS, self.query_hub_for_model)
 
-    def _affected_parts(self, profile: Profile, before: Profile) -> list[str]:
+    def _affected_parts(self, profile: Profile, previous: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
         from tui_train.trainers import profile_paths
 
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": (profile_paths(profile), *_model_key(profile)) != (profile_paths(before), *_model_key(before)),
-            "hub": _hub_key(profile) != _hub_key(before),
-            "toolchains": python != before.trainer.python and python not in {"", *known},
-            "images": _image_key(profile) != _image_key(before),
-            "resources_in_use": profile.nodes != before.nodes,
+            "paths": (profile_paths(profile), *_model_key(profile)) != (profile_paths(previous), *_model_key(previous)),
+            "hub": _hub_key(profile) != _hub_key(previous),
+            "toolchains": python != previous.trainer.python and python not in {"", *known},
+            "images": _image_key(profile) != _image_key(previous),
+            "resources_in_use": profile.nodes != previous.nodes,
         }
         if self.other_machine:
             # One answer brings all that is known of it, and half a path is not worth asking a host for.
@@ -197,7 +197,7 @@ class EditingApp(DiscoveryApp):
 
     def _save_draft(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
-        self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK)
+        self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK_KEY)
         if self._draft != self._written_profile:
             self._write_draft()
 
@@ -221,7 +221,7 @@ class EditingApp(DiscoveryApp):
             return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""
 
 
-def _machine_of(profile: Profile) -> object:
+def _machine_key(profile: Profile) -> object:
     return profile.hardware.host, profile.hardware.scheduler
 
 

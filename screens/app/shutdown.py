@@ -14,13 +14,15 @@ from typing import NoReturn
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
 
 # Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
-_EXIT_SECONDS = 5.0
+_FORCED_EXIT_SECONDS = 5.0
 # The other screen, mouse, focus and pasting off; the cursor shown.
-_RESET_SEQUENCES = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
+_TERMINAL_RESET_SEQUENCES = (
+    b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
+)
 
 
 @contextmanager
-def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
+def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterator[None]:
     """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in.
 
     Afterwards, when that loop ends, signals are handled as before.
@@ -28,7 +30,7 @@ def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[No
     loop = asyncio.get_running_loop()
     before = None
     with suppress(termios.error, OSError):
-        before = termios.tcgetattr(terminal)
+        before = termios.tcgetattr(terminal_fd)
     received: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -36,7 +38,7 @@ def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[No
             return
         received.append(number)
         # The loop may wait for a terminal that takes nothing, or a thread for a disk.
-        threading.Thread(target=_force_exit, args=(terminal, before, 128 + number), daemon=True).start()
+        threading.Thread(target=_force_exit, args=(terminal_fd, before, 128 + number), daemon=True).start()
         loop.call_soon_threadsafe(leave, 128 + number)
 
     handlers = install_handlers((signal.SIGTERM, signal.SIGHUP), end)
@@ -46,22 +48,22 @@ def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[No
         restore_handlers(handlers)
 
 
-def _force_exit(terminal: int, before: "list[int | list[bytes | int]] | None", code: int) -> NoReturn:
-    time.sleep(_EXIT_SECONDS)
+def _force_exit(terminal_fd: int, settings_before: "list[int | list[bytes | int]] | None", exit_code: int) -> NoReturn:
+    time.sleep(_FORCED_EXIT_SECONDS)
     try:
-        _restore_terminal(terminal, before)
+        _restore_terminal(terminal_fd, settings_before)
     finally:
-        os._exit(code)
+        os._exit(exit_code)
 
 
-def _restore_terminal(terminal: int, before: "list[int | list[bytes | int]] | None") -> None:
-    if before is not None:
+def _restore_terminal(terminal_fd: int, settings_before: "list[int | list[bytes | int]] | None") -> None:
+    if settings_before is not None:
         with suppress(termios.error, OSError):
-            termios.tcsetattr(terminal, termios.TCSANOW, before)
+            termios.tcsetattr(terminal_fd, termios.TCSANOW, settings_before)
     with suppress(OSError):
         # It may take nothing; and the shell that has it next has the very same open file.
-        os.set_blocking(terminal, False)
+        os.set_blocking(terminal_fd, False)
         try:
-            os.write(terminal, _RESET_SEQUENCES)
+            os.write(terminal_fd, _TERMINAL_RESET_SEQUENCES)
         finally:
-            os.set_blocking(terminal, True)
+            os.set_blocking(terminal_fd, True)

@@ -16,18 +16,18 @@ from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
-_ESCAPE = "\x1b"
+_ESCAPE_CHARACTER = "\x1b"
 # Seconds to wait for the rest of a key: after a lone escape character, which most often is the key Esc; the same on a
 # slow line; and after the beginning of a sequence, which nobody types.
-_SHORT, _LONG, _BEGUN = 0.02, 0.1, 0.5
-_MAX_DELAY = 0.3
+_SHORT_DELAY_SECONDS, _LONG_DELAY_SECONDS, _SEQUENCE_DELAY_SECONDS = 0.02, 0.1, 0.5
+_MAX_DELAY_SECONDS = 0.3
 # A terminal that takes longer to answer a question is slow, and so is one at the other end of ssh that does not answer.
-_SLOW_SECONDS = 0.08
-_MODE_ANSWER = "$y"
+_SLOW_ANSWER_SECONDS = 0.08
+_MODE_ANSWER_SIGN = "$y"
 _POLL_SECONDS = 0.1
-_MAX_BYTES = 4096
+_MAX_READ_BYTES = 4096
 # What follows the escape character of an arrow, a function key or the mouse.
-_KEY_REST = re.compile(r"\[[0-9;:<]*[A-DFHIMOP-SZmu~]|O[A-DFHP-S]")
+_KEY_REST_PATTERN = re.compile(r"\[[0-9;:<]*[A-DFHIMOP-SZmu~]|O[A-DFHP-S]")
 
 
 class KeyParser(XTermParser):
@@ -37,7 +37,7 @@ class KeyParser(XTermParser):
         """Begin with what is known of the line."""
         super().__init__(debug)
         self._escape_delay = ESCAPE_DELAY
-        self._set_escape_delay(_LONG if os.environ.get("SSH_CONNECTION") else _SHORT)
+        self._set_escape_delay(_LONG_DELAY_SECONDS if os.environ.get("SSH_CONNECTION") else _SHORT_DELAY_SECONDS)
         self._asked_at = get_time()
         self._partial_key = ""  # from an escape character on whose key is not complete
         self._escape_at = 0.0  # when that character was read
@@ -54,27 +54,31 @@ class KeyParser(XTermParser):
 
     def feed(self, data: str) -> Iterable[Message]:
         """Yield the keys and answers in what was read."""
-        data = self._drop_late_rest(data)
-        if self._asked_at and _MODE_ANSWER in data:
-            self._set_escape_delay(_SHORT if get_time() - self._asked_at < _SLOW_SECONDS else _LONG)
+        data = self._drop_late_key_rest(data)
+        if self._asked_at and _MODE_ANSWER_SIGN in data:
+            self._set_escape_delay(
+                _SHORT_DELAY_SECONDS if get_time() - self._asked_at < _SLOW_ANSWER_SECONDS else _LONG_DELAY_SECONDS
+            )
             self._asked_at = 0.0
         if not data:
             return
         yield from super().feed(data)
-        _, mark, after = (self._partial_key + data).rpartition(_ESCAPE)
+        _, mark, after = (self._partial_key + data).rpartition(_ESCAPE_CHARACTER)
         self._partial_key = ""
         if self._timeout_time is not None:
             self._partial_key = mark + after
             self._escape_at = get_time()
-            self._timeout_time = self._escape_at + (_BEGUN if after[:1] in {"[", "O"} else self._escape_delay)
+            self._timeout_time = self._escape_at + (
+                _SEQUENCE_DELAY_SECONDS if after[:1] in {"[", "O"} else self._escape_delay
+            )
 
-    def _drop_late_rest(self, data: str) -> str:
+    def _drop_late_key_rest(self, data: str) -> str:
         """Drop the rest of a key whose first byte was taken for Esc: it would be typed as letters; wait longer then."""
         late, self._lone_escape_at = get_time() - self._lone_escape_at, 0.0
-        rest = _KEY_REST.match(data)
-        if rest is None or late > _BEGUN:
+        rest = _KEY_REST_PATTERN.match(data)
+        if rest is None or late > _SEQUENCE_DELAY_SECONDS:
             return data
-        self._set_escape_delay(max(self._escape_delay, min(_MAX_DELAY, 1.5 * late)))
+        self._set_escape_delay(max(self._escape_delay, min(_MAX_DELAY_SECONDS, 1.5 * late)))
         return data[rest.end() :]
 
     def _set_escape_delay(self, seconds: float) -> None:
@@ -84,7 +88,7 @@ class KeyParser(XTermParser):
     def tick(self) -> Iterable[Message]:
         """Yield what is a key after all, since nothing followed."""
         keys = [*super().tick()]
-        if keys and self._partial_key == _ESCAPE:
+        if keys and self._partial_key == _ESCAPE_CHARACTER:
             self._lone_escape_at = self._escape_at
         # Nobody types the beginning of a sequence.
         return [] if self._partial_key[1:2] == "[" and len(self._partial_key) > 2 else keys
@@ -101,7 +105,7 @@ class TerminalDriver(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
                 if selector.select(parser.timeout):
-                    data = os.read(self.fileno, _MAX_BYTES)
+                    data = os.read(self.fileno, _MAX_READ_BYTES)
                     if not data:
                         self.exit_event.wait(_POLL_SECONDS)  # a terminal that is gone is always ready
                     for message in parser.feed(decode(data)):

@@ -15,17 +15,17 @@ from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices
 
 from ..messages import AskRecipes, ErrorToShow, ValueChosen
-from ..steps.step import Step
+from ..steps.step import StepScreen
 from ..widgets.dialogs import ChoiceDialog
 
 
-def can_prepare(profile: Profile) -> bool:
+def can_prepare_data(profile: Profile) -> bool:
     """Tell whether a NeMo pretraining names text in place of data."""
     text = any(not path.endswith(".bin") for path in profile.trainer.data)
     return trainer_has_own_field(profile, "nemo") and profile.nemo.task == "pretrain" and text
 
 
-def can_import(profile: Profile, facts: Facts | None) -> bool:
+def can_import_model(profile: Profile, facts: Facts | None) -> bool:
     """Tell whether a NeMo training names a Hugging Face folder in place of a checkpoint."""
     model = profile.trainer.model
     return bool(
@@ -33,18 +33,18 @@ def can_import(profile: Profile, facts: Facts | None) -> bool:
     )
 
 
-class NemoMaker(Step):
+class NemoFilesScreen(StepScreen):
     """A step that prepares data and imports models, each in a child of NeMo's Python, and lists its recipes."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to make what is not there yet."""
-        if action == "prepare":
-            return can_prepare(self.profile) and not self.wizard.other_machine
-        if action == "import":
-            return can_import(self.profile, self.facts) and not self.wizard.other_machine
+        if action == "prepare_data":
+            return can_prepare_data(self.profile) and not self.wizard.other_machine
+        if action == "import_model":
+            return can_import_model(self.profile, self.facts) and not self.wizard.other_machine
         return super().check_action(action, parameters)
 
-    def action_prepare(self) -> None:
+    def action_prepare_data(self) -> None:
         """Prepare the text that is named as data, and name what comes of it."""
         trainer, tokenizer = self.profile.trainer, self.profile.nemo.tokenizer
         if not tokenizer:
@@ -73,7 +73,7 @@ class NemoMaker(Step):
         if result.tokenizer:
             self.post_message(ValueChosen("nemo.tokenizer", result.tokenizer))
 
-    def action_import(self) -> None:
+    def action_import_model(self) -> None:
         """Import the Hugging Face folder that is named as model, and name the checkpoint that comes of it."""
         source = Path(self.profile.trainer.model)
         target = source.with_name(f"{source.name}-nemo")
@@ -98,7 +98,7 @@ class NemoMaker(Step):
             error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
             self.post_message(ErrorToShow(error))
 
-    def action_recipes(self) -> None:
+    def action_choose_recipe(self) -> None:
         """Show the recipes to choose from."""
         setup = self.setup
         if setup is None or self.facts is None:

@@ -19,19 +19,19 @@ from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices, finetune_notes
 
 from ..messages import ErrorToShow, ValueChosen
-from ..steps.step import ADVANCED
+from ..steps.step import ADVANCED_GROUP_KEY
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog, HelpScreen, TextDialog
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormRow, Group
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
-from .nemo_maker import NemoMaker
-from .script_asker import ScriptAsker
+from .nemo_maker import NemoFilesScreen
+from .script_asker import ScriptHelpScreen
 
-_NCCL_GROUP = "cures"
-_TRAINING = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
-_MODEL_AND_DATA = Section(
+_NCCL_GROUP_KEY = "cures"
+_TRAINING_SECTION = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
+_MODEL_AND_DATA_SECTION = Section(
     title="What it takes",
     keys=(
         "trainer.script",
@@ -58,7 +58,7 @@ _MODEL_AND_DATA = Section(
         "trainer.test_data",
     ),
 )
-_LAUNCH = Section(
+_LAUNCH_SECTION = Section(
     title="How it starts",
     keys=(
         "trainer.launcher",
@@ -77,9 +77,9 @@ _LAUNCH = Section(
         "nodes.port",
     ),
 )
-_ADVANCED = Section(
+_ADVANCED_SECTION = Section(
     title="Advanced",
-    key=ADVANCED,
+    key=ADVANCED_GROUP_KEY,
     folds=True,
     keys=(
         "trainer.arguments",
@@ -99,10 +99,10 @@ _ADVANCED = Section(
         "notify.webhook",
     ),
 )
-_NCCL_FEATURES = Section(title="NCCL features", key=_NCCL_GROUP, folds=True)
+_NCCL_FEATURES_SECTION = Section(title="NCCL features", key=_NCCL_GROUP_KEY, folds=True)
 
 
-class Backend(ScriptAsker, NemoMaker):
+class BackendScreen(ScriptHelpScreen, NemoFilesScreen):
     """The second step."""
 
     HELP = """Backend
@@ -121,24 +121,24 @@ NeMo: r shows its recipes to choose from, n asks the Python which it really has.
 NeMo: p converts the text that is set as data, i the Hugging Face folder that is set as model.
 NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
-    SECTIONS = (_TRAINING, _MODEL_AND_DATA, _LAUNCH, _ADVANCED, _NCCL_FEATURES)
-    MORE_KEYS = ("communication.without",)
-    STAND_OPEN = frozenset({"trainer.kind"})
+    SECTIONS = (_TRAINING_SECTION, _MODEL_AND_DATA_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
+    KEYS_BESIDE_FORM = ("communication.without",)
+    ALWAYS_OPEN_KEYS = frozenset({"trainer.kind"})
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "other_python", "Other Python"),
-        Binding("m", "models", "Models"),
-        Binding("h", "script_help", "Script's help"),
-        Binding("v", "validate", "Validate image"),
-        Binding("r", "recipes", "Recipes"),
+        Binding("o", "ask_other_python", "Other Python"),
+        Binding("m", "choose_model", "Models"),
+        Binding("h", "ask_script_help", "Script's help"),
+        Binding("v", "validate_image", "Validate image"),
+        Binding("r", "choose_recipe", "Recipes"),
         Binding("n", "ask_recipes", "Ask NeMo"),
-        Binding("p", "prepare", "Prepare data"),
-        Binding("i", "import", "Import model"),
+        Binding("p", "prepare_data", "Prepare data"),
+        Binding("i", "import_model", "Import model"),
     ]
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
-        group = super().group(section, rows, setup)
-        if section.key != _NCCL_GROUP:
+        group = super().make_group(section, rows, setup)
+        if section.key != _NCCL_GROUP_KEY:
             return group
         without = self.profile.communication.without
         value = f"{len(without)} off" if without else "all on"
@@ -148,11 +148,11 @@ NCCL features: those to switch off, each to work around the error that it names,
             group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds
         )
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
-        hosts = _host_notes(self.facts, self.profile, asks="training_hosts" in self.looking)
+        hosts = _host_notes(self.facts, self.profile, is_asking="training_hosts" in self.looking)
         if trainer_has_own_field(self.profile, "finetune"):
             return {**hosts, **finetune_notes.backend_field_notes(setup)}
         if not trainer_has_own_field(self.profile, "nemo"):
@@ -162,7 +162,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
         return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
 
-    def lines_below(self, setup: Setup) -> Mapping[str, str]:
+    def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not trainer_has_own_field(self.profile, "finetune"):
             return {}
@@ -171,7 +171,7 @@ NCCL features: those to switch off, each to work around the error that it names,
     @on(Form.Folded)
     async def _toggle_nccl_list(self, event: Form.Folded) -> None:
         event.stop()
-        if event.key != _NCCL_GROUP:
+        if event.key != _NCCL_GROUP_KEY:
             return
         if event.unfolded:
             await self.query_one("#body").mount(MultiSelect(id="cures"))
@@ -185,24 +185,24 @@ NCCL features: those to switch off, each to work around the error that it names,
         container, recipes = self.profile.container, trainer_has_own_field(self.profile, "nemo")
         bare = container.engine == "none"
         offered = {
-            "script_help": bare
+            "ask_script_help": bare
             and trainer_has_own_field(self.profile, "trainer.script")
             and not self.wizard.other_machine,
-            "validate": not bare and bool(container.image) and not self.wizard.other_machine,
-            "other_python": bare,
-            "recipes": recipes,
-            "models": bool(self._model_options()),
+            "validate_image": not bare and bool(container.image) and not self.wizard.other_machine,
+            "ask_other_python": bare,
+            "choose_recipe": recipes,
+            "choose_model": bool(self._cached_model_options()),
             # V asks an image: its Python is none of this machine.
             "ask_recipes": bare and recipes and not self.wizard.other_machine,
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(MultiSelect):
             cures.display = setup.backend == "nccl"
-            picks = (_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
-            cures.show_picks(picks, self.profile.communication.without)
+            picks = (_workaround_row(name, setup) for name in NCCL_WORKAROUNDS)
+            cures.show_select_rows(picks, self.profile.communication.without)
         if not trainer_has_own_field(self.profile, "nemo"):
             self.offer_arguments()
 
@@ -211,15 +211,15 @@ NCCL features: those to switch off, each to work around the error that it names,
         event.stop()
         self.post_message(ValueChosen("communication.without", event.values))
 
-    def action_validate(self) -> None:
+    def action_validate_image(self) -> None:
         """Look into the image, and whether it sees the chosen GPUs."""
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
         setup = self.setup
         gpus = tuple(gpu.uuid for gpu in setup.gpus) if setup and setup.device == "cuda" else ()
-        self._check_image(self.profile, gpus)
+        self._validate_image(self.profile, gpus)
 
     @work(thread=True, exclusive=True, group="validate")
-    def _check_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
+    def _validate_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
         from tui_train.actions.image_check import validate_image, validation_text
 
         chosen = profile.container
@@ -231,7 +231,7 @@ NCCL features: those to switch off, each to work around the error that it names,
 
         self.app.call_from_thread(self.app.push_screen, HelpScreen(lines))
 
-    def _model_options(self) -> tuple[choices.FieldOption, ...]:
+    def _cached_model_options(self) -> tuple[choices.FieldOption, ...]:
         """Return the models of the cache that can be chosen."""
         setup = self.setup
         if setup is None or self.facts is None or not choices.is_field_shown("trainer.model", setup):
@@ -239,21 +239,23 @@ NCCL features: those to switch off, each to work around the error that it names,
         found = choices.field_options("trainer.model", setup)
         return tuple(option for option in found if not option.reason)
 
-    def action_models(self) -> None:
+    def action_choose_model(self) -> None:
         """Show the models in the cache of Hugging Face to choose from."""
-        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._model_options())
+        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._cached_model_options())
         self.app.push_screen(ChoiceDialog("Which model?", answers), self._take_model)
 
     def _take_model(self, value: str | None) -> None:
         if value:
             self.post_message(ValueChosen("trainer.model", value))
 
-    def action_other_python(self) -> None:
+    def action_ask_other_python(self) -> None:
         """Ask for the path of a Python."""
         question = "Path of the Python that trains (an environment's bin/python):"
         unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
         offered = self.profile.trainer.python or next(iter(unchosen), "")
-        self.app.push_screen(TextDialog(question, offered, names_in=self.wizard.names_in), self._take_python)
+        self.app.push_screen(
+            TextDialog(question, offered, list_folder_names=self.wizard.list_folder_names), self._take_python
+        )
 
     def _take_python(self, path: str | None) -> None:
         if path:
@@ -263,7 +265,7 @@ NCCL features: those to switch off, each to work around the error that it names,
                 self.post_message(ErrorToShow(error))
 
 
-def _workaround_pick(name: str, setup: Setup) -> SelectRow:
+def _workaround_row(name: str, setup: Setup) -> SelectRow:
     cure = NCCL_WORKAROUNDS[name]
     why = why_without_effect(cure, setup.toolchain)
     beside: Piece = why or (f"{cure.symptom}; {cure.cost}", MUTED)
@@ -271,17 +273,17 @@ def _workaround_pick(name: str, setup: Setup) -> SelectRow:
     return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)
 
 
-def _host_notes(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
+def _host_notes(facts: Facts, profile: Profile, *, is_asking: bool) -> dict[str, str]:
     """Return whether the other hosts answer."""
     others = profile.nodes.hosts[1:]
     known = [facts.training_hosts[host] for host in others if host in facts.training_hosts]
     if not others:
         return {}
     count = {"nodes.count": f"{len(profile.nodes.hosts)}: the hosts"}
-    if asks:
+    if is_asking:
         return {**count, "nodes.hosts": f"asking {counted(len(others), 'host')} …"}
     answered = sum(not peer.problem for peer in known)
     return {**count, "nodes.hosts": f"{answered} of {len(others)} answer"} if known else count
 
 
-SCREEN = Backend
+SCREEN = BackendScreen

@@ -8,26 +8,26 @@ from tui_train.facts.scripts.script_help import offered_flags
 from tui_train.facts.types import ScriptHelp
 from tui_train.trainers.script import entry_point
 
-from ..messages import AskScript, ErrorToShow, ValueChosen
-from ..steps.step import Step
+from ..messages import AskScriptHelp, ErrorToShow, ValueChosen
+from ..steps.step import StepScreen
 from ..widgets.dialogs import ChoiceDialog
 
 
-class ScriptAsker(Step):
+class ScriptHelpScreen(StepScreen):
     """A step that takes arguments from the list of a script."""
 
     _waiting_for: Literal["", "asked", "running"] = ""
 
-    def action_script_help(self) -> None:
+    def action_ask_script_help(self) -> None:
         """Have the script run with --help."""
         self._waiting_for = "asked"
-        self.post_message(AskScript())
+        self.post_message(AskScriptHelp())
 
     def offer_arguments(self) -> None:
         """Show what the script lists, once after it was asked."""
         if self._waiting_for and "help" in self.looking:
             self._waiting_for = "running"
-        found = self._script_help()
+        found = self._known_script_help()
         if self._waiting_for != "running" or "help" in self.looking or found is None:
             return
         self._waiting_for = ""
@@ -37,15 +37,15 @@ class ScriptAsker(Step):
             return
         flags = offered_flags(found.flags)
         answers = tuple((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
-        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._take_flag)
+        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._add_argument)
 
-    def _script_help(self) -> ScriptHelp | None:
+    def _known_script_help(self) -> ScriptHelp | None:
         setup = self.setup
         key = entry_point(self.profile, setup.preset) if setup else ""
         return self.facts.help.get(key) if self.facts else None
 
-    def _take_flag(self, name: str | None) -> None:
-        found = self._script_help()
+    def _add_argument(self, name: str | None) -> None:
+        found = self._known_script_help()
         flag = next((one for one in found.flags if one.name == name), None) if found else None
         if flag is None:
             return

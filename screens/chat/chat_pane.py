@@ -5,10 +5,10 @@ from typing import NamedTuple
 from textual.content import Content
 
 from ..widgets.lines import Lines
-from ..widgets.text_layout import KEY, MUTED, heading, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
 
-class _Block(NamedTuple):
+class _ChatBlock(NamedTuple):
     """A part of a chat: its style and whether it was asked, answered or is a note."""
 
     kind: str
@@ -18,43 +18,43 @@ class _Block(NamedTuple):
 class ChatPane(Lines):
     """The chat of one side under its title; it stands at the end until it is scrolled."""
 
-    def __init__(self, title: str, about: str, *, id: str) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, title: str, subtitle: str, *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._title, self._about = title, about
-        self._blocks: list[_Block] = []
+        self._title, self._about = title, subtitle
+        self._blocks: list[_ChatBlock] = []
         self._rows: list[Content] = []
         self._fixed_rows = 0  # rows of the blocks before the last one
         self._top = 0
         self._following = True
         self._wrapped_width = 0  # cells for which the rows are wrapped
 
-    def set_subtitle(self, about: str) -> None:
+    def set_subtitle(self, subtitle: str) -> None:
         """Show something else beside the title."""
-        self._about = about
+        self._about = subtitle
         self.show(self._page_lines)
 
     def add_prompt(self, prompt: str) -> None:
         """Begin another turn."""
         self._following = True
-        self._add_block(_Block("asked", prompt))
-        self._add_block(_Block("answered", ""))
+        self._add_block(_ChatBlock("asked", prompt))
+        self._add_block(_ChatBlock("answered", ""))
 
     def append_answer(self, text: str) -> None:
         """Add to the answer that is being written."""
         if self._blocks and self._blocks[-1].kind == "answered":
-            self._blocks[-1] = _Block("answered", self._blocks[-1].text + text)
-            self._lay_out_last()
+            self._blocks[-1] = _ChatBlock("answered", self._blocks[-1].text + text)
+            self._lay_out_last_block()
 
     def add_note(self, words: str) -> None:
         """Say something about the answer."""
-        self._add_block(_Block("note", words))
+        self._add_block(_ChatBlock("note", words))
 
-    def _add_block(self, block: _Block) -> None:
+    def _add_block(self, block: _ChatBlock) -> None:
         self._fixed_rows = len(self._rows)
         self._blocks.append(block)
-        self._lay_out_last()
+        self._lay_out_last_block()
 
-    def _lay_out_last(self) -> None:
+    def _lay_out_last_block(self) -> None:
         width = self.content_size.width
         if width:
             self._rows[self._fixed_rows :] = _block_rows(self._blocks[-1], width)
@@ -62,19 +62,19 @@ class ChatPane(Lines):
 
     def _show_rows(self) -> None:
         """Draw what is in sight; a full pane jumps by half, so that not every line is written again for one."""
-        room, rows = self._visible_rows, len(self._rows)
+        room, rows = self._visible_row_count, len(self._rows)
         if self._following and not max(0, rows - room) <= self._top < max(1, rows):
             self._top = max(0, rows - room // 2) if rows > room else 0
         self.show(self._page_lines)
 
     @property
-    def _visible_rows(self) -> int:
+    def _visible_row_count(self) -> int:
         return max(1, self.content_size.height - 1)
 
     def scroll_pages(self, pages: int) -> None:
         """Show the pages before or after."""
-        last = max(0, len(self._rows) - self._visible_rows)
-        self._top = min(max(0, self._top + pages * max(1, self._visible_rows - 1)), last)
+        last = max(0, len(self._rows) - self._visible_row_count)
+        self._top = min(max(0, self._top + pages * max(1, self._visible_row_count - 1)), last)
         self._following = self._top >= last
         self.show(self._page_lines)
 
@@ -90,16 +90,19 @@ class ChatPane(Lines):
         self._show_rows()
 
     def _page_lines(self, width: int) -> list[Content]:
-        shown = self._rows[self._top : self._top + self._visible_rows]
-        return [heading(self._title, self._about, width), *shown, *[Content()] * (self._visible_rows - len(shown))]
+        shown = self._rows[self._top : self._top + self._visible_row_count]
+        return [heading(self._title, self._about, width), *shown, *[Content()] * (self._visible_row_count - len(shown))]
 
 
-def _block_rows(block: _Block, width: int) -> list[Content]:
+def _block_rows(block: _ChatBlock, width: int) -> list[Content]:
     """Return the rows of a block; one that is asked has a line of air above it."""
     if block.kind == "note":
         return [row.stylize(MUTED) for row in Content(block.text).wrap(max(1, width))]
     if block.kind == "asked":
         rows = Content(block.text).wrap(max(1, width - 2))
-        return [Content(), *(styled(("›" if row is rows[0] else " ", KEY), " ", row.stylize("b")) for row in rows)]
+        return [
+            Content(),
+            *(styled(("›" if row is rows[0] else " ", KEY_STYLE), " ", row.stylize("b")) for row in rows),
+        ]
     lines = block.text.split("\n")
     return [row for line in lines for row in (Content(line).wrap(max(1, width)) if line else [Content()])]

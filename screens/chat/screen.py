@@ -20,17 +20,17 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 from tui_train.runs.rundir import RunDir
 
-from ..base import Base
+from ..base import WizardScreen
 from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
-from ..widgets.text_layout import DONE, FAILED, MUTED, styled
+from ..widgets.keys import KeyBar
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, MUTED, styled
 from .chat_pane import ChatPane
 
 _QUEUED_NOTICE = " What you typed is sent then, unless you change it."
-_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
+_MIN_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
 _SIDES: tuple[Side, ...] = ("result", "base")
-_TITLES = {"result": "Result", "base": "Base"}
+_TITLE_BY_SIDE = {"result": "Result", "base": "Base"}
 
 
 @dataclass
@@ -48,13 +48,13 @@ class ChatFailed(Message):
     can_continue: bool
 
 
-class _Prompt(Input):
+class _PromptInput(Input):
     """Where the prompt is typed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Ask", key_display="Enter")]
 
 
-class ChatScreen(Base):
+class ChatScreen(WizardScreen):
     """A chat with one or two models."""
 
     HELP = """Try
@@ -66,11 +66,11 @@ A model that came with Python code of its own is loaded only after F4, which hol
 Esc goes back and ends the models. They are loaded in the Python that trained; nothing is downloaded."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", key_display="Esc"),
-        Binding("f2", "stop", "End answer"),
-        Binding("pageup", "turn(-1)", "Scroll", key_display="PgUp PgDn"),
-        Binding("pagedown", "turn(1)", show=False),
-        Binding("f3", "forget", "New chat"),
-        Binding("f4", "trust", "Run its code"),
+        Binding("f2", "stop_answer", "End answer"),
+        Binding("pageup", "scroll_pages(-1)", "Scroll", key_display="PgUp PgDn"),
+        Binding("pagedown", "scroll_pages(1)", show=False),
+        Binding("f3", "forget_chat", "New chat"),
+        Binding("f4", "trust_code", "Run its code"),
     ]
 
     def __init__(self, run: RunDir, *, compare: bool) -> None:
@@ -91,15 +91,15 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         yield StepBar(title="Result › Try it")
         with Container(id="talk"):
             for side in _SIDES[: 2 if self._compare else 1]:
-                yield ChatPane(_TITLES[side], "", id=side)
+                yield ChatPane(_TITLE_BY_SIDE[side], "", id=side)
         yield Hint()
-        yield Keys()
-        yield _Prompt(id="prompt", placeholder="loading …", compact=True)
+        yield KeyBar()
+        yield _PromptInput(id="prompt", placeholder="loading …", compact=True)
 
     def on_mount(self) -> None:
         """Load the models."""
         self.query_one(StepBar).show_aside(styled((visible(self.run.name), MUTED)))
-        prompt = self.query_one(_Prompt)
+        prompt = self.query_one(_PromptInput)
         prompt.cursor_blink = False
         prompt.focus()
         self._show_hint(self._loading_text)
@@ -107,7 +107,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     def on_resize(self, event: Resize) -> None:
         """Put the sides beside each other where there is room."""
-        self.query_one("#talk").set_class(event.size.width >= _TWO_COLUMNS_WIDTH, "-beside")
+        self.query_one("#talk").set_class(event.size.width >= _MIN_TWO_COLUMNS_WIDTH, "-beside")
 
     def _show_hint(self, words: Content) -> None:
         self.query_one(Hint).show_text(words)
@@ -127,7 +127,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                     prompt = self._prompts.get(timeout=0.1)
                 except queue.Empty:
                     continue
-                self._answer(chat, prompt)
+                self._answer_prompt(chat, prompt)
         except AnswerCancelled:
             pass
         except TuiTrainError as error:
@@ -139,7 +139,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def _post_event(self, message: Message) -> None:
         self.post_message(message)
 
-    def _answer(self, chat: Chat, prompt: str | None) -> None:
+    def _answer_prompt(self, chat: Chat, prompt: str | None) -> None:
         """Answer a prompt on both sides; None begins another chat."""
         worker = get_current_worker()
         if prompt is None:
@@ -156,7 +156,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                 return
 
     @on(ChatEvent)
-    def _take_event(self, event: ChatEvent) -> None:
+    def _show_event(self, event: ChatEvent) -> None:
         what = event.event
         if isinstance(what, AnswerPiece):
             self.query_one(f"#{what.side}", ChatPane).append_answer(what.text)
@@ -178,13 +178,13 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if ready.compares and found:
             self.query_one("#base", ChatPane).set_subtitle(visible(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
-        self._ready_text = styled(DONE, f" loaded on {ready.device} in {ready.dtype}{how}.")
+        self._ready_text = styled(DONE_MARK, f" loaded on {ready.device} in {ready.dtype}{how}.")
         self._show_hint(self._ready_text)
         self._accept_prompts()
 
     def _accept_prompts(self) -> None:
         self._busy = False
-        prompt, waiting = self.query_one(_Prompt), self._queued_prompt
+        prompt, waiting = self.query_one(_PromptInput), self._queued_prompt
         prompt.placeholder, self._queued_prompt = "Ask something", ""
         if waiting and waiting == prompt.value:
             self._send_prompt(waiting)
@@ -200,9 +200,9 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             "If you trust that file, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
         )
         words = f"{event.error.message}. {remedy}"
-        self._show_hint(styled(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
+        self._show_hint(styled(FAILED_MARK, f" {visible(words[:1].upper() + words[1:])}"))
         if self._is_over:
-            self.query_one(_Prompt).placeholder = "Esc goes back"
+            self.query_one(_PromptInput).placeholder = "Esc goes back"
         self.refresh_bindings()
 
     @on(Input.Submitted)
@@ -217,7 +217,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     def _send_prompt(self, prompt: str) -> None:
         self._busy = True
-        self.query_one(_Prompt).clear()
+        self.query_one(_PromptInput).clear()
         self._show_hint(self._ready_text)
         for side in self._chat.sides if self._chat else ():
             self.query_one(f"#{side}", ChatPane).add_prompt(visible(prompt))
@@ -229,39 +229,39 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
         A model's own code can be run where it needs that.
         """
-        if action == "trust":
+        if action == "trust_code":
             return self._needs_own_code
         loaded = bool(self._ready_text.plain) and not self._is_over
-        if action == "stop":
+        if action == "stop_answer":
             return loaded and self._busy
-        return action != "forget" or (loaded and not self._busy)
+        return action != "forget_chat" or (loaded and not self._busy)
 
-    def action_stop(self) -> None:
+    def action_stop_answer(self) -> None:
         """End the answer that is being written; the other side still answers."""
         if self._chat:
             self._chat.stop()
 
-    def action_forget(self) -> None:
+    def action_forget_chat(self) -> None:
         """Begin again, without what was said."""
         self._prompts.put(None)
         for talk in self.query(ChatPane):
             talk.add_note("— a new chat —")
 
-    def action_trust(self) -> None:
+    def action_trust_code(self) -> None:
         """Load it again, with the code that came with it."""
         self._needs_own_code, self._is_over, self._trusted, self._busy = False, False, True, True
-        self.query_one(_Prompt).placeholder = "loading …"
+        self.query_one(_PromptInput).placeholder = "loading …"
         self._show_hint(self._loading_text)
         self.refresh_bindings()
         self._run_chat()
 
-    def action_turn(self, pages: int) -> None:
+    def action_scroll_pages(self, pages: int) -> None:
         """Scroll both sides."""
         for talk in self.query(ChatPane):
             talk.scroll_pages(pages)
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Say that nothing answers any more."""
-        if group == "talk":
+        if worker_group == "talk":
             self._is_over = self._busy = True
-            self._show_hint(styled(FAILED, " The chat has ended; Esc goes back."))
+            self._show_hint(styled(FAILED_MARK, " The chat has ended; Esc goes back."))

@@ -19,31 +19,31 @@ from tui_train.views import data_text
 
 from ..widgets.findings_pane import finding_line
 from ..widgets.preview_lines import FIX_KEYS, finding_lines
-from ..widgets.text_layout import DONE, FAILED, MUTED, WARNING, Piece, columns, fit, heading, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Piece, columns, fit, heading, styled
 
 _LABEL_WIDTH = 14
-_CELL, _WIDEST_CELL = 14, 26
-_PLACE, _MOST_PLACE = 12, 30
-_MAX_FINDINGS = 3
-_STYLES: dict[SampleTextState, tuple[str, str]] = {  # of the mark, and of the text beside it
+_MIN_CELL_WIDTH, _MAX_CELL_WIDTH = 14, 26
+_MIN_PLACE_WIDTH, _MAX_PLACE_WIDTH = 12, 30
+_MAX_FINDINGS_SHOWN = 3
+_STYLES_BY_STATE: dict[SampleTextState, tuple[str, str]] = {  # of the mark, and of the text beside it
     "read": (MUTED, MUTED),
     "learned": ("$success", ""),
     "rejected": ("$error", ""),
     "cut": ("$warning", MUTED),
 }
-_TRAINED_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
+_TRAINED_PROBLEM_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
 
 
-def data_set_lines(
-    look: DataReport, question: DataQuestion, epoch: EpochSize | None, seconds: float, width: int
+def data_summary_lines(
+    report: DataReport, question: DataQuestion, epoch: EpochSize | None, epoch_seconds: float, width: int
 ) -> list[Content]:
-    """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""
-    of = f"{FORMAT_LABELS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"
-    out = data_text.count_unusable_rows(look)
-    usable = styled(WARNING, f" {grouped_digits(out)} left out") if out else styled(DONE, " all rows usable")
-    usable = usable if look.rows else styled(FAILED, " nothing to learn from")
-    rows: list[list[Piece]] = [[_number_text(look.rows, "rows" if look.rows != 1 else "row")], []]
-    tokens = look.tokens
+    """Return what the data holds, and what an epoch of it is; `epoch_seconds` is  0 where not known."""
+    of = f"{FORMAT_LABELS.get(report.format, 'unknown format')}, columns {', '.join(report.columns) or 'none'}"
+    out = data_text.count_unusable_rows(report)
+    usable = styled(WARNING_MARK, f" {grouped_digits(out)} left out") if out else styled(DONE_MARK, " all rows usable")
+    usable = usable if report.rows else styled(FAILED_MARK, " nothing to learn from")
+    rows: list[list[Piece]] = [[_number_text(report.rows, "rows" if report.rows != 1 else "row")], []]
+    tokens = report.tokens
     if tokens:
         learned = percent(tokens.learned / max(tokens.total, 1))
         rows[0] += [_number_text(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
@@ -52,47 +52,51 @@ def data_set_lines(
         done = "left out" if question.method == "reward" else "cut"
         if question.length:
             cut = (
-                styled(WARNING, f" {grouped_digits(tokens.cut)} {done}")
+                styled(WARNING_MARK, f" {grouped_digits(tokens.cut)} {done}")
                 if tokens.cut
-                else styled(DONE, f" none is {done}")
+                else styled(DONE_MARK, f" none is {done}")
             )
             rows[1].append(cut)
     rows[0].append(usable)
-    cell = min(_WIDEST_CELL, max(_CELL, width // 4))
+    cell = min(_MAX_CELL_WIDTH, max(_MIN_CELL_WIDTH, width // 4))
     lines = [heading("Set", visible(of), width)]
     lines += [columns(width, *((piece, cell) for piece in row[:-1]), (row[-1], 0)) for row in rows if row]
     if epoch:
-        words = data_text.epoch_text(epoch, question) + (f", about {duration_text(seconds)}" if seconds else "")
+        words = data_text.epoch_text(epoch, question) + (
+            f", about {duration_text(epoch_seconds)}" if epoch_seconds else ""
+        )
         lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
-    for number, words in enumerate(data_text.file_share_lines(look)):
+    for number, words in enumerate(data_text.file_share_lines(report)):
         lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL_WIDTH), (words, 0)))
-    if words := data_text.turn_end_text(look, question):
+    if words := data_text.turn_end_text(report, question):
         lines.append(columns(width, (("end", MUTED), _LABEL_WIDTH), (visible(words), 0)))
-    return [*lines, *(_histogram_lines(tokens, look, question, width) if tokens else [])]
+    return [*lines, *(_histogram_lines(tokens, report, question, width) if tokens else [])]
 
 
 def _number_text(count: int, words: str) -> Content:
     return styled((grouped_digits(count), "b"), (f" {words}", MUTED))
 
 
-def _histogram_lines(tokens: TokenCounts, look: DataReport, asked: DataQuestion, width: int) -> list[Content]:
+def _histogram_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion, width: int) -> list[Content]:
     """Return how many rows have how many tokens, what is beyond the sequence length marked."""
     longest = grouped_digits(tokens.longest)
     blocks = data_text.token_histogram(tokens, max(8, width - _LABEL_WIDTH - len(longest) - 4))
-    if not 0 < asked.length < tokens.longest:
+    if not 0 < question.length < tokens.longest:
         drawn = styled((blocks, "$live"), (f" {longest}", MUTED))
         return [columns(width, (("tokens a row", MUTED), _LABEL_WIDTH), (("0 ", MUTED), 2), (drawn, 0))]
-    at = min(asked.length * len(blocks) // tokens.longest, len(blocks) - 1)
+    at = min(question.length * len(blocks) // tokens.longest, len(blocks) - 1)
     drawn = styled((blocks[:at], "$live"), ("│", "$warning"), (blocks[at:], "$warning"), (f" {longest}", MUTED))
     words = styled(
         ("└ ", "$warning"),
-        (grouped_digits(asked.length), "b"),
-        (f"  {data_text.cut_rows_text(look, tokens, asked)}", MUTED),
+        (grouped_digits(question.length), "b"),
+        (f"  {data_text.cut_rows_text(report, tokens, question)}", MUTED),
     )
     # The words stand left of the mark where they would not fit right of it.
     if _LABEL_WIDTH + 2 + at + words.cell_length > width:
         words = styled(
-            (f"{data_text.cut_rows_text(look, tokens, asked)}  ", MUTED), (grouped_digits(asked.length), "b"), " "
+            (f"{data_text.cut_rows_text(report, tokens, question)}  ", MUTED),
+            (grouped_digits(question.length), "b"),
+            " ",
         )
         words = styled(words, ("┘", "$warning"))
         below = styled(" " * max(0, _LABEL_WIDTH + 3 + at - words.cell_length), words)
@@ -102,59 +106,61 @@ def _histogram_lines(tokens: TokenCounts, look: DataReport, asked: DataQuestion,
 
 
 def sample_lines(
-    sample: DataSample, place: tuple[int, int], width: int, *, several: bool, whole: bool
+    sample: DataSample, number_and_count: tuple[int, int], width: int, *, several_files: bool, learns_all: bool
 ) -> list[Content]:
-    """Return a sample as the model gets it, `place` of how many; beside the bar what it learns, `whole`: all of it."""
-    number, count = place
-    where = f"line {grouped_digits(sample.line)}" + (f" of {sample.file}" if several else "")
-    learned = "all learned (Answers only: off)" if whole else f"{grouped_digits(sample.learned)} learned"
+    """Return a sample as the model gets it; beside the bar what it learns, `learns_all`: all of it."""
+    number, count = number_and_count
+    where = f"line {grouped_digits(sample.line)}" + (f" of {sample.file}" if several_files else "")
+    learned = "all learned (Answers only: off)" if learns_all else f"{grouped_digits(sample.learned)} learned"
     tokens = f"   {grouped_digits(sample.tokens)} tokens, {learned}" if sample.tokens else ""
     lines = [heading(f"Sample {number}", visible(f"of {count}   {where}{tokens}"), width)]
     for state, text in data_text.sample_lines(sample):
-        mark, style = _STYLES[state]
+        mark, style = _STYLES_BY_STATE[state]
         parts = Content(visible(text)).wrap(width - 2) if text else [Content()]
         lines += [styled((data_text.MARK_BY_STATE[state], mark), " ", (part.plain.rstrip(), style)) for part in parts]
     return [*lines, styled(("  …", MUTED))] if sample.shortened else lines
 
 
-def bad_row_lines(look: DataReport, width: int) -> list[Content]:
+def bad_row_lines(report: DataReport, width: int) -> list[Content]:
     """Return the rows with something wrong, by line, of which a few of each kind are named."""
-    if not look.problems:
+    if not report.problems:
         return []
-    twice = look.counts.get("duplicate", 0)
+    twice = report.counts.get("duplicate", 0)
     note = ", ".join(
         (
-            [f"{grouped_digits(data_text.count_unusable_rows(look))} left out"]
-            if data_text.count_unusable_rows(look)
+            [f"{grouped_digits(data_text.count_unusable_rows(report))} left out"]
+            if data_text.count_unusable_rows(report)
             else []
         )
         + ([f"{grouped_digits(twice)} more than once"] if twice else [])
     )
-    places = [_row_place(problem, several=look.file_count > 1) for problem in look.problems]
-    cell = min(_MOST_PLACE, max(_PLACE, *(len(place) + 2 for place in places)))
+    places = [_row_place(problem, several_files=report.file_count > 1) for problem in report.problems]
+    cell = min(_MAX_PLACE_WIDTH, max(_MIN_PLACE_WIDTH, *(len(place) + 2 for place in places)))
     lines = [heading("Rows", note, width)]
-    for problem, place in zip(look.problems, places, strict=True):
-        mark = WARNING if problem.kind in _TRAINED_KINDS else FAILED
+    for problem, place in zip(report.problems, places, strict=True):
+        mark = WARNING_MARK if problem.kind in _TRAINED_PROBLEM_KINDS else FAILED_MARK
         lines.append(columns(width, (mark, 2), (fit(place, cell - 1), cell), ((visible(problem.why), MUTED), 0)))
-    named = sum(look.counts.values()) - len(look.problems)
+    named = sum(report.counts.values()) - len(report.problems)
     return [*lines, styled((f"  and {grouped_digits(named)} more", MUTED))] if named > 0 else lines
 
 
-def _row_place(problem: DataProblem, *, several: bool) -> str:
+def _row_place(problem: DataProblem, *, several_files: bool) -> str:
     name = visible(problem.file.rpartition("/")[2])
     if not problem.line:
         return name
-    return f"{name}:{problem.line}" if several else f"line {grouped_digits(problem.line)}"
+    return f"{name}:{problem.line}" if several_files else f"line {grouped_digits(problem.line)}"
 
 
-def longest_row_lines(look: DataReport, asked: DataQuestion, width: int) -> list[Content]:
+def longest_row_lines(report: DataReport, question: DataQuestion, width: int) -> list[Content]:
     """Return the longest rows."""
-    rows = look.tokens.longest_rows if look.tokens else ()
+    rows = report.tokens.longest_rows if report.tokens else ()
     lines = [heading("Longest", "", width)] if rows else []
     for row in rows:
-        cut = styled(WARNING, " cut") if 0 < asked.length < row.tokens else Content()
+        cut = styled(WARNING_MARK, " cut") if 0 < question.length < row.tokens else Content()
         place = f"line {grouped_digits(row.line)}"
-        lines.append(columns(width, (place, _PLACE), ((f"{grouped_digits(row.tokens)} tokens", MUTED), 16), (cut, 0)))
+        lines.append(
+            columns(width, (place, _MIN_PLACE_WIDTH), ((f"{grouped_digits(row.tokens)} tokens", MUTED), 16), (cut, 0))
+        )
     return lines
 
 
@@ -166,7 +172,7 @@ def data_finding_lines(findings: Sequence[Finding], width: int, *, tall: bool) -
     lines = [heading("Findings", f"{len(findings)}", width)]
     lines += [
         finding_line(finding, width, next(keys, "").upper() if finding.fix else "")
-        for finding in findings[:_MAX_FINDINGS]
+        for finding in findings[:_MAX_FINDINGS_SHOWN]
     ]
-    more = len(findings) - _MAX_FINDINGS
+    more = len(findings) - _MAX_FINDINGS_SHOWN
     return [*lines[:-1], styled((f"  and {more + 1} more, on Preview", MUTED))] if more > 0 else lines

@@ -23,22 +23,22 @@ from tui_train.views import data_text
 from tui_train.views.overview import MeasuredPace
 from tui_train.views.previous_run import expected_pace, find_previous_run
 
-from ..base import Base
+from ..base import WizardScreen
 from ..messages import ApplyFix
 from ..widgets.bar import StepBar
 from ..widgets.code import Page
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import FIX_KEYS, join_panels
 from ..widgets.text_layout import MUTED, heading, styled
-from .data_lines import bad_row_lines, data_finding_lines, data_set_lines, longest_row_lines, sample_lines
+from .data_lines import bad_row_lines, data_finding_lines, data_summary_lines, longest_row_lines, sample_lines
 
-_PART, _DATA = "data", "trainer.data"
-_LEVELS = ("error", "warning", "note")
-_DATA_KEYS = frozenset(
+_FACTS_PART, _DATA_KEY = "data", "trainer.data"
+_LEVEL_ORDER = ("error", "warning", "note")
+_KEYS_ABOUT_DATA = frozenset(
     {
-        _DATA,
+        _DATA_KEY,
         "trainer.validation_data",
         "data.evaluation",
         "data.weights",
@@ -48,8 +48,8 @@ _DATA_KEYS = frozenset(
         "finetune.answers_only",
     }
 )
-_LEGEND = "Grey text is context; beside ▌ stands what the model learns to write."
-_STATE_LEGENDS = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
+_LEGEND_TEXT = "Grey text is context; beside ▌ stands what the model learns to write."
+_LEGEND_BY_STATE = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
 
 
 @dataclass
@@ -59,7 +59,7 @@ class PaceFound(Message):
     pace: MeasuredPace | None
 
 
-class DataScreen(Base):
+class DataPreviewScreen(WizardScreen):
     """The data of a fine-tuning."""
 
     HELP = """Data
@@ -70,13 +70,13 @@ what it learns to avoid (the rejected answer of a pair), beside ┊ what is cut 
 The histogram has the rows by their tokens, up to the longest; what lies beyond the sequence length is cut.
 Rows that cannot be learned from are left out, each named by its line. F2 and F6 to F9 fix findings, where a change
 of the settings does. r reads the file again."""
-    SHARED = ("profile", "facts", "looking")
+    SHARED_VALUES = ("profile", "facts", "looking")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "sample(-1)", "Sample", key_display="←→"),
-        Binding("right", "sample(1)", show=False),
+        Binding("left", "show_sample(-1)", "Sample", key_display="←→"),
+        Binding("right", "show_sample(1)", show=False),
         Binding("f2", "fix(0)", "Fix it"),
         Binding("r", "app.look", "Look again"),
-        Binding("b", "rows", "Bad rows"),
+        Binding("b", "go_to_bad_rows", "Bad rows"),
         Binding("enter", "app.back", show=False),
         Binding("f5", "app.back", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -87,10 +87,10 @@ of the settings does. r reads the file again."""
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
-    def __init__(self, place: str = "") -> None:
-        """Begin on the first sample; `place` is the step from which it was opened."""
+    def __init__(self, opened_from: str = "") -> None:
+        """Begin on the first sample; `opened_from` is the title of a step ."""
         super().__init__()
-        self._opened_from = place
+        self._opened_from = opened_from
         self._is_composed = False
         self._sample = 0
         self._pace: MeasuredPace | None = None
@@ -109,7 +109,7 @@ of the settings does. r reads the file again."""
             with VerticalScroll(id="side", can_focus=False):
                 yield Lines(id="beside")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Show what is known, and find out how fast a run like this one was."""
@@ -151,21 +151,21 @@ of the settings does. r reads the file again."""
         made = self.wizard.setup_of(self.profile, self.facts)
         setup = None if made.problem else made
         found = self.wizard.findings_for(made)
-        mine = [finding for finding in found if finding.key in _DATA_KEYS]
+        mine = [finding for finding in found if finding.key in _KEYS_ABOUT_DATA]
         # Rows are named by line elsewhere too: first what settings can change.
-        self._findings = tuple(sorted(mine, key=lambda each: (_LEVELS.index(each.level), each.key == _DATA)))
+        self._findings = tuple(sorted(mine, key=lambda each: (_LEVEL_ORDER.index(each.level), each.key == _DATA_KEY)))
         self._look = data_report(setup) if setup else None
         if self._look and self._look.problem:
             self._look = None
-        self._show(setup)
+        self._show_panels(setup)
         self.refresh_bindings()
 
-    def _show(self, setup: Setup | None) -> None:
+    def _show_panels(self, setup: Setup | None) -> None:
         look, asked = self._look, question_with_length(setup) if setup else None
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
         if look is None or asked is None or setup is None:
-            waits = _PART in self.looking
+            waits = _FACTS_PART in self.looking
             why = data_text.why_data_unread(setup) if setup else "the settings cannot be used"
             words = data_text.reading_data_text(self.profile) if waits else "" if findings else why
             self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), styled((words, MUTED))])
@@ -174,8 +174,10 @@ of the settings does. r reads the file again."""
         else:
             one = training_epoch(setup)
             seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
-            self.query_one("#set", Lines).show(lambda width: data_set_lines(look, asked, one, seconds, width))
-            self.query_one("#sample", Lines).show(lambda width: self._samples(look, asked, width, tall=tall, wide=wide))
+            self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, seconds, width))
+            self.query_one("#sample", Lines).show(
+                lambda width: self._shown_sample_lines(look, asked, width, tall=tall, wide=wide)
+            )
             self.query_one("#beside", Lines).show(
                 lambda width: (
                     join_panels(longest_row_lines(look, asked, width), bad_row_lines(look, width)) if wide else []
@@ -188,22 +190,24 @@ of the settings does. r reads the file again."""
         self.query_one("#found").display = bool(findings)
         self._show_hint()
 
-    def _samples(self, look: DataReport, asked: DataQuestion, width: int, *, tall: bool, wide: bool) -> list[Content]:
+    def _shown_sample_lines(
+        self, report: DataReport, question: DataQuestion, width: int, *, tall: bool, wide: bool
+    ) -> list[Content]:
         """Return the sample that was chosen, those after it where there is room, and the rows that are wrong."""
-        count = len(look.samples)
-        shown = look.samples[self._sample_index : None if tall else self._sample_index + 1]
-        several = look.file_count > 1
+        count = len(report.samples)
+        shown = report.samples[self._sample_index : None if tall else self._sample_index + 1]
+        several = report.file_count > 1
         parts = [
             sample_lines(
                 sample,
                 (self._sample_index + number, count),
                 width,
-                several=several,
-                whole=learns_whole_chats(look, asked),
+                several_files=several,
+                learns_all=learns_whole_chats(report, question),
             )
             for number, sample in enumerate(shown, start=1)
         ]
-        return join_panels(*parts, *(() if wide else (bad_row_lines(look, width),)))
+        return join_panels(*parts, *(() if wide else (bad_row_lines(report, width),)))
 
     @property
     def _sample_index(self) -> int:
@@ -216,8 +220,8 @@ of the settings does. r reads the file again."""
             first = self._findings[0]
             self.query_one(Hint).show_text(Content(visible(f"{first.message}. {first.remedy}")))
         elif samples:
-            more = ", ".join(words for state, words in _STATE_LEGENDS.items() if state in states)
-            self.query_one(Hint).show_text(Content(f"{_LEGEND} {more}{'.' * bool(more)}".strip()))
+            more = ", ".join(words for state, words in _LEGEND_BY_STATE.items() if state in states)
+            self.query_one(Hint).show_text(Content(f"{_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))
         else:
             self.query_one(Hint).show_text(Content("It is read by the Python that trains; nothing else waits for it."))
 
@@ -228,29 +232,29 @@ of the settings does. r reads the file again."""
         if action == "fix":
             at = parameters[0]
             return isinstance(at, int) and at < len(self._fixable_findings())
-        if action == "sample":
+        if action == "show_sample":
             return bool(self._look and len(self._look.samples) > 1)
-        if action == "rows":
+        if action == "go_to_bad_rows":
             return bool(self._look and self._look.problems) and not self.has_class("-wide")
         return True
 
     def _fixable_findings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self._findings if finding.fix)
 
-    def action_fix(self, at: int) -> None:
+    def action_fix(self, index: int) -> None:
         """Make the change that fixes one of the findings."""
         found = self._fixable_findings()
-        if at < len(found) and (fix := found[at].fix):
+        if index < len(found) and (fix := found[index].fix):
             self.post_message(ApplyFix(fix))
 
-    def action_sample(self, by: int) -> None:
+    def action_show_sample(self, by: int) -> None:
         """Show the next sample, or the one before."""
         if self._look and self._look.samples:
             self._sample = (self._sample_index + by) % len(self._look.samples)
             self.update()
             self.query_one("#samples", Page).scroll_home(animate=False)
 
-    def action_rows(self) -> None:
+    def action_go_to_bad_rows(self) -> None:
         """Go to the rows that are wrong, or back to the top."""
         page = self.query_one("#samples", Page)
         if page.scroll_y:

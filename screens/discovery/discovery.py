@@ -18,8 +18,8 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
 from ..fault_guard import GuardedApp
-from ..messages import AskRecipes, AskScript, ScreenShown
-from .machine_queries import QUERIES, facts_of_host, import_modules, with_answer
+from ..messages import AskRecipes, AskScriptHelp, ScreenShown
+from .machine_queries import QUERY_BY_PART, facts_of_host, facts_with_answer, import_query_modules
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from tui_train.targets import Target
     from tui_train.targets.help_question import HelpQuestion
 
-_SAMPLING = "live"
+_SAMPLING_GROUP = "live"
 # A second one would only wait for the same answer.
 _ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 
 @dataclass
 class AnswerArrived(Message):
-    """A part of the facts is there, by its name in Facts; `number` is which look for it this was."""
+    """A part of the facts is there, by its name in Facts; `query_number` is which look for it this was."""
 
-    number: int
+    query_number: int
     part: str
     value: Any
 
@@ -52,13 +52,13 @@ class CardsSampled(Message):
     samples: "Samples"
 
 
-def shared_with_screens(name: str) -> Callable[[Any], None]:
+def make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
     """Return a watcher that assigns a value of the app to the screens that share it."""
 
     def share(app: App[int]) -> None:
         for screen in app.screen_stack:
-            if name in getattr(screen, "SHARED", ()):
-                setattr(screen, name, getattr(app, name))
+            if attribute in getattr(screen, "SHARED_VALUES", ()):
+                setattr(screen, attribute, getattr(app, attribute))
 
     return share
 
@@ -101,15 +101,15 @@ class DiscoveryApp(GuardedApp):
         return self._findings[1]
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
-    def assign_shared(self, screen: Screen[Any]) -> None:
+    def assign_shared_values(self, screen: Screen[Any]) -> None:
         """Give a new screen the values that it shares; later ones are assigned as they come."""
-        for name in getattr(screen, "SHARED", ()):
+        for name in getattr(screen, "SHARED_VALUES", ()):
             screen.set_reactive(getattr(type(screen), name), getattr(self, name))
 
-    watch_profile = shared_with_screens("profile")
-    watch_facts = shared_with_screens("facts")
-    watch_looking = shared_with_screens("looking")
-    watch_live = shared_with_screens("live")
+    watch_profile = make_sharing_watcher("profile")
+    watch_facts = make_sharing_watcher("facts")
+    watch_looking = make_sharing_watcher("looking")
+    watch_live = make_sharing_watcher("live")
 
     @property
     def _source(self) -> "MachineSource | None":
@@ -134,7 +134,7 @@ class DiscoveryApp(GuardedApp):
         return visible(self._source.host or str(self._source.machine)) if self._source else ""
 
     @property
-    def names_in(self) -> Callable[[str], list[str]]:
+    def list_folder_names(self) -> Callable[[str], list[str]]:
         """Return what names the files in a folder of the machine that all is for."""
         from tui_train.facts.machine.folder_names import RemoteFolderNames, local_names
         from tui_train.profile import hosts
@@ -186,22 +186,22 @@ class DiscoveryApp(GuardedApp):
     def switch_machine(self) -> None:
         """Forget the machine before, and look at the one that the profile is for now."""
         self._numbers_before_switch = {**self._query_numbers}
-        self.workers.cancel_group(self, _SAMPLING)
+        self.workers.cancel_group(self, _SAMPLING_GROUP)
         self._machine_read, self.live = None, ()
         self.looking = frozenset()
         self.facts = self.initial_facts
         self.action_look()
 
-    def action_look(self, later: float = 0) -> None:
+    def action_look(self, delay_seconds: float = 0) -> None:
         """Look at everything again, some seconds later."""
-        self.refresh_parts(*(("machine",) if self._source else QUERIES), later=later)
+        self.refresh_parts(*(("machine",) if self._source else QUERY_BY_PART), delay_seconds=delay_seconds)
 
-    def refresh_parts(self, *parts: str, later: float = 0) -> None:
+    def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
         """Look at some parts again, unless that is under way."""
         wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
         self.mark_expected(*wanted)
-        if later:
-            self.set_timer(later, partial(self.query_parts, *wanted))
+        if delay_seconds:
+            self.set_timer(delay_seconds, partial(self.query_parts, *wanted))
         else:
             self.query_parts(*wanted)
 
@@ -214,9 +214,9 @@ class DiscoveryApp(GuardedApp):
         """Look at parts that are expected, for the present profile."""
         for part in parts:
             question = (
-                QUERIES[part]
+                QUERY_BY_PART[part]
                 if self._source is None
-                else partial(facts_of_host, source=self._source, typed=self.typed_host)
+                else partial(facts_of_host, source=self._source, typed_host=self.typed_host)
             )
             self.run_query(part, partial(question, self.profile))
 
@@ -231,7 +231,7 @@ class DiscoveryApp(GuardedApp):
         number = self._query_numbers[part]
 
         def answer() -> None:
-            import_modules()
+            import_query_modules()
             self.post_message(AnswerArrived(number, part, question()))
 
         self.run_worker(answer, name=str(number), group=part, thread=True, exclusive=True)
@@ -242,21 +242,23 @@ class DiscoveryApp(GuardedApp):
         from tui_train.facts.types import Machine
 
         facts = self.facts or self.initial_facts
-        newest = event.number == self._query_numbers.get(event.part)
-        if event.number <= self._numbers_before_switch.get(event.part, 0) or (not newest and event.part != "paths"):
+        newest = event.query_number == self._query_numbers.get(event.part)
+        if event.query_number <= self._numbers_before_switch.get(event.part, 0) or (
+            not newest and event.part != "paths"
+        ):
             return
         value: Any = event.value
         if type(value) is Machine:
             self._machine_read = value
             self._start_or_stop_sampling()
             value = machine_with_new_problems(value, self.live)
-        self.facts = with_answer(facts, event.part, value)
+        self.facts = facts_with_answer(facts, event.part, value)
         if event.part == "machine":
             self.take_slurm_node()
         if newest:
             self.looking -= {event.part}
         if event.part == "hub":
-            self.query_model()
+            self.query_hub_for_model()
 
     def take_slurm_node(self) -> None:
         """Take the node that Slurm would give now, where all of the cluster is known."""
@@ -269,7 +271,7 @@ class DiscoveryApp(GuardedApp):
         if machine != facts.machine:
             self.facts = replace(facts, machine=machine)
 
-    def query_model(self) -> None:
+    def query_hub_for_model(self) -> None:
         """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
         from tui_train.setup.recipe.hub_model import model_to_query
         from tui_train.targets.here import ask_hub_for_model
@@ -280,8 +282,8 @@ class DiscoveryApp(GuardedApp):
             self.mark_expected("hub_models")
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
 
-    @on(AskScript)
-    def _query_script(self) -> None:
+    @on(AskScriptHelp)
+    def _query_script_help(self) -> None:
         from tui_train.targets.help_question import help_question
 
         try:
@@ -294,7 +296,7 @@ class DiscoveryApp(GuardedApp):
             return
         self._run_script_help(question)
 
-    def ask_undecided(self) -> None:
+    def ask_undecided_script(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
         if self._source or self.facts is None or "help" in self.looking:
             return
@@ -323,16 +325,16 @@ class DiscoveryApp(GuardedApp):
 
     @on(ScreenShown)
     def _take_shown_screen(self, event: ScreenShown) -> None:
-        self._wants_samples = event.live
+        self._wants_samples = event.wants_card_samples
         self._start_or_stop_sampling()
 
     def _start_or_stop_sampling(self) -> None:
         """Begin or end to watch the cards."""
-        running = any(worker.group == _SAMPLING and worker.is_running for worker in self.workers)
+        running = any(worker.group == _SAMPLING_GROUP and worker.is_running for worker in self.workers)
         if not self._wants_samples:
-            self.workers.cancel_group(self, _SAMPLING)
+            self.workers.cancel_group(self, _SAMPLING_GROUP)
         elif self._machine_read and self._machine_read.gpus and not running and self._source is None:
-            self.run_worker(self._watch_cards, name=_SAMPLING, group=_SAMPLING, thread=True)
+            self.run_worker(self._watch_cards, name=_SAMPLING_GROUP, group=_SAMPLING_GROUP, thread=True)
 
     def _watch_cards(self) -> None:
         from tui_train.facts.gpus.live_samples import live_samples
@@ -353,7 +355,7 @@ class DiscoveryApp(GuardedApp):
             self.facts = replace(self.facts, machine=machine)
 
     @on(Worker.StateChanged)
-    def _worker_ended(self, event: Worker.StateChanged) -> None:
+    def _end_failed_query(self, event: Worker.StateChanged) -> None:
         if event.state != WorkerState.ERROR:
             return
         part, error = event.worker.group, event.worker.error
@@ -361,5 +363,5 @@ class DiscoveryApp(GuardedApp):
             return  # of the machine before
         self.looking -= {part}
         known = self.facts is not None and self.facts.machine.hostname
-        if self._source and part in QUERIES and isinstance(error, TuiTrainError) and not known:
+        if self._source and part in QUERY_BY_PART and isinstance(error, TuiTrainError) and not known:
             self.facts = self._facts_with_gap(error.message, f"{error.remedy} Then look again.")

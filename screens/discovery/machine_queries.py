@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tui_train.facts.types import Facts
 
 
-def _machine(profile: Profile) -> Any:
+def _query_machine(profile: Profile) -> Any:
     from tui_train.facts.machine import probe
 
     if profile.hardware.scheduler == "none":
@@ -28,32 +28,32 @@ def _machine(profile: Profile) -> Any:
     return SubmitHost(node_for_profile(probe.probe_machine(), cluster, profile), cluster)
 
 
-def _toolchains(profile: Profile) -> Any:
+def _query_toolchains(profile: Profile) -> Any:
     from tui_train.facts.machine import probe
     from tui_train.targets.here import named_python
 
     return probe.probe_toolchains(named_python(profile))
 
 
-def _profile_files(profile: Profile) -> Any:
+def _query_profile_files(profile: Profile) -> Any:
     from tui_train.targets.here import read_profile_files
 
     return read_profile_files(profile)
 
 
-def _variables(_profile: Profile) -> Any:
+def _query_variables(_profile: Profile) -> Any:
     from tui_train.facts.machine.inherited_variables import read_inherited_variables
 
     return read_inherited_variables()
 
 
-def _engines(_profile: Profile) -> Any:
+def _query_engines(_profile: Profile) -> Any:
     from tui_train.facts.machine import container_images
 
     return container_images.read_engines()
 
 
-def _resources_in_use(profile: Profile) -> Any:
+def _query_resources_in_use(profile: Profile) -> Any:
     from tui_train.runs.conflicts import resources_in_use
     from tui_train.targets.here import rendezvous_port
 
@@ -65,46 +65,46 @@ def _resources_in_use(profile: Profile) -> Any:
     return resources_in_use_on_nodes(found)
 
 
-def _hub(profile: Profile) -> Any:
+def _query_hub_cache(profile: Profile) -> Any:
     from tui_train.facts.models import hub
 
     return hub.read_hub_cache(hub.hub_variables(profile))
 
 
-def _images(profile: Profile) -> Any:
+def _query_image(profile: Profile) -> Any:
     from tui_train.targets.here import read_chosen_image
 
     return read_chosen_image(profile)
 
 
-def facts_of_host(profile: Profile, source: "MachineSource", typed: str) -> "Facts":
+def facts_of_host(profile: Profile, source: "MachineSource", typed_host: str) -> "Facts":
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
     from tui_train.actions.machine_facts import facts_for
     from tui_train.profile import hosts
 
     found = facts_for(profile, source)
-    if typed and typed == source.host and typed not in hosts.saved_hosts():
+    if typed_host and typed_host == source.host and typed_host not in hosts.saved_hosts():
         with suppress(TuiTrainError):
-            hosts.add(typed)
+            hosts.add(typed_host)
     return found
 
 
-def import_modules() -> None:
+def import_query_modules() -> None:
     """Import what the questions need, once."""
     with IMPORT_LOCK:
         import tui_train.actions.machine_facts  # noqa: F401
 
 
 # By the name of the part in Facts.
-QUERIES: dict[str, Callable[[Profile], Any]] = {
-    "machine": _machine,
-    "toolchains": _toolchains,
-    "paths": _profile_files,
-    "variables": _variables,
-    "engines": _engines,
-    "images": _images,
-    "resources_in_use": _resources_in_use,
-    "hub": _hub,
+QUERY_BY_PART: dict[str, Callable[[Profile], Any]] = {
+    "machine": _query_machine,
+    "toolchains": _query_toolchains,
+    "paths": _query_profile_files,
+    "variables": _query_variables,
+    "engines": _query_engines,
+    "images": _query_image,
+    "resources_in_use": _query_resources_in_use,
+    "hub": _query_hub_cache,
 }
 
 # Until these are there a plan is made without them: they may take long, and a start looks again.
@@ -114,7 +114,7 @@ _MERGED_PARTS = frozenset({"hub_models", "help", "recipes", "data"})
 _MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
 
 
-def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
+def facts_with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
     """Return the facts with the answer to a question about a part of them."""
     from tui_train.facts.scripts.script_help import facts_with_script_help
     from tui_train.facts.types import Facts, Machine

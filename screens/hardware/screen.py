@@ -26,25 +26,43 @@ from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluste
 from tui_train.views.show import card_load_text, pci_address
 
 from ..messages import ErrorToShow, SetProfile, ValueChosen
-from ..steps.step import Step
+from ..steps.step import StepScreen
 from ..steps.step_rows import Section
 from ..widgets.bar import StepBar
 from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.form.form import Form
 from ..widgets.lines import Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, columns, fit, heading, styled
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    WARNING_MARK,
+    Piece,
+    columns,
+    fit,
+    heading,
+    share_bar,
+    styled,
+)
 
-_VERDICT_MARKS: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
-_BAR_WIDTH = 8
-_MAX_PARTITIONS = 5
-_PARTITION_WIDTHS = (16, 12, 17, 0)
+_MARK_BY_VERDICT: Mapping[str, Piece] = {"use": DONE_MARK, "skip": WARNING_MARK, "blocked": FAILED_MARK}
+_MEMORY_BAR_WIDTH = 8
+_MAX_PARTITIONS_SHOWN = 5
+_PARTITION_COLUMN_WIDTHS = (16, 12, 17, 0)
 # Among the answers to where it trains; no host's name begins so.
-_KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
-_HERE, _OTHER, _SLURM, _SLURM_THERE = "-here", "-other", "-slurm", "-slurm-there"
+_SLURM_KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
+_HERE_ANSWER, _OTHER_HOST_ANSWER, _SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER = (
+    "-here",
+    "-other",
+    "-slurm",
+    "-slurm-there",
+)
 
 
-class Hardware(Step):
+class HardwareScreen(StepScreen):
     """The first step."""
 
     HELP = """Hardware
@@ -60,7 +78,7 @@ F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
 Mixed GPUs can be combined in several ways: the fastest set is chosen, s chooses the next.
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
-    LIVE = True
+    WANTS_CARD_SAMPLES = True
     SECTIONS = (
         Section(title="Training", keys=("hardware.device", "hardware.processes")),
         Section(
@@ -68,11 +86,11 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             keys=("slurm.partition", "slurm.account", "slurm.time", "slurm.cpus", "slurm.options"),
         ),
     )
-    MORE_KEYS = ("hardware.gpus", "hardware.host", "hardware.scheduler")
+    KEYS_BESIDE_FORM = ("hardware.gpus", "hardware.host", "hardware.scheduler")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
-        Binding("h", "host", "Machine"),
-        Binding("f3", "values", "Values"),
+        Binding("h", "choose_machine", "Machine"),
+        Binding("f3", "choose_value", "Values"),
         Binding("r", "app.look", "Look again"),
     ]
 
@@ -92,7 +110,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             Form(),
         ]
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show the host and its cards."""
         if self.facts is None:
             return
@@ -105,7 +123,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.query_one("#host", Lines).show(lambda width: _cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(
-                lambda width: _host_lines(machine, self.wizard.other_machine, width, looking=looking)
+                lambda width: _host_lines(machine, self.wizard.other_machine, width, is_probing=looking)
             )
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
@@ -116,7 +134,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self._card_sets = rank_card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._card_sets) > 1
-        cards = _set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
+        cards = _card_set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
         offered.show(
             lambda width: [heading("Sets of GPUs", "s chooses the next", width), *(fit(line, width) for line in cards)]
         )
@@ -125,7 +143,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.focus_next()
         gaps = [line for gap in machine.gaps for line in _gap_lines(gap.what, gap.why, gap.remedy)]
         if self._why_all_blocked:
-            gaps.insert(0, styled(WARNING, (f" {visible(self._why_all_blocked)}", "b")))
+            gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
@@ -134,12 +152,12 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             gaps.insert(0, styled((words, "b")))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
-        shown.show(lambda width: [part for line in gaps for part in _wrapped_indented(line, max(8, width))])
+        shown.show(lambda width: [part for line in gaps for part in _wrap_indented(line, max(8, width))])
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
         notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
-        for key in _KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
+        for key in _SLURM_KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
             count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
@@ -149,25 +167,25 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
             self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
 
-    def _draw_cards(self, machine: Machine, picked: Sequence[str]) -> None:
+    def _draw_cards(self, machine: Machine, picked_uuids: Sequence[str]) -> None:
         now = {sample.uuid: sample for sample in self.live}
         cards = zip(machine.gpus, self._verdicts, strict=True)
         by_type = bool(self.facts and self.facts.cluster)
         picks = (
-            _card_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
+            _card_row(gpu, verdict, now.get(gpu.uuid), of_cluster=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
-        self.query_one("#gpus", MultiSelect).show_picks(picks, picked)
+        self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked_uuids)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
-        if action == "values":
-            return bool(self._field_values())
-        if action == "host":
+        if action == "choose_value":
+            return bool(self._offered_values())
+        if action == "choose_machine":
             return not self.wizard.has_named_machine
         return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
 
-    def action_host(self) -> None:
+    def action_choose_machine(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
         try:
             known = hosts.saved_hosts()
@@ -175,45 +193,51 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.post_message(ErrorToShow(error))
             return
         chosen, by_slurm = self.profile.hardware.host, self.profile.hardware.scheduler == "slurm"
-        rows = {_HERE: "this machine", **{name: _host_label(name, address) for name, address in known.items()}}
+        rows = {_HERE_ANSWER: "this machine", **{name: _host_label(name, address) for name, address in known.items()}}
         if chosen and chosen not in rows:
             rows[chosen] = visible(chosen)
-        rows[_OTHER] = "another host …"
+        rows[_OTHER_HOST_ANSWER] = "another host …"
         if (by_slurm and not chosen) or shutil.which("sbatch"):
-            rows[_SLURM] = "Slurm (this cluster)"
+            rows[_SLURM_HERE_ANSWER] = "Slurm (this cluster)"
         if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
-            rows[_SLURM_THERE] = f"{visible(chosen)} (Slurm)"
-        self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine)
+            rows[_SLURM_ON_HOST_ANSWER] = f"{visible(chosen)} (Slurm)"
+        self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine_answer)
 
-    def _take_machine(self, name: str | None) -> None:
-        if name == _OTHER:
+    def _take_machine_answer(self, name: str | None) -> None:
+        if name == _OTHER_HOST_ANSWER:
             self.app.push_screen(
                 TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_checked_address),
-                self._switch_to_typed,
+                self._switch_to_typed_host,
             )
         elif name:
-            host = self.profile.hardware.host if name == _SLURM_THERE else "" if name in {_HERE, _SLURM} else name
-            self._switch_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
+            host = (
+                self.profile.hardware.host
+                if name == _SLURM_ON_HOST_ANSWER
+                else ""
+                if name in {_HERE_ANSWER, _SLURM_HERE_ANSWER}
+                else name
+            )
+            self._switch_to_host(host, "slurm" if name in {_SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER} else "none")
 
-    def _switch_to_typed(self, host: str | None) -> None:
+    def _switch_to_typed_host(self, host: str | None) -> None:
         self.wizard.typed_host = host or ""
-        self._switch_to(host)
+        self._switch_to_host(host)
 
-    def _switch_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
+    def _switch_to_host(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
         if host is not None:
             hardware = replace(self.profile.hardware, host=host, scheduler=scheduler)
             self.post_message(SetProfile(replace(self.profile, hardware=hardware)))
 
-    def _field_values(self) -> tuple[choices.FieldOption, ...]:
+    def _offered_values(self) -> tuple[choices.FieldOption, ...]:
         """Return the values that the typed field in which the cursor is can have, as far as they are known."""
         row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
         return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
 
-    def action_values(self) -> None:
+    def action_choose_value(self) -> None:
         """Show what the field can be to choose from; anything else can be typed."""
         row = self.form.state.row
         if row:
-            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._field_values())
+            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._offered_values())
             self.app.push_screen(ChoiceDialog(f"{row.field.label}:", answers), partial(self._take_value, row.key))
 
     def _take_value(self, key: str, value: str | None) -> None:
@@ -249,8 +273,8 @@ def _host_label(name: str, address: str) -> str:
     return visible(name if name == address else f"{name}  {address}")
 
 
-def _host_lines(machine: Machine, host: str, width: int, *, looking: bool) -> list[Content]:
-    if looking and not machine.hostname:
+def _host_lines(machine: Machine, host: str, width: int, *, is_probing: bool) -> list[Content]:
+    if is_probing and not machine.hostname:
         return [
             heading(visible(host or "This machine"), "", width),
             styled((f"Looking at {visible(host) or 'this machine'} …", MUTED)),
@@ -284,41 +308,45 @@ def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, wi
         heading("Slurm", accounts_text(cluster), width),
         _cluster_row(CLUSTER_TABLE_HEADER, width, styled("  "), MUTED),
     ]
-    for part, row in listed[:_MAX_PARTITIONS]:
+    for part, row in listed[:_MAX_PARTITIONS_SHOWN]:
         mine = part.name in chosen
         lines.append(
-            _cluster_row(row, width, styled((LIVE[0], "$primary") if mine else OPEN, " "), "b" if mine else "")
+            _cluster_row(
+                row, width, styled((LIVE_MARK[0], "$primary") if mine else OPEN_MARK, " "), "b" if mine else ""
+            )
         )
-    if len(listed) > _MAX_PARTITIONS:
-        lines.append(styled((f"  and {len(listed) - _MAX_PARTITIONS} more: F3 on Partition lists all", MUTED)))
+    if len(listed) > _MAX_PARTITIONS_SHOWN:
+        lines.append(styled((f"  and {len(listed) - _MAX_PARTITIONS_SHOWN} more: F3 on Partition lists all", MUTED)))
     head = [Content(), heading(f"GPUs of {visible(machine.hostname)}", "", width)] if machine.gpus else [Content()]
     return [*lines, *head]
 
 
 def _cluster_row(cells: tuple[str, ...], width: int, mark: Content, style: str) -> Content:
-    shown = zip(cells, _PARTITION_WIDTHS, strict=False)
+    shown = zip(cells, _PARTITION_COLUMN_WIDTHS, strict=False)
     return styled(mark, columns(width - 2, *(((cell, style), size) for cell, size in shown)))
 
 
-def _set_lines(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
+def _card_set_lines(
+    card_sets: Sequence[CardSet], picked_uuids: Sequence[str], index_by_uuid: dict[str, int]
+) -> list[Content]:
     lines = []
-    for card_set in offered:
-        taken = set(card_set.uuids) == set(picked)
-        cards = " ".join(str(indices[uuid]) for uuid in card_set.uuids)
+    for card_set in card_sets:
+        taken = set(card_set.uuids) == set(picked_uuids)
+        cards = " ".join(str(index_by_uuid[uuid]) for uuid in card_set.uuids)
         words = (f" {card_set.title}: GPU {cards}  ", "b" if taken else "")
-        lines.append(styled((LIVE[0], "$primary") if taken else OPEN, words, (card_set.gain, MUTED)))
+        lines.append(styled((LIVE_MARK[0], "$primary") if taken else OPEN_MARK, words, (card_set.gain, MUTED)))
     return lines
 
 
 def _gap_lines(what: str, why: str, remedy: str) -> list[Content]:
     return [
-        styled(WARNING, (f" {visible(what)}", "b")),
+        styled(WARNING_MARK, (f" {visible(what)}", "b")),
         styled(f"  {visible(why)}"),
         styled((f"  {visible(remedy)}", MUTED)),
     ]
 
 
-def _wrapped_indented(line: Content, width: int) -> list[Content]:
+def _wrap_indented(line: Content, width: int) -> list[Content]:
     """Return a line folded below where its words begin."""
     begins = len(line.plain) - len(line.plain.lstrip(" "))
     return [styled(" " * begins, part) for part in line[begins:].wrap(width - begins)]
@@ -329,21 +357,23 @@ def _process_text(process: GpuProcess) -> str:
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _card_pick(gpu: Gpu, verdict: GpuVerdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
+def _card_row(
+    gpu: Gpu, verdict: GpuVerdict, sample: Sample | None, *, of_cluster: bool, reason_below: bool
+) -> SelectRow:
     """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size(free)} free of {size(gpu.memory_total)}"
-    if by_type:
+    if of_cluster:
         memory = size(gpu.memory_total) if gpu.memory_total else "memory not known"
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
     words = f" {verdict.kind}{', busy' if verdict.busy else ''}"
     cells = (
         ((f"{gpu.index}", "b"), 3),
         (name, 19),
-        (bar(used, _BAR_WIDTH), _BAR_WIDTH + 1),
+        (share_bar(used, _MEMORY_BAR_WIDTH), _MEMORY_BAR_WIDTH + 1),
         (memory, 26),
-        (styled(_VERDICT_MARKS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
+        (styled(_MARK_BY_VERDICT[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
     reasons = () if reason_below and not gpu.problem else verdict.reasons
     details = [card_load_text(sample) if sample else "", *reasons]
@@ -359,4 +389,4 @@ def _card_pick(gpu: Gpu, verdict: GpuVerdict, sample: Sample | None, *, by_type:
     return SelectRow(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)
 
 
-SCREEN = Hardware
+SCREEN = HardwareScreen

@@ -12,10 +12,10 @@ from textual.widgets import Input
 
 from tui_train.base.text import visible
 
-from ..widgets.text_layout import KEY, MUTED, columns, fit, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, columns, fit, styled
 
 _FIELD_WIDTH = 34
-_FIELD_START = 2  # cells before the field
+_CELLS_BEFORE_FIELD = 2  # cells before the field
 
 
 class _FilterInput(Input):
@@ -23,11 +23,11 @@ class _FilterInput(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,down", "screen.leave_filter", "To the list", key_display="Enter"),
-        Binding("escape", "screen.clear", "Clear", key_display="Esc"),
+        Binding("escape", "screen.clear_filter", "Clear", key_display="Esc"),
     ]
 
 
-class Filter(Widget):
+class FilterLine(Widget):
     """Shows what is filtered for, and how much of everything that leaves."""
 
     @dataclass
@@ -36,27 +36,27 @@ class Filter(Widget):
 
         text: str
 
-    def __init__(self, about: str) -> None:
-        """Begin with everything; `about` says what can be typed."""
+    def __init__(self, placeholder: str) -> None:
+        """Begin with everything; `placeholder` says what can be typed."""
         super().__init__(id="filter")
         self.text = ""
-        self._about = about
+        self._about = placeholder
         self._aside = ""
 
-    def show_count(self, aside: str) -> None:
+    def show_count(self, count_text: str) -> None:
         """Show how much there is."""
-        if aside != self._aside:
-            self._aside = aside
+        if count_text != self._aside:
+            self._aside = count_text
             self.refresh()
 
-    def open(self) -> None:
+    def open_input(self) -> None:
         """Type into it, as long as it is there: keys may come before and after."""
         if not self.is_attached:
             return
         entry = next(iter(self.query(_FilterInput)), None)
         if entry is None:
             entry = _FilterInput(self.text, compact=True, select_on_focus=False)
-            entry.styles.offset = (_FIELD_START, 0)
+            entry.styles.offset = (_CELLS_BEFORE_FIELD, 0)
             entry.styles.width = _FIELD_WIDTH
             self.mount(entry)
         entry.display = True
@@ -67,9 +67,9 @@ class Filter(Widget):
         """Show everything again."""
         for entry in self.query(_FilterInput):
             entry.value = ""
-        self.leave()
+        self.close_input()
 
-    def leave(self) -> None:
+    def close_input(self) -> None:
         """Type no longer; what was typed stays."""
         for entry in self.query(_FilterInput):
             entry.display = False
@@ -89,7 +89,7 @@ class Filter(Widget):
         shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
         return columns(
             width,
-            (styled(("/", KEY), " ", shown), _FIELD_WIDTH + _FIELD_START),
+            (styled(("/", KEY_STYLE), " ", shown), _FIELD_WIDTH + _CELLS_BEFORE_FIELD),
             ("", 1),
             (styled((self._aside, MUTED)), _FIELD_WIDTH + 3 - width),
         )

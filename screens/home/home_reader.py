@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from tui_train.views.profile_cards import ProfileCard
     from tui_train.views.run_digest import RunDigest
 
-_FIRST_RUNS = 20  # runs that are read before any is shown
-_POST_AFTER = frozenset({_FIRST_RUNS, 60, 200, 500})  # after how many of them all that is known is shown
+_FIRST_RUN_COUNT = 20  # runs that are read before any is shown
+_POST_AFTER_RUN_COUNTS = frozenset(
+    {_FIRST_RUN_COUNT, 60, 200, 500}
+)  # after how many of them all that is known is shown
 _YIELD_SECONDS = 0.001  # in which keys are handled while many runs are read
 
 
@@ -45,17 +47,17 @@ class HomeReader:
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
         digests, cards, first = self.digests, self._cards, self._run_order is None
-        profiles, runs = cards.saved_cards(read_files=not first), self._ordered_runs(quick=first)
+        profiles, runs = cards.saved_cards(read_files=not first), self._newest_first_runs(by_names_alone=first)
         for number, run in enumerate(runs):
             if is_cancelled():
                 return
             digests.read_digest(run)
-            if first and number in _POST_AFTER:
+            if first and number in _POST_AFTER_RUN_COUNTS:
                 self._post_contents(profiles, tuple(map(digests.known_digest, runs)))
-            if first and number > _FIRST_RUNS:
+            if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_YIELD_SECONDS)
         if first:
-            profiles, runs = cards.saved_cards(), self._ordered_runs(quick=False)
+            profiles, runs = cards.saved_cards(), self._newest_first_runs(by_names_alone=False)
         self._post_contents(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
@@ -64,12 +66,12 @@ class HomeReader:
                 digests.explain_failure(digest)
                 self._post_contents(profiles, tuple(map(digests.known_digest, runs)))
 
-    def _ordered_runs(self, *, quick: bool) -> "tuple[RunDir, ...]":
-        """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
+    def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
+        """Return the runs, newest first;many `by_names_alone`, where a clock that was set back shows."""
         from tui_train.runs.rundir import all_runs, runs_folder_mtime_ns, runs_in_name_order
 
         now = runs_folder_mtime_ns()
-        if quick and len(by_name := runs_in_name_order()) > _FIRST_RUNS:
+        if by_names_alone and len(by_name := runs_in_name_order()) > _FIRST_RUN_COUNT:
             return by_name
         if self._run_order is None or self._run_order[0] != now:
             self._run_order = now, all_runs()
@@ -82,7 +84,7 @@ class HomeReader:
             self._post(HomeContents(profiles, runs, draft))
 
 
-def update_runs_elsewhere(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
+def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
     from tui_train.runs.other_machines.mirror import RunMirror
     from tui_train.runs.other_machines.place import read_place

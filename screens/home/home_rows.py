@@ -14,73 +14,92 @@ from tui_train.views.digest_text import date_text, matches_filter, outcome_text,
 from tui_train.views.profile_cards import ProfileCard
 from tui_train.views.run_digest import RunDigest
 
-from ..widgets.cursor_list import Row
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
-from .home_start import start_row
+from ..widgets.cursor_list import ListRow
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    WARNING_MARK,
+    columns,
+    heading,
+    share_bar,
+    styled,
+)
+from .home_start import make_start_row
 from .home_state import HomeState
 
-RUN, PROFILE = "run:", "profile:"
-_NAME, _STEPS, _WHEN, _SPARK = 22, 13, 12, 20
-_NARROW_WIDTH = 70
-_LEAST_NAME, _MOST_NAME = 16, 42
+RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
+_GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
+_MAX_NARROW_WIDTH = 70
+_MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH = 10
-_SELECTED_MARK = ("◆", "b $primary")
-_STATE_MARKS = {
-    "running": LIVE,
-    "stopping": LIVE,
-    "finished": DONE,
-    "failed": FAILED,
-    "lost": FAILED,
-    "stopped": WARNING,
-    "damaged": WARNING,
-    "queued": OPEN,
-    "unconfirmed": OPEN,
-    "new": OPEN,
+_MARKED_RUN_MARK = ("◆", "b $primary")
+_MARK_BY_STATE = {
+    "running": LIVE_MARK,
+    "stopping": LIVE_MARK,
+    "finished": DONE_MARK,
+    "failed": FAILED_MARK,
+    "lost": FAILED_MARK,
+    "stopped": WARNING_MARK,
+    "damaged": WARNING_MARK,
+    "queued": OPEN_MARK,
+    "unconfirmed": OPEN_MARK,
+    "new": OPEN_MARK,
 }
 
 
-class Widths(NamedTuple):
+class ColumnWidths(NamedTuple):
     """The widest name, steps and result of all rows, in cells: what is left by the others goes to the name."""
 
     name: int = 0
     steps: int = 0
     detail: int = 0
 
-    def name_width(self, width: int) -> int:
+    def name_width(self, list_width: int) -> int:
         """Return the cells of a name in a list of this width."""
-        room = width - _WHEN - (self.steps if width > _NARROW_WIDTH else 0) - self.detail
-        return min(self.name, max(_NAME + max(0, (width - 78) // 4), room))
+        room = list_width - _DATE_WIDTH - (self.steps if list_width > _MAX_NARROW_WIDTH else 0) - self.detail
+        return min(self.name, max(_GUARANTEED_NAME_WIDTH + max(0, (list_width - 78) // 4), room))
 
 
-def home_rows(shown: HomeState, beginnings: Sequence[Row]) -> tuple[Row, ...]:
+def home_rows(state: HomeState, start_rows: Sequence[ListRow]) -> tuple[ListRow, ...]:
     """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
-    runs = [run for run in shown.runs.values() if not shown.text or matches_filter(shown.text, *searchable_texts(run))]
-    profiles = [card for card in shown.profiles.values() if matches_filter(shown.text, *_profile_texts(card))]
+    runs = [
+        run
+        for run in state.runs.values()
+        if not state.filter_text or matches_filter(state.filter_text, *searchable_texts(run))
+    ]
+    profiles = [
+        card for card in state.profiles.values() if matches_filter(state.filter_text, *_searchable_profile_texts(card))
+    ]
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
-    today, widths = time.strftime("%Y-%m-%d"), _widths(runs, profiles)
-    listed: list[Row] = [] if shown.text else [_title_row("Start"), *_start_rows(shown.draft, beginnings)]
+    today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
+    listed: list[ListRow] = [] if state.filter_text else [_title_row("Start"), *_start_rows(state.draft, start_rows)]
     if live:
-        listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, shown.marked, widths) for run in live)]
-    for name, group in _run_groups(ended, grouped=shown.grouped):
-        listed += [_blank_row(listed), _title_row(name), *(_run_row(run, shown.marked, today, widths) for run in group)]
+        listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, state.marked, widths) for run in live)]
+    for name, group in _run_groups(ended, is_grouped=state.grouped):
+        listed += [_blank_row(listed), _title_row(name), *(_run_row(run, state.marked, today, widths) for run in group)]
     if profiles:
         listed += [_blank_row(listed), _title_row("Profiles")]
         listed += [_profile_row(card, widths) for card in profiles]
-    return tuple(row for row in listed if row.height) or (_empty_row(),)
+    return tuple(row for row in listed if row.height) or (_nothing_matches_row(),)
 
 
-def counts_text(shown: HomeState, listed: Sequence[Row]) -> str:
+def counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
     """Return in words how many runs and profiles there are, and how many of them are listed."""
-    if not shown.text:
-        runs, profiles = len(shown.runs), len(shown.profiles)
-        marked = f"{len(shown.marked)} marked of " if shown.marked else ""
+    if not state.filter_text:
+        runs, profiles = len(state.runs), len(state.profiles)
+        marked = f"{len(state.marked)} marked of " if state.marked else ""
         return f"{marked}{counted(runs, 'run')}, {counted(profiles, 'profile')}" if runs or profiles else ""
-    runs, profiles = (sum(row.key.startswith(kind) for row in listed) for kind in (RUN, PROFILE))
-    return f"{runs} of {counted(len(shown.runs), 'run')}, {profiles} of {counted(len(shown.profiles), 'profile')}"
+    runs, profiles = (
+        sum(row.key.startswith(kind) for row in listed_rows) for kind in (RUN_KEY_PREFIX, PROFILE_KEY_PREFIX)
+    )
+    return f"{runs} of {counted(len(state.runs), 'run')}, {profiles} of {counted(len(state.profiles), 'profile')}"
 
 
-def run_hint(digest: RunDigest) -> str:
+def run_hint_text(digest: RunDigest) -> str:
     """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
     now = digest.now
     parts = [visible(digest.run.name)]
@@ -98,12 +117,12 @@ def run_hint(digest: RunDigest) -> str:
     return f"{'  '.join(parts)}.{ends}"
 
 
-def _profile_texts(card: ProfileCard) -> tuple[str, ...]:
+def _searchable_profile_texts(card: ProfileCard) -> tuple[str, ...]:
     return (card.name, card.about.words, card.devices, "profile")
 
 
-def _run_groups(runs: Sequence[RunDigest], *, grouped: bool) -> Iterable[tuple[str, Sequence[RunDigest]]]:
-    if not grouped:
+def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tuple[str, Sequence[RunDigest]]]:
+    if not is_grouped:
         return [("Runs", runs)] if runs else []
     by_profile: dict[str, list[RunDigest]] = {}
     for run in runs:
@@ -111,67 +130,75 @@ def _run_groups(runs: Sequence[RunDigest], *, grouped: bool) -> Iterable[tuple[s
     return [(visible(name), group) for name, group in by_profile.items()]
 
 
-def _start_rows(draft: ProfileCard | None, rows: Sequence[Row]) -> Iterable[Row]:
+def _start_rows(draft: ProfileCard | None, rows: Sequence[ListRow]) -> Iterable[ListRow]:
     """Return what begins a training, the draft after the first of them."""
-    return (*rows[:1], *([start_row("draft", "Continue the draft", _about_text(draft))] if draft else []), *rows[1:])
+    return (
+        *rows[:1],
+        *([make_start_row("draft", "Continue the draft", _about_text(draft))] if draft else []),
+        *rows[1:],
+    )
 
 
 def _about_text(card: ProfileCard) -> str:
     return ", ".join(filter(None, (card.name, card.about.words)))
 
 
-def _widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -> Widths:
+def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
     details = (_STATE_WIDTH + len(outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
     own = max((cell_len(visible(card.name)) for card in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
-    return Widths(min(_MOST_NAME, max(_LEAST_NAME, name + 4)), steps + 2 if steps else 0, max(details, default=0))
+    return ColumnWidths(
+        min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, name + 4)), steps + 2 if steps else 0, max(details, default=0)
+    )
 
 
-def _title_row(title: str) -> Row:
-    return Row("", title, lambda width: (heading(title, "", width),))
+def _title_row(title: str) -> ListRow:
+    return ListRow("", title, lambda width: (heading(title, "", width),))
 
 
-def _blank_row(before: Sequence[Row]) -> Row:
+def _blank_row(rows_above: Sequence[ListRow]) -> ListRow:
     """Return an empty line between panels; nothing at the top."""
-    return Row("", "", lambda _width: (Content(),), height=1 if before else 0)
+    return ListRow("", "", lambda _width: (Content(),), height=1 if rows_above else 0)
 
 
-def _empty_row() -> Row:
-    return Row("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
+def _nothing_matches_row() -> ListRow:
+    return ListRow("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 
-def _live_row(digest: RunDigest, marked: frozenset[str], widths: Widths) -> Row:
-    mark = _run_key(digest) in marked
+def _live_row(digest: RunDigest, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
+    mark = _run_key(digest) in marked_keys
     draw = partial(_live_lines, digest, mark, widths)
-    return Row(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
+    return ListRow(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
-def _run_row(digest: RunDigest, marked: frozenset[str], today: str, widths: Widths) -> Row:
-    mark = _run_key(digest) in marked
+def _run_row(digest: RunDigest, marked_keys: frozenset[str], today: str, widths: ColumnWidths) -> ListRow:
+    mark = _run_key(digest) in marked_keys
     # Tomorrow its date is called otherwise.
-    return Row(
+    return ListRow(
         _run_key(digest), (digest, mark, today, widths), partial(_run_lines, digest, mark, widths), section="runs"
     )
 
 
-def _profile_row(card: ProfileCard, widths: Widths) -> Row:
-    return Row(f"{PROFILE}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles")
+def _profile_row(card: ProfileCard, widths: ColumnWidths) -> ListRow:
+    return ListRow(
+        f"{PROFILE_KEY_PREFIX}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles"
+    )
 
 
 def _run_key(digest: RunDigest) -> str:
-    return f"{RUN}{digest.run.path}"
+    return f"{RUN_KEY_PREFIX}{digest.run.path}"
 
 
-def _name_cell(digest: RunDigest, mark: bool, style: str) -> Content:
+def _name_cell(digest: RunDigest, is_marked: bool, style: str) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
-    sign, colour = _SELECTED_MARK if mark else _STATE_MARKS.get(digest.state, (" ", ""))
-    return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
+    sign, colour = _MARKED_RUN_MARK if is_marked else _MARK_BY_STATE.get(digest.state, (" ", ""))
+    return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
 
 
-def _live_lines(digest: RunDigest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+def _live_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
@@ -179,13 +206,13 @@ def _live_lines(digest: RunDigest, mark: bool, widths: Widths, width: int) -> tu
     left = (
         f"ETA {remaining_time_text(digest.seconds_left)}" if digest.seconds_left is not None else _waiting_text(digest)
     )
-    line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
+    line = share_bar(part, max(0, width - name - 30)) if digest.steps else Content()
     first = columns(
         width,
-        (_name_cell(digest, mark, "b"), name),
+        (_name_cell(digest, is_marked, "b"), name),
         (line, 0),
         (percent(min(1.0, part)) if digest.steps else "", -5),
-        (styled((steps, MUTED)), -_STEPS),
+        (styled((steps, MUTED)), -_STEPS_WIDTH),
         (left, -14),
     )
     newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
@@ -196,7 +223,7 @@ def _live_lines(digest: RunDigest, mark: bool, widths: Widths, width: int) -> tu
     second = columns(
         width,
         (styled("  ", (visible(digest.devices), MUTED)), name),
-        (styled((sparkline(digest.losses, _SPARK), "$live")), _SPARK + 2),
+        (styled((sparkline(digest.losses, _CURVE_WIDTH), "$live")), _CURVE_WIDTH + 2),
         (styled(newest, evaluation, more, note), 0),
     )
     return first, second
@@ -212,27 +239,27 @@ def _steps_text(digest: RunDigest) -> str:
     return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _run_lines(digest: RunDigest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+def _run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     date = date_text(digest.now.started if digest.now else None, time.time())
-    colour = _STATE_MARKS.get(digest.state, ("", ""))[1]
+    colour = _MARK_BY_STATE.get(digest.state, ("", ""))[1]
     outcome = outcome_text(digest)
     note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [
-        (_name_cell(digest, mark, ""), widths.name_width(width)),
+        (_name_cell(digest, is_marked, ""), widths.name_width(width)),
         (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), visible(outcome), note), 0),
         (styled((_steps_text(digest), MUTED)), -widths.steps),
-        (styled((date, MUTED)), -_WHEN),
+        (styled((date, MUTED)), -_DATE_WIDTH),
     ]
-    return (columns(width, *(cells if width > _NARROW_WIDTH else [*cells[:2], cells[3]])),)
+    return (columns(width, *(cells if width > _MAX_NARROW_WIDTH else [*cells[:2], cells[3]])),)
 
 
-def _profile_lines(card: ProfileCard, widths: Widths, width: int) -> tuple[Content, ...]:
+def _profile_lines(card: ProfileCard, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     what = (
         styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.words), MUTED))
     )
     cells = (
         (styled("  ", visible(card.name)), widths.name_width(width)),
         (what, 0),
-        (styled((card.devices, MUTED)), -_WHEN),
+        (styled((card.devices, MUTED)), -_DATE_WIDTH),
     )
     return (columns(width, *cells),)

@@ -4,13 +4,13 @@ from textual.content import Content
 
 from tui_train.base.text import visible
 
-from ..widgets.cursor_list import Row
+from ..widgets.cursor_list import ListRow
 from ..widgets.text_layout import MUTED, columns, styled
 
 _NAME_WIDTH = 22
 
 
-def start_row(key: str, title: str, note: str) -> Row:
+def make_start_row(key: str, title: str, note: str) -> ListRow:
     """Return the row of a way to begin."""
 
     def draw(width: int) -> tuple[Content, ...]:
@@ -20,10 +20,10 @@ def start_row(key: str, title: str, note: str) -> Row:
             ),
         )
 
-    return Row(key, (title, note), draw, section="start")
+    return ListRow(key, (title, note), draw, section="start")
 
 
 START_ROWS = (
-    start_row("new", "New training", "begins with defaults"),
-    start_row("quickstart", "Quickstart", "a small model on sample text, to see it work"),
+    make_start_row("new", "New training", "begins with defaults"),
+    make_start_row("quickstart", "Quickstart", "a small model on sample text, to see it work"),
 )

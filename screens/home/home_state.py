@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tui_train.views.profile_cards import ProfileCard
     from tui_train.views.run_digest import RunDigest
 
-MAX_NAMED = 3
+MAX_NAMES_SHOWN = 3
 
 
 class HomeState:
@@ -18,7 +18,7 @@ class HomeState:
         self.runs: dict[str, RunDigest] = {}
         self.profiles: dict[str, ProfileCard] = {}
         self.draft: ProfileCard | None = None  # what was edited last
-        self.text = ""  # the filter
+        self.filter_text = ""
         self.marked: frozenset[str] = frozenset()
         self.grouped = False  # by profile, else by age
 
@@ -31,22 +31,22 @@ class HomeState:
         self.marked = frozenset(key for key in self.marked if key in self.runs)
         self.draft = draft
 
-    def profile_at(self, cursor: str) -> str:
+    def profile_name_at(self, row_key: str) -> str:
         """Return the name of the profile in which the cursor is; empty for none."""
-        return self.profiles[cursor].name if cursor in self.profiles else ""
+        return self.profiles[row_key].name if row_key in self.profiles else ""
 
-    def chosen_runs(self, cursor: str) -> "tuple[RunDigest, ...]":
+    def chosen_runs(self, row_key: str) -> "tuple[RunDigest, ...]":
         """Return what Delete, Note, Stop and Compare take: the marked runs, or the one in which the cursor is."""
         marked = tuple(self.runs[key] for key in self.runs if key in self.marked) if self.marked else ()
-        return marked or ((self.runs[cursor],) if cursor in self.runs else ())
+        return marked or ((self.runs[row_key],) if row_key in self.runs else ())
 
-    def can_do(self, action: str, cursor: str) -> bool:
+    def can_do(self, action: str, row_key: str) -> bool:
         """Tell whether an action does something with the row, or with the marked runs."""
-        run, profile, chosen = self.runs.get(cursor), cursor in self.profiles, self.chosen_runs(cursor)
+        run, profile, chosen = self.runs.get(row_key), row_key in self.profiles, self.chosen_runs(row_key)
         going = any(each.stoppable for each in chosen)
         offered = {
-            "clear": bool(self.text),
-            "unmark": bool(self.marked and not self.text),
+            "clear_filter": bool(self.filter_text),
+            "unmark": bool(self.marked and not self.filter_text),
             "group": bool(self.runs) and not self.grouped,
             "ungroup": bool(self.runs) and self.grouped,
             "edit": bool(run) or profile,
@@ -62,9 +62,9 @@ class HomeState:
         }
         return offered.get(action, True)
 
-    def why_key_refused(self, key: str, cursor: str) -> str:
+    def why_key_refused(self, key: str, row_key: str) -> str:
         """Return why a key does nothing on this row, or with these marks."""
-        run, chosen = self.runs.get(cursor), self.chosen_runs(cursor)
+        run, chosen = self.runs.get(row_key), self.chosen_runs(row_key)
         going = next((each for each in chosen if each.stoppable), None)
         if key == "c":
             return "Mark two runs or more with Space: c compares them."
@@ -83,6 +83,6 @@ class HomeState:
 
 def runs_text(runs: "tuple[RunDigest, ...]") -> str:
     """Return runs in words: one by its id, several by their number and the names of the first."""
-    names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMED])
-    more = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""
+    names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMES_SHOWN])
+    more = f" and {len(runs) - MAX_NAMES_SHOWN} more" if len(runs) > MAX_NAMES_SHOWN else ""
     return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"

@@ -16,18 +16,18 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, size, visible
 
-from ..base import Base
-from ..messages import CompareRuns, ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
+from ..base import WizardScreen
+from ..messages import CompareRuns, ContinueDraft, ErrorToShow, OpenRun, OpenStep, SetProfile
 from ..textual_fixes import forward_key
 from ..widgets.bar import StepBar
 from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.text_layout import MUTED, styled
-from .filter import Filter
-from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
+from .filter import FilterLine
+from .home_reader import HomeContents, HomeReader, update_remote_runs
 from .home_start import START_ROWS
-from .home_state import MAX_NAMED, HomeState, runs_text
+from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import DigestCache, RunDigest
 
-_NO_DELETE = ("", "No, keep it")
+_KEEP_ANSWER = ("", "No, keep it")
 _REFRESH_SECONDS = 2.0
-_HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
-_HINT_DELAY = 0.03
-_HINTS = {
+_ASK_HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
+_HINT_DELAY_SECONDS = 0.03
+_HINT_BY_ROW_KEY = {
     "new": "Five steps from defaults: hardware, backend, recipe, preview, run. You can leave and continue later.",
     "draft": "The same steps with the values that you edited last.",
     "quickstart": "Opens the preview of a small model on sample text, which trains in a minute or two.",
@@ -55,15 +55,15 @@ class _HomeList(CursorList):
         """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
         focused = self.screen.focused
         if focused is None or focused is self:
-            if event.key == "slash" and isinstance(self.screen, Home):
+            if event.key == "slash" and isinstance(self.screen, HomeScreen):
                 event.stop()
-                self.screen.action_filter()
+                self.screen.action_open_filter()
             return
         event.stop()
         forward_key(focused, event)
 
 
-class Home(Base):
+class HomeScreen(WizardScreen):
     """The first screen."""
 
     HELP = """Home
@@ -94,10 +94,10 @@ A profile
 
 All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "clear", "Show all", key_display="Esc"),
+        Binding("escape", "clear_filter", "Show all", key_display="Esc"),
         Binding("escape", "unmark", "Unmark", key_display="Esc"),
         Binding("n", "new", "New"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("slash", "open_filter", "Filter", key_display="/"),
         Binding("r", "resume", "Resume"),
         Binding("s", "stop", "Stop run"),
         Binding("g", "run_now", "Run now"),
@@ -111,7 +111,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         Binding("space", "mark", "Mark", key_display="Space"),
         Binding("c", "compare", "Compare"),
     ]
-    SHARED = ("facts",)
+    SHARED_VALUES = ("facts",)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
@@ -125,17 +125,17 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def compose(self) -> ComposeResult:
         """Put a list under the filter."""
         yield StepBar(title="Home")
-        yield Filter("name, model, data or state")
+        yield FilterLine("name, model, data or state")
         yield _HomeList(START_ROWS, id="list")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read profiles and runs after the first picture, and again while the screen is shown."""
         self._show_hint()
         self.call_after_refresh(self.refresh_list)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
-        self.set_interval(_HOSTS_SECONDS, self._update_hosts)
+        self.set_interval(_ASK_HOSTS_SECONDS, self._update_remote_runs_if_any)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
@@ -149,52 +149,52 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if self._reading or self.app.screen is not self:
             return
         self._reading = True
-        self._read(self.row_list.visible_keys)
+        self._read_contents(self.row_list.visible_keys)
 
     @work(thread=True, group="home")
-    def _read(self, visible_keys: tuple[str, ...]) -> None:
+    def _read_contents(self, visible_keys: tuple[str, ...]) -> None:
         worker = get_current_worker()
         self._reader = self._reader or HomeReader(self.post_message)
         self._reader.read(visible_keys, lambda: worker.is_cancelled)
-        self.app.call_from_thread(self._read_if_asked)
+        self.app.call_from_thread(self._read_again_if_asked)
 
-    def _read_if_asked(self) -> None:
+    def _read_again_if_asked(self) -> None:
         self._reading = False
         if self._is_read_again:
             self.refresh_list()
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Read again later."""
-        if group == "home":
+        if worker_group == "home":
             self._reading = False
 
     @on(HomeContents)
     def _take_contents(self, event: HomeContents) -> None:
         self.state.update(event.runs, event.profiles, event.draft)
-        self._show()
+        self._show_list()
 
-    def _update_hosts(self) -> None:
+    def _update_remote_runs_if_any(self) -> None:
         """Have the hosts of live runs asked, while the screen is shown."""
         asking = any(worker.group == "hosts" and not worker.is_finished for worker in self.app.workers)
         runs = self.state.runs.values()
         if self.app.screen is self and not asking and any(digest.now and digest.now.host for digest in runs):
-            self._update_host_runs(tuple(digest.run for digest in runs if digest.stoppable))
+            self._update_remote_runs(tuple(digest.run for digest in runs if digest.stoppable))
 
     @work(thread=True, group="hosts")
-    def _update_host_runs(self, runs: "tuple[RunDir, ...]") -> None:
+    def _update_remote_runs(self, runs: "tuple[RunDir, ...]") -> None:
         worker = get_current_worker()
-        update_runs_elsewhere(runs, lambda: worker.is_cancelled)
+        update_remote_runs(runs, lambda: worker.is_cancelled)
 
     # What is shown
 
-    def _show(self) -> None:
+    def _show_list(self) -> None:
         from .home_rows import counts_text, home_rows
 
-        self.state.text = self.query_one(Filter).text
+        self.state.filter_text = self.query_one(FilterLine).text
         listed = home_rows(self.state, START_ROWS)
         self.row_list.show(listed, self._next_cursor)
         self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
-        self.query_one(Filter).show_count(counts_text(self.state, listed))
+        self.query_one(FilterLine).show_count(counts_text(self.state, listed))
         self._show_hint()
 
     def watch_facts(self) -> None:
@@ -208,23 +208,23 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def _show_hint(self) -> None:
         """Explain the row in which the cursor is."""
-        words, key = _HINTS.get(self.row_list.cursor, ""), self.row_list.cursor
+        words, key = _HINT_BY_ROW_KEY.get(self.row_list.cursor, ""), self.row_list.cursor
         run = self.state.runs.get(key)
         if run:
-            from .home_rows import run_hint
+            from .home_rows import run_hint_text
 
-            words = run_hint(run)
+            words = run_hint_text(run)
         elif key in self.state.profiles:
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
         if run and self._reader and self.has_class("-tall"):
-            self._draw_losses(run, self._reader.digests)
+            self._read_losses(run, self._reader.digests)
         elif self.query("#loss"):
             self._show_losses(None)
 
     @work(thread=True, group="plot", exclusive=True)
-    def _draw_losses(self, digest: "RunDigest", digests: "DigestCache") -> None:
+    def _read_losses(self, digest: "RunDigest", digests: "DigestCache") -> None:
         """Read the losses of the run in which the cursor is; where there is room, they are drawn below the list."""
         worker, progress = get_current_worker(), digests.read_losses(digest)
         if not worker.is_cancelled:
@@ -248,41 +248,41 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         # The row first: while a key is held, what is said of it can wait.
         if self._hint_timer:
             self._hint_timer.stop()
-        self._hint_timer = self.set_timer(_HINT_DELAY, self._show_hint)
+        self._hint_timer = self.set_timer(_HINT_DELAY_SECONDS, self._show_hint)
 
-    @on(Filter.Changed)
+    @on(FilterLine.Changed)
     def _apply_filter(self) -> None:
-        self._show()
-        self.row_list.action_end(-1)
+        self._show_list()
+        self.row_list.action_go_to_end(-1)
 
-    def action_filter(self) -> None:
+    def action_open_filter(self) -> None:
         """Type what is to be shown."""
-        self.query_one(Filter).open()
+        self.query_one(FilterLine).open_input()
 
     def action_leave_filter(self) -> None:
         """Go to the list; the filter stays."""
         self.set_focus(self.row_list)
-        self.query_one(Filter).leave()
+        self.query_one(FilterLine).close_input()
 
-    def action_clear(self) -> None:
+    def action_clear_filter(self) -> None:
         """Show everything again."""
         self.set_focus(self.row_list)
-        self.query_one(Filter).clear()
+        self.query_one(FilterLine).clear()
 
     def action_unmark(self) -> None:
         """Take all marks away."""
         self.state.marked = frozenset()
-        self._show()
+        self._show_list()
 
     def action_group(self) -> None:
         """Show the runs by their profiles."""
         self.state.grouped = True
-        self._show()
+        self._show_list()
 
     def action_ungroup(self) -> None:
         """Show the runs by age."""
         self.state.grouped = False
-        self._show()
+        self._show_list()
 
     # The row of the cursor
 
@@ -321,14 +321,14 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if event.key == "new":
             self.action_new()
         elif event.key == "draft":
-            self.post_message(StartOver())
+            self.post_message(ContinueDraft())
             self.post_message(OpenStep("hardware", self))
         elif event.key == "quickstart":
             from tui_train.profile.types import Profile
 
-            self._open_profile(Profile(), "preview", keep=False)
+            self._open_profile(Profile(), "preview", save_as_draft=False)
         elif kind == "profile":
-            self._open_saved(name, "hardware")
+            self._open_saved_profile(name, "hardware")
         elif event.key in self.state.runs:
             self.post_message(OpenRun(self.state.runs[event.key].run))
 
@@ -336,24 +336,24 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Begin with defaults; the draft stays until something of them is changed."""
         from tui_train.profile.types import Profile
 
-        self._open_profile(Profile(), keep=False)
+        self._open_profile(Profile(), save_as_draft=False)
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
         run = self._run_at_cursor
-        self._open_saved(str(run.run.profile) if run else self.state.profile_at(self._cursor), "recipe")
+        self._open_saved_profile(str(run.run.profile) if run else self.state.profile_name_at(self._cursor), "recipe")
 
-    def _open_saved(self, reference: str, step: str) -> None:
+    def _open_saved_profile(self, reference: str, step: str) -> None:
         from tui_train.profile import store
 
         try:
             # What is only looked at takes no draft away.
-            self._open_profile(store.load(reference), step, keep=False)
+            self._open_profile(store.load(reference), step, save_as_draft=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
 
-    def _open_profile(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
-        self.post_message(SetProfile(profile, keep=keep))
+    def _open_profile(self, profile: "Profile", step: str = "hardware", *, save_as_draft: bool = True) -> None:
+        self.post_message(SetProfile(profile, save_as_draft=save_as_draft))
         self.post_message(OpenStep(step, self))
 
     # Starting and stopping
@@ -379,7 +379,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from tui_train.actions.start_check import forbidding_findings, prepare_start
         from tui_train.profile import store
 
-        name = self.state.profile_at(self._cursor)
+        name = self.state.profile_name_at(self._cursor)
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
             prepared, target = prepare_start(store.load(name))
@@ -398,7 +398,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from ..widgets.dialogs import ChoiceDialog
 
         wrong = forbidding_findings(prepared)
-        errors_text = "\n".join(visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMED])
+        errors_text = "\n".join(
+            visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMES_SHOWN]
+        )
         answers = (("preview", "Open it in Preview, where F2 fixes what it can"), ("", "Leave it"))
 
         def answered(answer: str | None) -> None:
@@ -442,7 +444,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.row_list.action_move(1)
             if self.row_list.cursor not in self.state.runs:
                 self.row_list.go_to_row(key)
-            self._show()
+            self._show_list()
 
     def action_compare(self) -> None:
         """Show the marked runs side by side, the oldest first."""
@@ -451,12 +453,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def action_delete(self) -> None:
         """Ask, then remove the marked runs, or the run or profile in which the cursor is."""
         if runs := self._chosen_runs:
-            self._measure_and_ask(tuple(digest.run for digest in runs), runs_text(runs))
-        elif name := self.state.profile_at(self._cursor):
+            self._measure_and_ask_delete(tuple(digest.run for digest in runs), runs_text(runs))
+        elif name := self.state.profile_name_at(self._cursor):
             self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
 
     @work(thread=True, group="delete", exclusive=True)
-    def _measure_and_ask(self, runs: "tuple[RunDir, ...]", named: str) -> None:
+    def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", runs_in_words: str) -> None:
         """Find what the runs take on disk, then ask."""
         from tui_train.runs import folders
 
@@ -467,7 +469,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
-        question = f"Delete {named}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
+        question = f"Delete {runs_in_words}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
     def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
@@ -476,12 +478,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         def answered(answer: str | None) -> None:
             if answer:
                 self.state.marked = frozenset()
-                self._run_change(remove)
+                self._make_change_on_disk(remove)
 
-        self.app.push_screen(ChoiceDialog(question, (_NO_DELETE, ("delete", "Delete"))), answered)
+        self.app.push_screen(ChoiceDialog(question, (_KEEP_ANSWER, ("delete", "Delete"))), answered)
 
     @work(thread=True, group="change")
-    def _run_change(self, change: Callable[[], str]) -> None:
+    def _make_change_on_disk(self, change: Callable[[], str]) -> None:
         """Change something on disk, and say what was done."""
         try:
             report = change()
@@ -504,7 +506,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_rename(self) -> None:
         """Ask for another name of the run or the profile."""
-        digest, name = self._run_at_cursor, self.state.profile_at(self._cursor)
+        digest, name = self._run_at_cursor, self.state.profile_name_at(self._cursor)
         if digest:
             question = f"Another name for the run {visible(digest.run.name)}; the time at its beginning stays:"
             self._ask_text(question, digest.run.label, partial(self._rename_run, digest.run))
@@ -522,12 +524,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.state.marked |= {self._next_cursor}
         return f"Renamed to {renamed.name}."
 
-    def _rename_profile(self, name: str, new: str) -> str:
+    def _rename_profile(self, name: str, new_name: str) -> str:
         from tui_train.profile import store
 
-        store.rename_profile(name, new)
-        self._next_cursor = f"profile:{new}"
-        return f"Renamed to {new}."
+        store.rename_profile(name, new_name)
+        self._next_cursor = f"profile:{new_name}"
+        return f"Renamed to {new_name}."
 
     def action_note(self) -> None:
         """Ask for a line about the run, or the marked ones."""
@@ -537,7 +539,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_duplicate(self) -> None:
         """Ask for the name of a copy of the profile."""
-        if name := self.state.profile_at(self._cursor):
+        if name := self.state.profile_name_at(self._cursor):
             self._ask_text(f"Name of the copy of {visible(name)}:", f"{name}-2", partial(_duplicate_profile, name))
 
 
@@ -569,9 +571,9 @@ def _remove_profile(name: str) -> str:
     return f"Deleted the profile {name}."
 
 
-def _duplicate_profile(name: str, new: str) -> str:
+def _duplicate_profile(name: str, new_name: str) -> str:
     """Save a copy of a profile."""
     from tui_train.profile import store
 
-    store.duplicate_profile(name, new)
-    return f"Saved {new}."
+    store.duplicate_profile(name, new_name)
+    return f"Saved {new_name}."

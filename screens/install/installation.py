@@ -18,7 +18,7 @@ class Installation(Struct, frozen=True, kw_only=True):
 
     title: str
     began_at: float
-    place: str = ""
+    folder: str = ""
     progress: "InstallProgress | None" = None
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -26,7 +26,7 @@ class Installation(Struct, frozen=True, kw_only=True):
     failure: str = ""
 
     @property
-    def text(self) -> str:
+    def action_text(self) -> str:
         """Current action, in a sentence."""
         progress = self.progress
         if progress is None:

@@ -11,20 +11,20 @@ from textual.reactive import reactive
 
 from tui_train.base.text import display_path, duration_text, percent, size, visible
 
-from ..base import Base
+from ..base import WizardScreen
 from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, bar, fit, heading, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, heading, share_bar, styled
 from .installation import Installation
 
-_BAR_WIDTH = 40
+_MAX_BAR_WIDTH = 40
 _REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
-_OTHER_ROWS = 14  # rows of the screen that are not the last lines
+_ROWS_BESIDE_OUTPUT = 14  # rows of the screen that are not the last lines
 
 
-class InstallScreen(Base):
+class InstallScreen(WizardScreen):
     """Follows the installation of the app."""
 
     HELP = """Install
@@ -33,7 +33,7 @@ An environment of its own is made for the training: your other Pythons stay as t
 Esc leaves this page, and the work goes on; F2 on the step before shows it again. When it is done, the profile uses the
 new Python. x cancels it, and leaving the wizard ends it: what was made so far is removed, what was downloaded is kept
 by pip or uv for the next time."""
-    SHARED = ("installation",)
+    SHARED_VALUES = ("installation",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter", "app.back", "Back", key_display="Esc"),
         Binding("x", "cancel", "Cancel it"),
@@ -50,7 +50,7 @@ by pip or uv for the next time."""
         yield StepBar(title="Install")
         yield Lines(id="installation")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Show it."""
@@ -71,7 +71,7 @@ by pip or uv for the next time."""
         now = self.installation
         if now is None:
             return
-        rows = max(3, self.size.height - _OTHER_ROWS)
+        rows = max(3, self.size.height - _ROWS_BESIDE_OUTPUT)
         self.query_one("#installation", Lines).show(lambda width: _installation_lines(now, width, rows))
         self.query_one(Hint).show_text(_hint_text(now))
         self.refresh_bindings()
@@ -86,35 +86,42 @@ by pip or uv for the next time."""
         self.notify("Cancelling, and removing what was made …", markup=False)
 
 
-def _installation_lines(now: Installation, width: int, rows: int) -> Sequence[Content]:
-    title = visible(f"{now.title[:1].upper()}{now.title[1:]}")
-    lines = [heading(title, f"into {visible(now.place)}" if now.place else "", width)]
-    progress, seconds = now.progress, now.seconds or time.monotonic() - now.began_at
+def _installation_lines(installation: Installation, width: int, max_output_lines: int) -> Sequence[Content]:
+    title = visible(f"{installation.title[:1].upper()}{installation.title[1:]}")
+    lines = [heading(title, f"into {visible(installation.folder)}" if installation.folder else "", width)]
+    progress, seconds = installation.progress, installation.seconds or time.monotonic() - installation.began_at
     words = progress.text if progress else "Looking for Python and pip …"
-    if now.python:
+    if installation.python:
         lines.append(
-            styled(DONE, (f" {visible(display_path(now.python))}", "b"), f" is ready, in {duration_text(seconds)}.")
+            styled(
+                DONE_MARK,
+                (f" {visible(display_path(installation.python))}", "b"),
+                f" is ready, in {duration_text(seconds)}.",
+            )
         )
-    elif now.failure:
-        lines += styled(FAILED, f" {now.failure}").wrap(width)
+    elif installation.failure:
+        lines += styled(FAILED_MARK, f" {installation.failure}").wrap(width)
     else:
-        lines.append(fit(styled(LIVE, f" {words}"), width))
+        lines.append(fit(styled(LIVE_MARK, f" {words}"), width))
     if progress and progress.total:
         share = progress.done / progress.total
         amount = f" {percent(share)}  {size(progress.done)} of {size(progress.total)} downloaded, "
         lines.append(
-            fit(styled(bar(share, min(_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)), width)
+            fit(
+                styled(share_bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)),
+                width,
+            )
         )
-    elif now.is_running:
+    elif installation.is_running:
         lines.append(styled((duration_text(seconds), MUTED)))
     lines += [Content(), heading("Output", "", width)]
-    return [*lines, *(fit(styled((line, MUTED)), width) for line in now.lines[-rows:])]
+    return [*lines, *(fit(styled((line, MUTED)), width) for line in installation.lines[-max_output_lines:])]
 
 
-def _hint_text(now: Installation) -> Content:
-    if now.python:
+def _hint_text(installation: Installation) -> Content:
+    if installation.python:
         return Content("The profile uses it now. Esc goes back.")
-    if now.failure:
+    if installation.failure:
         return Content(
             "Nothing of it is left. Esc goes back; F2 there tries again, and downloads only what is missing."
         )

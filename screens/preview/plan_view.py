@@ -21,35 +21,35 @@ from tui_train.views.overview import overview_lines
 from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, find_previous_run
 
 from ..discovery.machine_queries import PARTS_NOT_AWAITED
-from ..steps.step import Step
+from ..steps.step import StepScreen
 from ..widgets.bar import StepBar
 from ..widgets.code import FileViewer, Page
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import (
-    Story,
+    PreviewContent,
     change_lines,
     command_lines,
     fallback_lines,
-    fallbacks_of,
+    fallbacks_by_place,
     finding_lines,
     join_panels,
     note_lines,
     plan_lines,
-    story_memory_lines,
+    preview_memory_lines,
 )
 from ..widgets.text_layout import styled
 
 
 @dataclass
-class PreviousFound(Message):
+class PreviousRunFound(Message):
     """The run of this profile before this one is known, or that there is none."""
 
     previous: PreviousRun | None
 
 
-class PlanView(Step):
+class PlanScreen(StepScreen):
     """The plan of a profile, made again when what it is made of changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,7 +61,7 @@ class PlanView(Step):
         super().__init__()
         self._prepared: PreparedPlan | None = None
         self._planned_from: tuple[Profile, Facts] | None = None
-        self._story = Story()
+        self._preview_content = PreviewContent()
         self._previous: PreviousRun | None = None
         self._previous_asked_for: str | None = None
         self._files_opened = False  # the files take the place of what is said
@@ -77,14 +77,14 @@ class PlanView(Step):
             with VerticalScroll(id="side", can_focus=False):
                 yield Lines(id="beside")
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Scroll with the arrow keys at once."""
-        self._arrange()
+        self._arrange_files()
         self.query_one("#body").focus()
 
-    def fill(self) -> None:
+    def fill_first_time(self) -> None:
         """Make the plan after the first picture: it takes longer than that."""
         self.call_after_refresh(self.update)
 
@@ -101,24 +101,24 @@ class PlanView(Step):
             return
         if self._previous_asked_for != self.profile.name and not self.wizard.other_machine:
             self._previous_asked_for = self.profile.name
-            self._find_previous(self.profile)
+            self._find_previous_run(self.profile)
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_of(self.profile, self.facts)
             self._prepared = prepare_plan(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
-            self._arrange()
-            self._update_story()
+            self._arrange_files()
+            self._update_preview_content()
         self.refresh_bindings()
 
-    def _update_story(self) -> None:
+    def _update_preview_content(self) -> None:
         """Say what the plan is."""
         prepared, facts = self._prepared, self.facts
         if prepared is None or facts is None:
             return
         plan, profile, before = prepared.plan, prepared.profile, self._previous
         setup = self._setup if self._setup and not self._setup.problem else None
-        self._story = Story(
+        self._preview_content = PreviewContent(
             lines=overview_lines(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
@@ -126,23 +126,25 @@ class PlanView(Step):
             findings=prepared.findings,
             command=make_plain_command(plan) if plan else None,
             files=len(self.query_one(FileViewer).files),
-            fallbacks=fallbacks_of(plan),
+            fallbacks=fallbacks_by_place(plan),
             since=before.run if before else "",
             changes=effective_changes(before, profile) if before else (),
         )
         self._draw()
 
     def _draw(self) -> None:
-        story, wide, tall = self._story, self.has_class("-wide"), self.has_class("-tall")
+        story, wide, tall = self._preview_content, self.has_class("-wide"), self.has_class("-tall")
 
         def left(width: int) -> list[Content]:
             middle = () if wide else (*beside(width)[:3],)
             ends = () if wide or not tall else (beside(width)[3],)
-            return join_panels(plan_lines(story, width), *middle, command_lines(story, width, whole=tall), *ends)
+            return join_panels(
+                plan_lines(story, width), *middle, command_lines(story, width, with_variables=tall), *ends
+            )
 
         def beside(width: int) -> tuple[list[Content], ...]:
             return (
-                story_memory_lines(story, width),
+                preview_memory_lines(story, width),
                 finding_lines(story.findings, width),
                 change_lines(story, width),
                 note_lines(story, width),
@@ -154,7 +156,7 @@ class PlanView(Step):
         self.query_one(FileViewer).show(self.query_one(FileViewer).files)
         self.show_hint()
 
-    def _arrange(self) -> None:
+    def _arrange_files(self) -> None:
         """Put the files below what is said where there is room, else in its place when they are opened."""
         there = bool(self.query_one(FileViewer).files)
         tall = self.has_class("-tall")
@@ -164,21 +166,21 @@ class PlanView(Step):
 
     def on_resize(self) -> None:
         """Arrange for the new size, once its classes are set."""
-        self.call_after_refresh(self._arrange_again)
+        self.call_after_refresh(self._arrange_and_draw)
 
-    def _arrange_again(self) -> None:
+    def _arrange_and_draw(self) -> None:
         if self._is_composed:
-            self._arrange()
+            self._arrange_files()
             self._draw()
 
     @work(thread=True, exclusive=True, group="previous")
-    def _find_previous(self, profile: Profile) -> None:
-        self.post_message(PreviousFound(find_previous_run(profile)))
+    def _find_previous_run(self, profile: Profile) -> None:
+        self.post_message(PreviousRunFound(find_previous_run(profile)))
 
-    @on(PreviousFound)
-    def _take_previous(self, event: PreviousFound) -> None:
+    @on(PreviousRunFound)
+    def _take_previous_run(self, event: PreviousRunFound) -> None:
         self._previous = event.previous
-        self._update_story()
+        self._update_preview_content()
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings, whatever they are about."""
@@ -186,12 +188,12 @@ class PlanView(Step):
 
     # The files
 
-    def action_files(self) -> None:
+    def action_toggle_files(self) -> None:
         """Show the files, or what is said again."""
         if self.query_one(FileViewer).files:
             self._files_opened = not self._files_opened
-            self._arrange()
-            self._focus_shown()
+            self._arrange_files()
+            self._focus_shown_panel()
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -202,24 +204,24 @@ class PlanView(Step):
 
     def action_close_files(self) -> None:
         """Show what is said again."""
-        self.action_files()
+        self.action_toggle_files()
 
-    def _focus_shown(self) -> None:
+    def _focus_shown_panel(self) -> None:
         files = self.query_one(FileViewer)
         self.query_one(
             "#page" if files.display and (self._files_opened or not self.query_one("#body").display) else "#body"
         ).focus()
 
-    def action_file(self, by: int) -> None:
+    def action_show_file(self, by: int) -> None:
         """Show the next file."""
         files = self.query_one(FileViewer)
         if files.display:
             files.show_next(by)
         else:
-            self.action_files()
+            self.action_toggle_files()
 
-    def action_search(self) -> None:
+    def action_search_files(self) -> None:
         """Ask for a text to look for in the files."""
         if not self.query_one(FileViewer).display:
-            self.action_files()
-        self.query_one(FileViewer).search()
+            self.action_toggle_files()
+        self.query_one(FileViewer).ask_search_text()

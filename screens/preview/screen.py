@@ -26,10 +26,10 @@ from ..widgets.code import FileViewer
 from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.hint import Hint
 from ..widgets.preview_lines import FIX_KEYS
-from .plan_view import PlanView
+from .plan_view import PlanScreen
 
 
-class Preview(PlanView):
+class PreviewScreen(PlanScreen):
     """The fourth step."""
 
     HELP = """Preview
@@ -46,14 +46,14 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="Enter"),
-        Binding("f", "files", "Files"),
-        Binding("c", "copy", "Copy"),
+        Binding("f", "toggle_files", "Files"),
+        Binding("c", "copy_command", "Copy"),
         Binding("y", "copy_file", "Copy file"),
-        Binding("s", "save", "Save profile"),
-        Binding("e", "export", "Export"),
-        Binding("slash", "search", "Search", key_display="/"),
-        Binding("left", "file(-1)", "File", key_display="←→"),
-        Binding("right", "file(1)", show=False),
+        Binding("s", "save_profile", "Save profile"),
+        Binding("e", "export_files", "Export"),
+        Binding("slash", "search_files", "Search", key_display="/"),
+        Binding("left", "show_file(-1)", "File", key_display="←→"),
+        Binding("right", "show_file(1)", show=False),
         *(
             Binding(key, f"fix_finding({at})", f"Fix finding {at + 1}", show=False)
             for at, key in enumerate(FIX_KEYS)
@@ -69,7 +69,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Say what Enter does."""
         if self._prepared is None:
             return
-        forbidding = self._first_forbidding()
+        forbidding = self._first_forbidding_finding()
         if self._undone_text:
             words = self._undone_text
         elif forbidding and self.finding_to_fix() is not forbidding:
@@ -88,15 +88,15 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
         self.query_one(Hint).show_text(Content(visible(words)))
 
-    def _first_forbidding(self) -> Finding | None:
+    def _first_forbidding_finding(self) -> Finding | None:
         """Return the error without which something could be planned."""
         return next((finding for finding in self.findings() if finding.forbids_plan), None)
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Offer Run only where it starts something; Enter says then why it does not."""
         stopped = any(finding.level == "error" for finding in self.findings())
-        return {**super().key_words, **({"enter": ""} if stopped else {})}
+        return {**super().footer_texts, **({"enter": ""} if stopped else {})}
 
     def _fixable_findings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings() if finding.fix)
@@ -105,23 +105,23 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Return the finding that F2 fixes: the first that has a change."""
         return next(iter(self._fixable_findings()), None)
 
-    def action_fix_finding(self, at: int) -> None:
+    def action_fix_finding(self, index: int) -> None:
         """Make the change that fixes one of the findings."""
         found = self._fixable_findings()
-        if at < len(found) and (fix := found[at].fix):
+        if index < len(found) and (fix := found[index].fix):
             self.post_message(ApplyFix(fix))
 
     # Copying
 
-    def action_copy(self) -> None:
+    def action_copy_command(self) -> None:
         """Copy the command to the terminal's clipboard, which works over SSH."""
-        if self._story.command:
-            self.app.copy_to_clipboard(command_to_paste(self._story.command))
+        if self._preview_content.command:
+            self.app.copy_to_clipboard(command_to_paste(self._preview_content.command))
             self.notify("The command was sent to your terminal's clipboard.", markup=False)
 
     def action_copy_file(self) -> None:
         """Copy the shown file to the terminal's clipboard."""
-        if file := self.query_one(FileViewer).shown:
+        if file := self.query_one(FileViewer).shown_file:
             self.app.copy_to_clipboard(file.text)
             self.notify(f"{visible(file.path)} was sent to your terminal's clipboard.", markup=False)
 
@@ -133,11 +133,11 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return self.wizard.can_start
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
-        if action in {"files", "search", "export"}:
+        if action in {"toggle_files", "search_files", "export_files"}:
             return bool(self._prepared and self._prepared.files)
-        if action == "copy":
-            return self._story.command is not None
-        if action in {"file", "copy_file"}:
+        if action == "copy_command":
+            return self._preview_content.command is not None
+        if action in {"show_file", "copy_file"}:
             return self._is_composed and self.query_one(FileViewer).display
         return super().check_action(action, parameters)
 
@@ -152,7 +152,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return
         if self._prepared is None:
             self.update()
-        if wrong := self._first_forbidding():
+        if wrong := self._first_forbidding_finding():
             self.app.bell()
             self.post_message(ErrorToShow(BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)))
             return
@@ -161,42 +161,42 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             self.app.bell()
             return
         self._starting = True
-        self._start(prepared)
+        self._start_run(prepared)
 
     @work(thread=True, group="start")
-    def _start(self, prepared: PreparedPlan) -> None:
+    def _start_run(self, prepared: PreparedPlan) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
             run = self.wizard.target_for(prepared.profile).submit(prepared, prepared.plan)
         except TuiTrainError as error:
-            self.app.call_from_thread(self._not_started, error)
+            self.app.call_from_thread(self._show_start_error, error)
         else:
-            self.app.call_from_thread(self._open_started, run)
+            self.app.call_from_thread(self._open_started_run, run)
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""
         self._starting = False
 
-    def _open_started(self, run: RunDir) -> None:
+    def _open_started_run(self, run: RunDir) -> None:
         self.post_message(OpenRun(run))
 
-    def _not_started(self, error: TuiTrainError) -> None:
+    def _show_start_error(self, error: TuiTrainError) -> None:
         self._starting = False
         self.post_message(ErrorToShow(error))
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let the plan be started again."""
-        if group == "start":
+        if worker_group == "start":
             self._starting = False
 
-    def action_save(self) -> None:
+    def action_save_profile(self) -> None:
         """Ask for a name, then save the profile."""
         self.app.push_screen(
             TextDialog("Save the profile under this name (asks before it replaces one):", profile_name(self.profile)),
-            self._save_as,
+            self._save_profile_as,
         )
 
-    def _save_as(self, name: str | None) -> None:
+    def _save_profile_as(self, name: str | None) -> None:
         if not name:
             return
         try:
@@ -228,15 +228,15 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             ChoiceDialog(f"A profile named {visible(name)} already exists. Replace it?", answers), answered
         )
 
-    def action_export(self) -> None:
+    def action_export_files(self) -> None:
         """Ask for a folder, then write the files there."""
         if self._prepared and self._prepared.files:
             folder = str(Path.cwd() / visible(self.profile.name))
             self.app.push_screen(
-                TextDialog("Write the files to this folder:", folder, names_in=local_names), self._export
+                TextDialog("Write the files to this folder:", folder, list_folder_names=local_names), self._export_files
             )
 
-    def _export(self, folder: str | None, *, overwrite: bool = False) -> None:
+    def _export_files(self, folder: str | None, *, overwrite: bool = False) -> None:
         if not folder or self._prepared is None:
             return
         try:
@@ -250,7 +250,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
             question = f"{visible(error.message)}. Overwrite the plan's files there?"
             self.app.push_screen(
-                ChoiceDialog(question, answers), lambda answer: self._export(folder, overwrite=True) if answer else None
+                ChoiceDialog(question, answers),
+                lambda answer: self._export_files(folder, overwrite=True) if answer else None,
             )
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
@@ -259,4 +260,4 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
 
 
-SCREEN = Preview
+SCREEN = PreviewScreen

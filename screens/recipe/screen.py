@@ -27,22 +27,22 @@ from tui_train.trainers import trainer_has_own_field
 from tui_train.views import finetune_notes
 
 from ..messages import ErrorToShow, SetProfile, ValueChosen
-from ..steps.step import ADVANCED, Step, label_in_sentence
+from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormRow, Group
 from ..widgets.lines import Lines
-from ..widgets.memory import memory_lines, unread_memory
+from ..widgets.memory import memory_lines, unread_memory_lines
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
 from . import script_rows
 
-_LADDER = "ladder"
-_CONFIG = "config"
+_LADDER_GROUP_KEY = "ladder"
+_CONFIG_WORKER_GROUP = "config"
 
 
-class Recipe(Step):
+class RecipeScreen(StepScreen):
     """The third step."""
 
     HELP = """Recipe
@@ -66,7 +66,7 @@ Those that change the training ask for your consent; the others keep it the same
         Section(title="Adapter", keys=("finetune.rank", "finetune.alpha", "finetune.dropout", "finetune.targets")),
         Section(
             title="Advanced",
-            key=ADVANCED,
+            key=ADVANCED_GROUP_KEY,
             folds=True,
             keys=(
                 "finetune.answers_only",
@@ -83,12 +83,12 @@ Those that change the training ask for your consent; the others keep it the same
                 "recipe.lr_base_batch",
             ),
         ),
-        Section(title="Out of memory", key=_LADDER, folds=True),
+        Section(title="Out of memory", key=_LADDER_GROUP_KEY, folds=True),
     )
-    MORE_KEYS = ("ladder.rungs", "ladder.consent")
+    KEYS_BESIDE_FORM = ("ladder.rungs", "ladder.consent")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f3", "trace", "Trace memory"),
-        Binding("f4", "tune", "Tune speed"),
+        Binding("f3", "trace_memory", "Trace memory"),
+        Binding("f4", "open_tuning", "Tune speed"),
     ]
 
     def __init__(self) -> None:
@@ -99,25 +99,25 @@ Those that change the training ask for your consent; the others keep it the same
         self._fetching = False
 
     @property
-    def _unsized(self) -> str:
+    def _model_without_sizes(self) -> str:
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
         if self._prediction is None or self.facts is None or self.facts.hub is None or self.wizard.other_machine:
             return ""
         return self._prediction.workload.unknown_model
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """F3 fetches the sizes of a model that nothing is known of."""
-        return {**super().key_words, **({"f3": "Fetch config.json"} if self._unsized else {})}
+        return {**super().footer_texts, **({"f3": "Fetch config.json"} if self._model_without_sizes else {})}
 
     def widgets_above(self) -> Iterable[Widget]:
         """Return the lines about memory, which stay while one types."""
         return [Lines(id="memory")]
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of the fallbacks is opened to a list."""
-        group = super().group(section, rows, setup)
-        if section.key != _LADDER:
+        group = super().make_group(section, rows, setup)
+        if section.key != _LADDER_GROUP_KEY:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
         able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.context)]
@@ -126,13 +126,13 @@ Those that change the training ask for your consent; the others keep it the same
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
-    def _groups(self, setup: Setup | None) -> Iterable[Group]:
+    def _make_groups(self, setup: Setup | None) -> Iterable[Group]:
         """Return the sections, the script's own arguments first: they are what surely reaches it."""
         source = self._script_source(setup)
         found = {finding.row_key: finding for finding in reversed(self.findings()) if finding.argument}
         if source and setup:
-            yield script_rows.script_group(source, self.profile.trainer.arguments, setup, found)
-        yield from super()._groups(setup)
+            yield script_rows.make_script_group(source, self.profile.trainer.arguments, setup, found)
+        yield from super()._make_groups(setup)
 
     def _script_source(self, setup: Setup | None) -> ScriptSource | None:
         if setup is None or self.facts is None or not trainer_has_own_field(self.profile, "trainer.script"):
@@ -150,10 +150,10 @@ Those that change the training ask for your consent; the others keep it the same
         key, source = "trainer.arguments", self._script_source(self.setup)
         if event.key.startswith(f"{key} ") and source:
             event.stop()
-            words = script_rows.arguments_with(source, self.profile.trainer.arguments, event.key, event.value)
+            words = script_rows.arguments_with_value(source, self.profile.trainer.arguments, event.key, event.value)
             self.post_message(ValueChosen(key, words, event.key))
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what follows from the values."""
         recipe, world = setup.effective.recipe, setup.copies
         one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
@@ -170,22 +170,22 @@ Those that change the training ask for your consent; the others keep it the same
             notes = {**finetune_notes.recipe_field_notes(setup), **notes}
         return notes
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show the memory, and the ladder where it is open."""
         self._show_memory(setup)
         for picks in self.query("#ladder").results(MultiSelect):
             chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
             rest = [name for name in RUNGS if name not in chosen]
-            if set(chosen) != set(picks.picked) or not picks.picks:
+            if set(chosen) != set(picks.picked) or not picks.select_rows:
                 order = (*chosen, *rest)
             else:
-                order = tuple(pick.value for pick in picks.picks)
-            picks.show_picks((_rung_pick(name, setup) for name in order), chosen)
+                order = tuple(pick.value for pick in picks.select_rows)
+            picks.show_select_rows((_rung_row(name, setup) for name in order), chosen)
 
     @on(Form.Folded)
     async def _toggle_ladder_list(self, event: Form.Folded) -> None:
         event.stop()
-        if event.key != _LADDER:
+        if event.key != _LADDER_GROUP_KEY:
             return
         if event.unfolded:
             await self.query_one("#body").mount(MultiSelect(id="ladder", ordered=True))
@@ -203,26 +203,26 @@ Those that change the training ask for your consent; the others keep it the same
         changes = () if busy else rung_effects(setup)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
         remedy = ""
-        if self._unsized:
+        if self._model_without_sizes:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
         unread, sound = self.form.state.unread_label, not any(finding.forbids_plan for finding in self.findings())
         self.query_one("#memory", Lines).show(
             lambda width: (
-                unread_memory(unread, width)
+                unread_memory_lines(unread, width)
                 if unread
-                else memory_lines(found, changes, counted, note=note, width=width, sound=sound, remedy=remedy)
+                else memory_lines(found, changes, counted, note=note, width=width, is_allowed=sound, remedy=remedy)
             )
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
-        if action in {"trace", "tune"} and self.wizard.other_machine:
+        if action in {"trace_memory", "open_tuning"} and self.wizard.other_machine:
             return False
-        if action == "tune" and self.wizard.uses_slurm:
+        if action == "open_tuning" and self.wizard.uses_slurm:
             return False
         return super().check_action(action, parameters)
 
-    def _report_refusal(self) -> bool:
+    def _report_what_forbids_training(self) -> bool:
         """Say what is wrong with the profile, where it could not be trained."""
         wrong = next((finding for finding in self._all_findings if finding.forbids_plan), None)
         if label := self.form.state.unread_label:
@@ -232,16 +232,16 @@ Those that change the training ask for your consent; the others keep it the same
             self.post_message(ErrorToShow(BadInput(wrong.message, wrong.remedy)))
         return wrong is not None
 
-    def action_trace(self) -> None:
+    def action_trace_memory(self) -> None:
         """Have the memory counted in the Python that trains, or end the counting that is under way."""
         if self._traced_workload is not None:
             self.workers.cancel_group(self, "trace")
             self._take_trace(self._traced_workload, None)
             return
-        if self._unsized:
-            self._ask_to_fetch(self._unsized)
+        if self._model_without_sizes:
+            self._ask_to_fetch_config(self._model_without_sizes)
             return
-        if self._report_refusal():
+        if self._report_what_forbids_training():
             return
         setup = self.setup
         asked = self._prediction.workload if self._prediction else None
@@ -257,7 +257,7 @@ Those that change the training ask for your consent; the others keep it the same
             question = trace.trace_request(asked.model, asked.settings, asked.folder)
             self._trace_memory(asked, setup.toolchain.python, question)
 
-    def _ask_to_fetch(self, name: str) -> None:
+    def _ask_to_fetch_config(self, name: str) -> None:
         """Ask whether a model's config.json may be fetched, unless that is under way, and fetch it."""
         hub = self.facts.hub if self.facts else None
         if hub is None or self._fetching:
@@ -275,18 +275,18 @@ Those that change the training ask for your consent; the others keep it the same
         answers = (("yes", "Yes, fetch it"), ("", "No"))
         self.app.push_screen(ChoiceDialog(model_config.question(profile, hub, name), answers), answered)
 
-    @work(thread=True, exclusive=True, group=_CONFIG)
+    @work(thread=True, exclusive=True, group=_CONFIG_WORKER_GROUP)
     def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
         from tui_train.actions import model_config
 
         try:
             model_config.fetch(profile, hub, name)
         except TuiTrainError as error:
-            self.app.call_from_thread(self._fetched, error)
+            self.app.call_from_thread(self._take_fetched_config, error)
         else:
-            self.app.call_from_thread(self._fetched, None)
+            self.app.call_from_thread(self._take_fetched_config, None)
 
-    def _fetched(self, error: TuiTrainError | None) -> None:
+    def _take_fetched_config(self, error: TuiTrainError | None) -> None:
         """Say why nothing was fetched, or look at what was."""
         self._fetching = False
         if error:
@@ -296,10 +296,10 @@ Those that change the training ask for your consent; the others keep it the same
             self.wizard.refresh_quietly("hub")
         self.update()
 
-    def action_tune(self) -> None:
+    def action_open_tuning(self) -> None:
         """Open the trials, where they can be made."""
         setup = self.setup
-        if self.facts is None or setup is None or self._report_refusal():
+        if self.facts is None or setup is None or self._report_what_forbids_training():
             return
         from tui_train.actions.tune.space import search_space
 
@@ -313,24 +313,24 @@ Those that change the training ask for your consent; the others keep it the same
             self.app.push_screen(TuningScreen(setup))
 
     @work(thread=True, exclusive=True, group="trace")
-    def _trace_memory(self, asked: object, python: str, question: dict[str, Any]) -> None:
+    def _trace_memory(self, workload: object, python: str, question: dict[str, Any]) -> None:
         worker = get_current_worker()
         memory_count = trace.run_trace(python, question, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._take_trace, asked, memory_count)
+            self.app.call_from_thread(self._take_trace, workload, memory_count)
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let the memory be counted, or the sizes be fetched, again."""
-        if group == "trace":
+        if worker_group == "trace":
             self._take_trace(None, None)
-        elif group == _CONFIG:
+        elif worker_group == _CONFIG_WORKER_GROUP:
             self._fetching = False
             self.update()
 
-    def _take_trace(self, asked: object, told: CountedMemory | None) -> None:
+    def _take_trace(self, workload: object, memory: CountedMemory | None) -> None:
         self._traced_workload = None
-        if told:
-            self._traced_memory[asked] = told
+        if memory:
+            self._traced_memory[workload] = memory
         self.update()
 
     @on(MultiSelect.Picked)
@@ -348,11 +348,11 @@ Those that change the training ask for your consent; the others keep it the same
         else:
             self.post_message(ValueChosen("ladder.rungs", event.values))
 
-    def _take_consent(self, rungs: tuple[str, ...], name: str, answer: str | None) -> None:
+    def _take_consent(self, rungs: tuple[str, ...], rung: str, answer: str | None) -> None:
         if not answer:
             self.update()
             return
-        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, name)))
+        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, rung)))
         try:
             from tui_train.profile.changes import Change, apply_change
 
@@ -362,7 +362,7 @@ Those that change the training ask for your consent; the others keep it the same
             self.post_message(ErrorToShow(error))
 
 
-def _rung_pick(name: str, setup: Setup) -> SelectRow:
+def _rung_row(name: str, setup: Setup) -> SelectRow:
     found = get_rung(name)
     reason = why_rung_unusable(name, setup.context)
     beside: Piece = reason or (found.cost, MUTED)
@@ -371,4 +371,4 @@ def _rung_pick(name: str, setup: Setup) -> SelectRow:
     )
 
 
-SCREEN = Recipe
+SCREEN = RecipeScreen

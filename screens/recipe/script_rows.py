@@ -18,47 +18,49 @@ from tui_train.views.choices import UNSET_LABEL, FieldOption
 from ..steps.step_rows import hint_and_fix
 from ..widgets.form.form_lines import FormRow, Group
 
-GROUP = "script"
+SCRIPT_GROUP_KEY = "script"
 _MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
-_KINDS: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
+_FIELD_KIND_BY_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
-def script_group(source: ScriptSource, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
+def make_script_group(
+    source: ScriptSource, arguments: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]
+) -> Group:
     """Return a row for each argument that no value of the recipe is passed as; findings are by row."""
-    known = given_arguments.given_arguments(source, words)
+    known = given_arguments.given_arguments(source, arguments)
     rows = tuple(
         _argument_row(
             parameter, known.get(parameter.name, GivenArgument()), findings.get(argument_row_key(parameter.name))
         )
-        for parameter in parameters_in_scope(source, words)
+        for parameter in parameters_in_scope(source, arguments)
         if not given_arguments.preset_arguments(setup.preset, parameter)
     )
     return Group(
         title="Script's own",
         rows=rows,
         folds=len(rows) > _MAX_OPEN_ROWS,
-        key=GROUP,
+        key=SCRIPT_GROUP_KEY,
         value=f"{sum(row.value is not None for row in rows)} of {len(rows)} set",
         hint="Arguments that the script declares. Space opens and closes them.",
     )
 
 
-def arguments_with(source: ScriptSource, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
+def arguments_with_value(source: ScriptSource, arguments: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
     """Return the arguments after a value was chosen in the row of a key."""
-    parameter = next(one for one in parameters_in_scope(source, words) if argument_row_key(one.name) == key)
+    parameter = next(one for one in parameters_in_scope(source, arguments) if argument_row_key(one.name) == key)
     if value is None:
         values: tuple[str, ...] = ()
     elif isinstance(value, tuple):
         values = tuple(map(str, value))
     else:
         values = (fields.format_value(value),)
-    return given_arguments.with_argument(source, words, parameter, values)
+    return given_arguments.with_argument(source, arguments, parameter, values)
 
 
-def _argument_row(parameter: ScriptParameter, known: GivenArgument, finding: Finding | None) -> FormRow:
-    passed = next((name for text in known.values for name in PLACEHOLDER.findall(text) if name in PLACEHOLDERS), "")
+def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Finding | None) -> FormRow:
+    passed = next((name for text in given.values for name in PLACEHOLDER.findall(text) if name in PLACEHOLDERS), "")
     field = _argument_field(parameter)
-    value = _given_value(field, known)
+    value = _given_value(field, given)
     words, fix = hint_and_fix(finding, _help_text(parameter))
     note, wrong = parameter.help, finding.message if finding and finding.level == "error" else ""
     if finding and finding.level == "note":
@@ -72,7 +74,7 @@ def _argument_row(parameter: ScriptParameter, known: GivenArgument, finding: Fin
     return FormRow(
         field=field,
         value=value,
-        options=_argument_options(field, held, one_way=parameter.form == "switch"),
+        options=_argument_options(field, held, only_yes=parameter.form == "switch"),
         reason=f"its value is the {_recipe_label(passed)} of the recipe" if passed else "",
         default_text=visible(held),
         has_long_default=True,
@@ -85,7 +87,7 @@ def _argument_row(parameter: ScriptParameter, known: GivenArgument, finding: Fin
 
 def _argument_field(parameter: ScriptParameter) -> Field:
     """Return what can be chosen for a parameter."""
-    kind: FieldKind = "words" if parameter.takes_several else _KINDS.get(parameter.type, "text")
+    kind: FieldKind = "words" if parameter.takes_several else _FIELD_KIND_BY_TYPE.get(parameter.type, "text")
     options = parameter.choices if not parameter.takes_several else ()
     if parameter.form in {"switch", "pair"}:
         kind, options = "switch", ()
@@ -95,13 +97,13 @@ def _argument_field(parameter: ScriptParameter) -> Field:
     return Field(key=key, label=visible(parameter.name), kind=kind, help="", options=options, optional=True)
 
 
-def _given_value(field: Field, known: GivenArgument) -> Value:
+def _given_value(field: Field, given: GivenArgument) -> Value:
     """Return what is given as a value of the field's kind; as text where it is not of it."""
-    if not known.word_indexes:
+    if not given.word_indexes:
         return None
     if field.kind == "words":
-        return known.values
-    text = known.values[-1] if known.values else ""
+        return given.values
+    text = given.values[-1] if given.values else ""
     if field.kind == "switch":
         return text == "yes"
     number = {"integer": int, "number": float}.get(field.kind)
@@ -111,13 +113,16 @@ def _given_value(field: Field, known: GivenArgument) -> Value:
         return text
 
 
-def _argument_options(field: Field, held: str, *, one_way: bool) -> tuple[FieldOption, ...]:
+def _argument_options(field: Field, unset_text: str, *, only_yes: bool) -> tuple[FieldOption, ...]:
     if field.kind == "switch":
-        answers = ("yes",) if one_way else ("no", "yes")
-        return (FieldOption("", UNSET_LABEL, visible(held)), *(FieldOption(answer, answer) for answer in answers))
+        answers = ("yes",) if only_yes else ("no", "yes")
+        return (FieldOption("", UNSET_LABEL, visible(unset_text)), *(FieldOption(answer, answer) for answer in answers))
     if not field.options:
         return ()
-    return (FieldOption("", UNSET_LABEL, visible(held)), *(FieldOption(name, visible(name)) for name in field.options))
+    return (
+        FieldOption("", UNSET_LABEL, visible(unset_text)),
+        *(FieldOption(name, visible(name)) for name in field.options),
+    )
 
 
 def _help_text(parameter: ScriptParameter) -> str:

@@ -9,14 +9,14 @@ from textual.content import Content
 from tui_train.base.text import sparkline, visible
 from tui_train.facts.gpus.samples import Sample
 
-from ..widgets.text_layout import FAILED, MUTED, RULE, WARNING, Styled, columns, fit, heading, styled
+from ..widgets.text_layout import FAILED_MARK, MUTED, RULE_STYLE, WARNING_MARK, Styled, columns, fit, heading, styled
 
-SPAN_SECONDS = 20.0  # seconds that one block of a curve stands for
-_BLOCKS = 6
-_HOT_CELSIUS = 83  # °C; most cards slow down a little above
-_COOL, _BURNING = 20, 95
-_MIN_POWER = 100  # W, so that a card at rest draws no peaks
-_GIB = 2**30
+CURVE_BLOCK_SECONDS = 20.0  # seconds that one block of a curve stands for
+_CURVE_BLOCK_COUNT = 6
+_MIN_HOT_CELSIUS = 83  # °C; most cards slow down a little above
+_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS = 20, 95
+_MIN_CURVE_WATTS = 100  # W, so that a card at rest draws no peaks
+_GIB_BYTES = 2**30
 
 
 class CardLabel(NamedTuple):
@@ -33,11 +33,11 @@ class CardHistory:
         self._samples: dict[str, deque[Sample]] = {}
         self._spans: dict[str, int] = {}
 
-    def add(self, samples: Sequence[Sample], now: float) -> None:
+    def add(self, samples: Sequence[Sample], seconds: float) -> None:
         """Take what the cards do now, in seconds of any clock; the newest sample of a span stands for it."""
-        span = int(now / SPAN_SECONDS)
+        span = int(seconds / CURVE_BLOCK_SECONDS)
         for sample in samples:
-            kept = self._samples.setdefault(sample.uuid, deque(maxlen=_BLOCKS))
+            kept = self._samples.setdefault(sample.uuid, deque(maxlen=_CURVE_BLOCK_COUNT))
             if kept and self._spans.get(sample.uuid) == span:
                 kept[-1] = sample
             else:
@@ -50,57 +50,64 @@ class CardHistory:
 
 
 def card_lines(
-    samples: Sequence[Sample], history: CardHistory, cards: Mapping[str, CardLabel], most: int, width: int
+    samples: Sequence[Sample], history: CardHistory, labels: Mapping[str, CardLabel], max_lines: int, width: int
 ) -> list[Content]:
-    """Return a title and a line for each card; where there are more than `most`, the last one is for the others."""
+    """Return a title and a line for each card; where `max_lines` are too few, the last is for the others."""
     if not samples:
         return []
     ordered = sorted(samples, key=lambda sample: not sample.problem)
-    shown = ordered if len(ordered) <= most else ordered[: most - 1]
+    shown = ordered if len(ordered) <= max_lines else ordered[: max_lines - 1]
     lines = [heading("GPUs", "use, memory, temperature, power", width)]
     unknown = CardLabel("", "GPU")
     lines += [
-        _card_line(sample, history.samples_of(sample.uuid), cards.get(sample.uuid, unknown), width) for sample in shown
+        _card_line(sample, history.samples_of(sample.uuid), labels.get(sample.uuid, unknown), width) for sample in shown
     ]
     if others := ordered[len(shown) :]:
         lines.append(_others_line(others, width))
     return lines
 
 
-def _card_line(sample: Sample, before: Sequence[Sample], card: CardLabel, width: int) -> Content:
-    label = styled((visible(card.number), "b"), " " if card.number else "", visible(short_name(card.name)))
+def _card_line(sample: Sample, earlier_samples: Sequence[Sample], card_label: CardLabel, width: int) -> Content:
+    label = styled(
+        (visible(card_label.number), "b"), " " if card_label.number else "", visible(short_card_name(card_label.name))
+    )
     if sample.problem:
-        return fit(styled(FAILED, " ", label, "  ", visible(sample.problem)), width)
+        return fit(styled(FAILED_MARK, " ", label, "  ", visible(sample.problem)), width)
     total = sample.memory_total or 0
-    power = max([_MIN_POWER, *(kept.power or 0 for kept in before)])
-    use = ("idle", MUTED) if sample.use == 0 else _with_unit(sample.use, "%")
-    hot = sample.temperature is not None and sample.temperature >= _HOT_CELSIUS
-    heat = styled(WARNING, f" {sample.temperature} °C") if hot else styled(_with_unit(sample.temperature, " °C"))
+    power = max([_MIN_CURVE_WATTS, *(kept.power or 0 for kept in earlier_samples)])
+    use = ("idle", MUTED) if sample.use == 0 else _text_with_unit(sample.use, "%")
+    hot = sample.temperature is not None and sample.temperature >= _MIN_HOT_CELSIUS
+    heat = (
+        styled(WARNING_MARK, f" {sample.temperature} °C") if hot else styled(_text_with_unit(sample.temperature, " °C"))
+    )
     cells: list[tuple[Styled, int]] = [
         (label, 13),
-        (_spark([kept.use for kept in before], (0, 100)), _BLOCKS),
+        (_small_curve([kept.use for kept in earlier_samples], (0, 100)), _CURVE_BLOCK_COUNT),
         (use, -5),
         ("", 2),
-        (_spark([_used_memory(kept) for kept in before], (0, total or 1)), _BLOCKS),
+        (_small_curve([_used_memory(kept) for kept in earlier_samples], (0, total or 1)), _CURVE_BLOCK_COUNT),
         (_memory_text(sample), -14),
         ("", 2),
-        (_spark([kept.temperature for kept in before], (_COOL, _BURNING)), _BLOCKS),
+        (
+            _small_curve([kept.temperature for kept in earlier_samples], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)),
+            _CURVE_BLOCK_COUNT,
+        ),
         (heat, -8),
         ("", 2),
-        (_spark([kept.power for kept in before], (0, power)), _BLOCKS),
-        (_with_unit(sample.power, " W"), -6),
+        (_small_curve([kept.power for kept in earlier_samples], (0, power)), _CURVE_BLOCK_COUNT),
+        (_text_with_unit(sample.power, " W"), -6),
     ]
     while sum(abs(size) for _, size in cells) > width and len(cells) > 3:
         cells = cells[:-3]
     return columns(width, *cells)
 
 
-def _spark(values: Sequence[int | None], scale: tuple[float, float]) -> Styled:
+def _small_curve(values: Sequence[int | None], value_range: tuple[float, float]) -> Styled:
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    drawn = sparkline(known, len(known), scale)
-    return styled(("·" * (_BLOCKS - len(drawn)), RULE), (drawn, "$live"))
+    drawn = sparkline(known, len(known), value_range)
+    return styled(("·" * (_CURVE_BLOCK_COUNT - len(drawn)), RULE_STYLE), (drawn, "$live"))
 
 
 def _used_memory(sample: Sample) -> int | None:
@@ -111,10 +118,10 @@ def _used_memory(sample: Sample) -> int | None:
 
 def _memory_text(sample: Sample) -> str:
     used = _used_memory(sample)
-    return "" if used is None else f"{used / _GIB:.1f}/{(sample.memory_total or 0) / _GIB:.0f} GiB"
+    return "" if used is None else f"{used / _GIB_BYTES:.1f}/{(sample.memory_total or 0) / _GIB_BYTES:.0f} GiB"
 
 
-def _with_unit(value: int | None, unit: str) -> str:
+def _text_with_unit(value: int | None, unit: str) -> str:
     return "" if value is None else f"{value}{unit}"
 
 
@@ -141,6 +148,6 @@ def _range_text(values: Sequence[int | None], unit: str) -> str:
     return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
 
 
-def short_name(name: str) -> str:
+def short_card_name(name: str) -> str:
     """Return a card's name without its maker."""
     return name.removeprefix("NVIDIA ").removeprefix("GeForce ")

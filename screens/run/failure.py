@@ -7,12 +7,18 @@ from tui_train.base.text import typeset, visible
 from tui_train.diagnose import Diagnosis
 
 from ..widgets.lines import Lines
-from ..widgets.text_layout import FAILED, KEY, MUTED, RULE, fit, styled
+from ..widgets.text_layout import FAILED_MARK, KEY_STYLE, MUTED, RULE_STYLE, fit, styled
 
-_EDGE = ("▌", "b $error")
+_PANEL_EDGE = ("▌", "b $error")
 # Lines of the cause, of the remedy, whether the line of the log and the reason of the change are there: where rows are
 # few, the first that has room.
-_LEVELS = ((3, 3, True, True), (2, 2, True, True), (1, 2, True, False), (1, 1, True, False), (0, 1, False, False))
+_DETAIL_LEVELS = (
+    (3, 3, True, True),
+    (2, 2, True, True),
+    (1, 2, True, False),
+    (1, 1, True, False),
+    (0, 1, False, False),
+)
 
 
 class FailurePanel(Lines):
@@ -27,16 +33,16 @@ class FailurePanel(Lines):
         self._diagnosis: tuple[Diagnosis, str] | None = None
         self._max_rows = 0
 
-    def show_diagnosis(self, found: Diagnosis | None, fits: str = "") -> None:
-        """Show a diagnosis, or none; `fits` are words about the memory that its change would take."""
-        self.display = found is not None
-        self._diagnosis = (found, fits) if found else None
+    def show_diagnosis(self, diagnosis: Diagnosis | None, fits_text: str = "") -> None:
+        """Show a diagnosis, or none; `fits_text` are words about the memory that its change would take."""
+        self.display = diagnosis is not None
+        self._diagnosis = (diagnosis, fits_text) if diagnosis else None
         self.show(self._lines_that_fit)
 
-    def limit_rows(self, most: int) -> None:
+    def limit_rows(self, max_rows: int) -> None:
         """Take so many rows at most, as far as the head and what F2 does fit into them; 0: as many as are needed."""
-        if most != self._max_rows:
-            self._max_rows = most
+        if max_rows != self._max_rows:
+            self._max_rows = max_rows
             self.show(self._lines_that_fit)
 
     def on_resize(self) -> None:
@@ -47,46 +53,50 @@ class FailurePanel(Lines):
         if self._diagnosis is None:
             return []
         drawn: list[Content] = []
-        for level in _LEVELS:
+        for level in _DETAIL_LEVELS:
             drawn = _failure_lines(*self._diagnosis, width, level)
             if not self._max_rows or len(drawn) <= self._max_rows:
                 break
         return drawn
 
 
-def split_cause(cause: str, most: int) -> tuple[str, str]:
+def split_cause(cause: str, max_cells: int) -> tuple[str, str]:
     """Return a cause as its first clause, where that fits into so many cells, and what follows it."""
     text = visible(cause)
     ends = [at for at in (text.find(": "), text.find(". "), text.find("; ")) if at > 0]
     end = min(ends, default=len(text.rstrip(".")))
     first, rest = text[:end], text[end:].lstrip(":.; ")
-    if len(first) > most:
+    if len(first) > max_cells:
         return "It failed", text
     return first, rest[:1].upper() + rest[1:]
 
 
-def _failure_lines(diagnosis: Diagnosis, fits: str, width: int, level: tuple[int, int, bool, bool]) -> list[Content]:
-    most_cause, most_remedy, with_line, with_reason = level
+def _failure_lines(
+    diagnosis: Diagnosis, fits_text: str, width: int, detail_level: tuple[int, int, bool, bool]
+) -> list[Content]:
+    most_cause, most_remedy, with_line, with_reason = detail_level
     room = width - 2  # the edge, and the last column
     rank = f" on rank {diagnosis.rank}" if diagnosis.rank is not None else ""
     first, rest = split_cause(diagnosis.cause, room - len(rank) - 5)
-    head = fit(styled((f"{FAILED[0]} {first}{rank}", "b $error")), room - 2)
-    lines = [styled(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE))]
-    lines += _wrapped(rest, room, most_cause) if rest else []
+    head = fit(styled((f"{FAILED_MARK[0]} {first}{rank}", "b $error")), room - 2)
+    lines = [styled(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE_STYLE))]
+    lines += _wrap_text(rest, room, most_cause) if rest else []
     if diagnosis.position_text and with_line:
         number = f"{diagnosis.position_text}  "
         lines.append(styled((number, MUTED), fit(visible(diagnosis.line), room - len(number))))
-    lines += _wrapped(diagnosis.remedy, room, most_remedy)
+    lines += _wrap_text(diagnosis.remedy, room, most_remedy)
     if diagnosis.change:
-        aside = Content(visible(fits))
-        made = fit(styled(("F2", KEY), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2)
+        aside = Content(visible(fits_text))
+        made = fit(
+            styled(("F2", KEY_STYLE), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2
+        )
         lines.append(styled(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines += [fit(styled((f"    {visible(diagnosis.change.why)}", MUTED)), room)] if with_reason else []
-    return [styled(_EDGE, line) for line in lines]
+    return [styled(_PANEL_EDGE, line) for line in lines]
 
 
-def _wrapped(text: str, width: int, most: int) -> list[Content]:
+def _wrap_text(text: str, width: int, max_lines: int) -> list[Content]:
     lines = Content(visible(text)).wrap(max(1, width))
-    if len(lines) <= most or not most:
-        return lines[:most]
-    return [*lines[: most - 1], fit(styled(lines[most - 1], " ", lines[most]), width)]
+    if len(lines) <= max_lines or not max_lines:
+        return lines[:max_lines]
+    return [*lines[: max_lines - 1], fit(styled(lines[max_lines - 1], " ", lines[max_lines]), width)]

@@ -13,9 +13,14 @@ from tui_train.runner.lines import StyledPart
 _HIT_STYLE = Style(reverse=True)
 
 
-def segments_of(runs: Iterable[StyledPart], spans: Iterable[tuple[int, int]], *, colours: bool) -> list[Segment]:
+def highlighted_segments(
+    parts_of_line: Iterable[StyledPart], spans: Iterable[tuple[int, int]], *, with_colours: bool
+) -> list[Segment]:
     """Return the runs, and the spans of characters among them pointed out."""
-    segments = [Segment(run.text, _style(run.colour, colours=colours) if run.colour else None) for run in runs]
+    segments = [
+        Segment(run.text, _style_of_parameters(run.colour, with_colours=with_colours) if run.colour else None)
+        for run in parts_of_line
+    ]
     edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
     parts = split_segments(segments, (last - first for first, last in pairwise(edges)))
     return [
@@ -40,14 +45,14 @@ def split_segments(segments: Iterable[Segment], lengths: Iterable[int]) -> Itera
 
 
 @lru_cache(1000)
-def _style(colour: str, *, colours: bool) -> Style:
+def _style_of_parameters(parameters: str, *, with_colours: bool) -> Style:
     """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
     decoder = AnsiDecoder()
-    decoder.decode_line(f"\x1b[{colour}m")
+    decoder.decode_line(f"\x1b[{parameters}m")
     style = decoder.style
     return Style(
-        color=style.color if colours else None,
-        bgcolor=style.bgcolor if colours else None,
+        color=style.color if with_colours else None,
+        bgcolor=style.bgcolor if with_colours else None,
         bold=style.bold,
         dim=style.dim,
         italic=style.italic,

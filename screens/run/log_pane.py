@@ -19,8 +19,8 @@ from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_search
 
 from ..widgets.lines import Lines
-from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
-from .log_view import Hit, LogView
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
+from .log_view import LogHit, LogView
 
 
 @dataclass
@@ -28,7 +28,7 @@ class SearchNews(Message):
     """A search has found something, or has got on."""
 
     search: LogSearch
-    found: SearchUpdate
+    update: SearchUpdate
 
 
 class LogPane(Vertical):
@@ -36,10 +36,10 @@ class LogPane(Vertical):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         # Before all other keys: over a slow line what is typed next comes along, and belongs to the expression.
-        Binding("slash", "ask('search')", "Search", key_display="/", priority=True),
-        Binding("n", "again(False)", "Next line that matches", show=False),
-        Binding("N", "again(True)", "Line above that matches", show=False),
-        Binding("f", "ask('filter')", "Show matching lines only", show=False, priority=True),
+        Binding("slash", "ask_expression('search')", "Search", key_display="/", priority=True),
+        Binding("n", "search_again(False)", "Next line that matches", show=False),
+        Binding("N", "search_again(True)", "Line above that matches", show=False),
+        Binding("f", "ask_expression('filter')", "Show matching lines only", show=False, priority=True),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
@@ -73,20 +73,20 @@ class LogPane(Vertical):
     def on_unmount(self) -> None:
         """Leave no child behind."""
         self._stop_search()
-        self._show_all()
+        self._end_filter()
 
-    def open(self, path: Path, name: str) -> None:
+    def open_log(self, path: Path, name: str) -> None:
         """Show a log, called so, at its end, by the filter that is set."""
         self.log_file, self._caption = LogFile(path), name
         self._stop_search()
         self._hit, self._status_text = None, ""
         self._apply_filter()
 
-    def set_growing(self, *, grows: bool) -> None:
+    def set_growing(self, *, is_growing: bool) -> None:
         """Say whether more is written to the log."""
-        if grows != self.is_growing:
-            self.is_growing = grows
-            self._show_place()
+        if is_growing != self.is_growing:
+            self.is_growing = is_growing
+            self._show_title_and_place()
 
     def choose_rank(self, rank: int | None) -> None:
         """Show the lines of one rank only, or of all."""
@@ -94,7 +94,7 @@ class LogPane(Vertical):
         self._apply_filter()
 
     @property
-    def _expressions(self) -> tuple[str, ...]:
+    def _filter_expressions(self) -> tuple[str, ...]:
         """Expressions that every shown line has to match."""
         return (
             *((RANK_PREFIX % self.rank,) if self.rank is not None else ()),
@@ -105,19 +105,19 @@ class LogPane(Vertical):
         """Show all lines, or begin to look for those that match."""
         if self.log_file is None:
             return
-        at = None if self._view.following else self._view.top
-        self._show_all()
+        at = None if self._view.following else self._view.top_offset
+        self._end_filter()
         try:
-            self._filtered = FilteredLog(self.log_file, self._expressions) if self._expressions else None
+            self._filtered = FilteredLog(self.log_file, self._filter_expressions) if self._filter_expressions else None
         except (OSError, ValueError) as error:
             self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
         if self._filtered:
             self._read_search(self._filtered.search)
         self._searched_text = self._status_text = ""
-        self._view.show(self._filtered or self.log_file, at=at)
-        self._show_place()
+        self._view.show(self._filtered or self.log_file, start_offset=at)
+        self._show_title_and_place()
 
-    def _show_all(self) -> None:
+    def _end_filter(self) -> None:
         filtered, self._filtered = self._filtered, None
         self._view.source = self.log_file
         if filtered:
@@ -130,7 +130,7 @@ class LogPane(Vertical):
 
     @on(SearchNews)
     def _take_search_news(self, event: SearchNews) -> None:
-        found = event.found
+        found = event.update
         if self._filtered and event.search is self._filtered.search:
             self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"
             if found.error:
@@ -138,8 +138,8 @@ class LogPane(Vertical):
                 self._report_bad_expression(found.error)
                 self._apply_filter()
         elif event.search is self._search:
-            self._take_hit(found)
-        self._show_place()
+            self._take_search_update(found)
+        self._show_title_and_place()
 
     @on(Worker.StateChanged)
     def _end_failed_search(self, event: Worker.StateChanged) -> None:
@@ -147,22 +147,22 @@ class LogPane(Vertical):
         if event.state == WorkerState.ERROR:
             self._stop_search()
             self._searched_text = self._status_text = ""
-            self._show_place()
+            self._show_title_and_place()
             self.refresh_bindings()
 
-    def _take_hit(self, found: SearchUpdate) -> None:
+    def _take_search_update(self, update: SearchUpdate) -> None:
         shown = visible(self._expression)
-        self._status_text = f"searching {shown}: {found.percent} %, esc stops it"
-        if found.error:
+        self._status_text = f"searching {shown}: {update.percent} %, esc stops it"
+        if update.error:
             self._status_text = ""
-            self._report_bad_expression(found.error)
-        elif found.hit is not None:
-            self._hit = found
-            self._status_text = f"/{shown}" + (", from the other end" if found.around else "")
-            self._view.show_hit(Hit(found.hit, found.spans))
-        elif found.done:
+            self._report_bad_expression(update.error)
+        elif update.hit is not None:
+            self._hit = update
+            self._status_text = f"/{shown}" + (", from the other end" if update.around else "")
+            self._view.show_hit(LogHit(update.hit, update.spans))
+        elif update.done:
             self._status_text = f"no line matches {shown}"
-        if found.done:
+        if update.done:
             self._stop_search()
         self.refresh_bindings()
 
@@ -170,7 +170,7 @@ class LogPane(Vertical):
         words = f"That is no regular expression: {visible(why)}. Put \\ before a sign that is meant as it is."
         self.notify(words, severity="error", markup=False)
 
-    def action_ask(self, what: str) -> None:
+    def action_ask_expression(self, what: str) -> None:
         """Ask for an expression to search, or to filter by."""
         self._asking_for = what
         entry = self.query_one(Input)
@@ -193,30 +193,32 @@ class LogPane(Vertical):
         elif event.value or self._expression:
             self._expression = event.value or self._expression
             self._hit = None
-            self.action_again(up=False)
+            self.action_search_again(up=False)
 
     def _close_entry(self) -> None:
         self.query_one(Input).display = False
         self.query_one("#place").display = True
         self.screen.set_focus(self._view)
 
-    def action_again(self, up: bool) -> None:
+    def action_search_again(self, up: bool) -> None:
         """Look for the next line that matches, or the one above."""
         if self.log_file is None or not self._expression:
-            self.action_ask("search")
+            self.action_ask_expression("search")
             return
         self._stop_search()
-        offset, hit = self._view.top, self._hit
-        if hit and hit.hit is not None and self._view.top <= hit.hit < self._view.bottom:
+        offset, hit = self._view.top_offset, self._hit
+        if hit and hit.hit is not None and self._view.top_offset <= hit.hit < self._view.bottom_offset:
             offset = hit.hit if up else hit.end
         try:
-            self._search = start_search(self.log_file.path, offset, (*self._expressions, self._expression), up=up)
+            self._search = start_search(
+                self.log_file.path, offset, (*self._filter_expressions, self._expression), up=up
+            )
         except (OSError, ValueError) as error:
             self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
             return
         self._status_text = f"searching {visible(self._expression)}, esc stops it"
         self._read_search(self._search)
-        self._show_place()
+        self._show_title_and_place()
         self.refresh_bindings()
 
     def _stop_search(self) -> None:
@@ -228,8 +230,8 @@ class LogPane(Vertical):
         """Take Esc only where there is something to end, and the other keys as letters while one types."""
         typing = self.query_one(Input).display
         if action == "back":
-            return bool(typing or self._search or self._expressions)
-        return not (action == "ask" and typing)
+            return bool(typing or self._search or self._filter_expressions)
+        return not (action == "ask_expression" and typing)
 
     def action_back(self) -> None:
         """Close what is typed, or end the search, or show all lines again."""
@@ -241,27 +243,27 @@ class LogPane(Vertical):
         else:
             self._filter, self.rank = "", None
             self._apply_filter()
-        self._show_place()
+        self._show_title_and_place()
         self.refresh_bindings()
 
     @on(LogView.Replaced)
-    def _refilter(self) -> None:
+    def _filter_again(self) -> None:
         """Search again for what matches."""
         if self._filtered:
             self._apply_filter()
 
     @on(LogView.Moved)
-    def _show_place(self) -> None:
+    def _show_title_and_place(self) -> None:
         """Say which log this is, and where in it one is."""
         words = "  ".join(filter(None, self._place_texts()))
-        self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY), " ", (words, MUTED)), width)])
+        self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY_STYLE), " ", (words, MUTED)), width)])
         self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
 
     def _place_texts(self) -> Iterator[str]:
         if self.log_file is None:
             return
         whole, view = self.log_file.size(), self._view
-        share = f"{100 * view.bottom // max(1, whole)} %"
+        share = f"{100 * view.bottom_offset // max(1, whole)} %"
         if view.following:
             share = "following" if self.is_growing else "at its end" if whole else "is empty"
         yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share

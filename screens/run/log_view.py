@@ -20,13 +20,13 @@ from tui_train.runner.lines import fold, fold_styled
 from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
 
-from .log_colours import segments_of, split_segments
+from .log_colours import highlighted_segments, split_segments
 
 _POLL_SECONDS = 0.1  # seconds between two looks for what is new
 _REDRAW_SECONDS = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
-_WHEEL_ROWS = 3
-_SIDE_CELLS = 16
-_BAR_STYLE = Style(dim=True)
+_ROWS_PER_WHEEL_TURN = 3
+_SIDEWAYS_CELLS = 16
+_SCROLL_BAR_STYLE = Style(dim=True)
 _MAX_EMPTY_LINES = 4000  # lines that show nothing, of which a screen may be full
 
 
@@ -40,7 +40,7 @@ class RowPlace(NamedTuple):
     row: int = 0
 
 
-class Hit(NamedTuple):
+class LogHit(NamedTuple):
     """A line to point out: `spans` are characters of each of the lines that it is shown as."""
 
     start: int
@@ -61,11 +61,11 @@ class LogView(Widget, can_focus=True):
         Binding("down", "move(1)", show=False),
         Binding("pageup,b", "page(-1)", show=False),
         Binding("pagedown,space", "page(1)", show=False),
-        Binding("left", "side(-1)", show=False),
-        Binding("right", "side(1)", show=False),
-        Binding("home,g", "start", "To the start of the log", show=False),
-        Binding("end,G", "end", "To the end of the log, and follow it", show=False),
-        Binding("w", "wrap", "Wrap long lines", show=False),
+        Binding("left", "scroll_sideways(-1)", show=False),
+        Binding("right", "scroll_sideways(1)", show=False),
+        Binding("home,g", "go_to_start", "To the start of the log", show=False),
+        Binding("end,G", "go_to_end", "To the end of the log, and follow it", show=False),
+        Binding("w", "toggle_wrapping", "Wrap long lines", show=False),
     ]
 
     class Moved(Message):
@@ -79,7 +79,7 @@ class LogView(Widget, can_focus=True):
         self.source: LogSource | None = None
         self.following = True
         self.wrapping = False
-        self.hit: Hit | None = None
+        self.hit: LogHit | None = None
         self._top = RowPlace(0)
         self._left = 0
         self._rows: list[_Row] = []
@@ -92,13 +92,13 @@ class LogView(Widget, can_focus=True):
         """Look for what is new."""
         self.set_interval(_POLL_SECONDS, self._redraw_if_changed)
 
-    def show(self, source: LogSource, *, at: int | None = None) -> None:
+    def show(self, source: LogSource, *, start_offset: int | None = None) -> None:
         """Show the lines of a source from an offset on; without one its end, and follow it."""
         self.source, self.hit = source, None
-        self.following, self._top = at is None, RowPlace(at or 0)
+        self.following, self._top = start_offset is None, RowPlace(start_offset or 0)
         self._lay_out()
 
-    def show_hit(self, hit: Hit) -> None:
+    def show_hit(self, hit: LogHit) -> None:
         """Show where a line matches, some context above it."""
         self.following, self.hit = False, hit
         row, first, last = self._hit_position(hit)
@@ -106,13 +106,13 @@ class LogView(Widget, can_focus=True):
             self._left = max(0, first - self.size.width // 2)
         if RowPlace(hit.start, row) not in {row.place for row in self._rows}:
             self._top = RowPlace(hit.start, row)
-            self._move(-(self.size.height // 3))
+            self._scroll_by(-(self.size.height // 3))
         self._lay_out()
 
-    def _hit_position(self, hit: Hit) -> tuple[int, int, int]:
+    def _hit_position(self, hit: LogHit) -> tuple[int, int, int]:
         """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
         row = 0
-        for line in islice(self._line(hit.start), 1):
+        for line in islice(self._lines_from(hit.start), 1):
             for shown, spans in zip(fold(line.shown_data), hit.spans, strict=False):
                 rows = chop_cells(shown, max(1, self.size.width - 1)) if self.wrapping else [shown]
                 if spans:
@@ -123,12 +123,12 @@ class LogView(Widget, can_focus=True):
         return 0, 0, 0
 
     @property
-    def top(self) -> int:
+    def top_offset(self) -> int:
         """Where the first line in sight starts in the file."""
         return self._rows[0].place.start if self._rows else 0
 
     @property
-    def bottom(self) -> int:
+    def bottom_offset(self) -> int:
         """Where the last line in sight ends in the file."""
         return self._rows[-1].end if self._rows else 0
 
@@ -139,12 +139,12 @@ class LogView(Widget, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Scroll by the wheel."""
         event.stop()
-        self.action_move(-_WHEEL_ROWS)
+        self.action_move(-_ROWS_PER_WHEEL_TURN)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scroll by the wheel."""
         event.stop()
-        self.action_move(_WHEEL_ROWS)
+        self.action_move(_ROWS_PER_WHEEL_TURN)
 
     def on_click(self, event: events.Click) -> None:
         """Go where the bar at the right is clicked."""
@@ -155,29 +155,29 @@ class LogView(Widget, can_focus=True):
 
     def action_move(self, rows: int) -> None:
         """Scroll by rows; follow when that reaches the end."""
-        self._move(rows)
+        self._scroll_by(rows)
         self._lay_out()
 
     def action_page(self, pages: int) -> None:
         """Scroll by screens, one row of which stays."""
         self.action_move(pages * max(1, self.size.height - 1))
 
-    def action_side(self, steps: int) -> None:
+    def action_scroll_sideways(self, steps: int) -> None:
         """Scroll sideways."""
-        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDE_CELLS)
+        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDEWAYS_CELLS)
         self._lay_out()
 
-    def action_start(self) -> None:
+    def action_go_to_start(self) -> None:
         """Go to the start."""
         self.following, self._top, self._left = False, RowPlace(0), 0
         self._lay_out()
 
-    def action_end(self) -> None:
+    def action_go_to_end(self) -> None:
         """Go to the end and follow."""
         self.following, self._left = True, 0
         self._lay_out()
 
-    def action_wrap(self) -> None:
+    def action_toggle_wrapping(self) -> None:
         """Wrap long lines, or do not."""
         self.wrapping, self._left, self._top = not self.wrapping, 0, RowPlace(self._top.start)
         self._lay_out()
@@ -196,13 +196,13 @@ class LogView(Widget, can_focus=True):
             self._lay_out()
         self._bytes = size
 
-    def _move(self, rows: int) -> None:
+    def _scroll_by(self, rows: int) -> None:
         if rows < 0:
-            above = [*islice(self._above(self._top), -rows)]
+            above = [*islice(self._rows_above(self._top), -rows)]
             self.following = self.following and not above
             self._top = above[-1].place if above else self._top
         elif not self.following:
-            below = [*islice(self._below(self._top), rows + self.size.height + 1)]
+            below = [*islice(self._rows_below(self._top), rows + self.size.height + 1)]
             self.following = len(below) <= rows + self.size.height
             self._top = below[min(rows, len(below) - 1)].place if below else self._top
 
@@ -212,10 +212,10 @@ class LogView(Widget, can_focus=True):
             return
         height = self.size.height
         self._stamp, self._bytes = self.source.change_stamp(), self.source.size()
-        rows = [] if self.following else [*islice(self._below(self._top), height)]
+        rows = [] if self.following else [*islice(self._rows_below(self._top), height)]
         if len(rows) < height:
             first = rows[0].place if rows else RowPlace(self._bytes)
-            rows = [*islice(self._above(first), height - len(rows))][::-1] + rows
+            rows = [*islice(self._rows_above(first), height - len(rows))][::-1] + rows
         self._top = rows[0].place if rows else RowPlace(0)
         self._rows = rows
         self._draw()
@@ -225,11 +225,11 @@ class LogView(Widget, can_focus=True):
         width, height = self.size
         strips = [row.strip for row in self._rows]
         strips += [Strip([])] * (height - len(strips))
-        first, last = self._thumb(height)
+        first, last = self._thumb_rows(height)
         drawn = [
             Strip.join([
                 strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
-                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _BAR_STYLE)]),
+                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _SCROLL_BAR_STYLE)]),
             ])
             for y, strip in enumerate(strips)
         ]  # fmt: skip
@@ -239,42 +239,48 @@ class LogView(Widget, can_focus=True):
         elif changed := [y for y, strip in enumerate(drawn) if strip != before[y]]:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
-    def _thumb(self, height: int) -> tuple[int, int]:
+    def _thumb_rows(self, height: int) -> tuple[int, int]:
         """Return the first and the last row of the scroll bar's thumb, by bytes; an empty log has none."""
         if not self._bytes:
             return (height, height)
-        first = min(height - 1, self.top * height // self._bytes)
-        last = height - 1 if self.following else max(first, min(height - 1, self.bottom * height // self._bytes))
+        first = min(height - 1, self.top_offset * height // self._bytes)
+        last = height - 1 if self.following else max(first, min(height - 1, self.bottom_offset * height // self._bytes))
         return (min(first, last), last)
 
     def render_line(self, y: int) -> Strip:
         """Draw the row at a height."""
         return self._drawn[y] if y < len(self._drawn) else Strip.blank(self.size.width, self.rich_style)
 
-    def _below(self, place: RowPlace) -> Iterator[_Row]:
+    def _rows_below(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows from a place on."""
         lines = self.source.forward(place.start) if self.source else iter(())
         rows = (row for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES)) for row in self._rows_of(line))
         return dropwhile(lambda row: row.place < place, rows)
 
-    def _above(self, place: RowPlace) -> Iterator[_Row]:
+    def _rows_above(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows before a place, the nearest first."""
         lines = self.source.backward(place.start) if self.source else iter(())
-        own = [row for line in islice(self._line(place.start), 1) for row in self._rows_of(line)] if place.row else []
+        own = (
+            [row for line in islice(self._lines_from(place.start), 1) for row in self._rows_of(line)]
+            if place.row
+            else []
+        )
         yield from reversed(own[: place.row])
         for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
             yield from reversed(self._rows_of(line))
 
-    def _without_old_bars(self, lines: Iterator[LogLine], below: int | None = None) -> Iterator[LogLine]:
-        """Yield lines without earlier states of progress bars, from `below` upward where that is given."""
+    def _without_old_bars(self, lines: Iterator[LogLine], below_offset: int | None = None) -> Iterator[LogLine]:
+        """Yield lines without earlier states of progress bars, from `below_offset` upward where that is given."""
         if not isinstance(self.source, LogFile):
             return lines  # those that match are all shown
         kept = self.hit.start if self.hit else -1
         return (
-            fold_bars(lines, kept) if below is None else fold_bars_backward(lines, next(self._line(below), None), kept)
+            fold_bars(lines, kept)
+            if below_offset is None
+            else fold_bars_backward(lines, next(self._lines_from(below_offset), None), kept)
         )
 
-    def _line(self, start: int) -> Iterator[LogLine]:
+    def _lines_from(self, start: int) -> Iterator[LogLine]:
         return self.source.forward(start) if self.source else iter(())
 
     def _rows_of(self, line: LogLine) -> list[_Row]:
@@ -286,7 +292,7 @@ class LogView(Widget, can_focus=True):
         strips: list[Strip] = []
         for index, runs in enumerate(fold_styled(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
-            segments = segments_of(runs, found, colours=not self.app.no_color)
+            segments = highlighted_segments(runs, found, with_colours=not self.app.no_color)
             if self.wrapping:
                 rows = chop_cells("".join(run.text for run in runs), width) or [""]
                 strips += map(Strip, split_segments(segments, map(len, rows)))

@@ -60,7 +60,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
         return self.run_result is not None and self.run_result.weights is not None
 
 
-STILL_RUNS = RunEnd(why_not_resumable="still runs")
+NOT_ENDED = RunEnd(why_not_resumable="still runs")
 
 
 @dataclass
@@ -102,22 +102,24 @@ class LogReadWatcher(ReadWatcher):
             self._post(ExplainProgress(self._end_diagnosis, words))
 
 
-def explain_end(run: RunDir, position: int, facts: Facts | None, watch: ReadWatcher | None = None) -> RunEnd:
+def explain_end(run: RunDir, plan_position: int, facts: Facts | None, watcher: ReadWatcher | None = None) -> RunEnd:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
-    found = diagnose_run(run, facts, watch)
+    found = diagnose_run(run, facts, watcher)
     profile = store.load(str(run.profile)) if found and found.change else None
     return RunEnd(
         diagnosis=found,
         profile=profile,
-        fits_text=_fits_text(profile, found.change, facts) if profile and found and found.change and facts else "",
+        fits_text=_memory_fit_text(profile, found.change, facts)
+        if profile and found and found.change and facts
+        else "",
         why_not_resumable=why_not_restartable(run, read_status(run), found),
-        output=find_run_output(run, position),
+        output=find_run_output(run, plan_position),
         run_result=read_result(run),
         previous_run=find_run_before(run),
     )
 
 
-def _fits_text(profile: Profile, change: Change, facts: Facts) -> str:
+def _memory_fit_text(profile: Profile, change: Change, facts: Facts) -> str:
     """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
     predicted = predict(set_up(apply_change(change, profile), facts))
     if predicted.estimate is None or not predicted.pools:

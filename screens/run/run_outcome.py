@@ -11,7 +11,7 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.results.run_output import RunOutput, SavedPath
 from tui_train.runs.results.weights import Weights
 
-from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .run_state import join_parts
 
 _LABEL_WIDTH = 12
@@ -22,7 +22,7 @@ def outcome_lines(
 ) -> list[Content]:
     """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
-    if numbers := _number_parts(news):
+    if numbers := _loss_parts(news):
         lines.append(_label_line("Loss", join_parts(numbers, width - _LABEL_WIDTH), width))
     weights = run_result.weights if run_result else None
     final = bool(run_result and weights and run_result.source != "checkpoint")
@@ -46,14 +46,14 @@ def outcome_lines(
                 "Saved", styled(("no complete checkpoint in ", MUTED), _short_path(output.output, output.folder)), width
             )
         )
-    words = Content("   ").join([styled((key, KEY), f" {word}") for key, word in keys])
+    words = Content("   ").join([styled((key, KEY_STYLE), f" {word}") for key, word in keys])
     lines += [_label_line("Next", words, width)] if keys else []
     # Last, as what has no room is cut there.
     return [*lines, _label_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines
 
 
-def _number_parts(told: RunNews) -> list[Content]:
-    progress = told.progress
+def _loss_parts(news: RunNews) -> list[Content]:
+    progress = news.progress
     if not progress.first or not progress.last:
         return []
     found = [styled((loss_text(progress.last.loss), "b"), (f" last, {loss_text(progress.first.loss)} first", MUTED))]
@@ -66,20 +66,22 @@ def _number_parts(told: RunNews) -> list[Content]:
     return found
 
 
-def _checkpoint_text(left: SavedPath, folder: str, host: str) -> Content:
-    step = f"step {grouped_digits(left.step)}" if left.step else ""
-    words = ", ".join(filter(None, (step, size(left.size) if left.size else "", f"on {visible(host)}" if host else "")))
-    return styled((_short_path(left.path, folder), "b"), (f"   {words}", MUTED))
+def _checkpoint_text(checkpoint: SavedPath, run_folder: str, host: str) -> Content:
+    step = f"step {grouped_digits(checkpoint.step)}" if checkpoint.step else ""
+    words = ", ".join(
+        filter(None, (step, size(checkpoint.size) if checkpoint.size else "", f"on {visible(host)}" if host else ""))
+    )
+    return styled((_short_path(checkpoint.path, run_folder), "b"), (f"   {words}", MUTED))
 
 
-def _weights_text(weights: Weights, when: str, folder: str) -> Content:
+def _weights_text(weights: Weights, when: str, run_folder: str) -> Content:
     broken = ", cannot be loaded" if weights.problem else ""
-    return styled((_short_path(weights.path, folder), "b"), (f"   {size(weights.size)}{when}{broken}", MUTED))
+    return styled((_short_path(weights.path, run_folder), "b"), (f"   {size(weights.size)}{when}{broken}", MUTED))
 
 
-def _short_path(path: str, folder: str) -> str:
+def _short_path(path: str, run_folder: str) -> str:
     """Return a path, one in the run folder from there on."""
-    return visible(path[len(folder) + 1 :]) if path.startswith(f"{folder}/") else display_path(path)
+    return visible(path[len(run_folder) + 1 :]) if path.startswith(f"{run_folder}/") else display_path(path)
 
 
 def _label_line(label: str, words: Content, width: int) -> Content:

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 from tui_train.runner.progress import Progress
 
-from ..widgets.braille import Axes, Series, drawable_points
+from ..widgets.braille import AxisOptions, Series, drawable_points
 from ..widgets.plot import Plot
 from ..widgets.text_layout import Piece
 
-_MAX_POINTS = 4000
-MIN_ROWS = 5  # rows of a plot: its title, a curve and the steps
-_SHOWN_PARTS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
+_MAX_CURVE_POINTS = 4000
+MIN_PLOT_ROWS = 5  # rows of a plot: its title, a curve and the steps
+_ZOOM_PARTS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
 
 class PlotOptions(NamedTuple):
@@ -31,32 +31,36 @@ class PlotOptions(NamedTuple):
             return self._replace(hidden=not self.hidden)
         shown = self._replace(hidden=False)
         if key == "z":
-            return shown._replace(part=(self.part + 1) % len(_SHOWN_PARTS))
+            return shown._replace(part=(self.part + 1) % len(_ZOOM_PARTS))
         return shown._replace(log=not self.log) if key == "l" else shown._replace(rate=not self.rate)
 
 
-def show_plot(plot: Plot, progress: Progress, shown: PlotOptions) -> None:
+def show_plot(plot: Plot, progress: Progress, options: PlotOptions) -> None:
     """Draw a run's curves; where there is nothing to draw, the plot is not there."""
-    series = _rate_series(progress) if shown.rate else _loss_series(progress)
-    narrow = shown.room is not None and shown.room < MIN_ROWS
-    plot.display = not (shown.hidden or narrow) and any(drawable_points(each.points, log=shown.log) for each in series)
+    series = _learning_rate_series(progress) if options.rate else _loss_series(progress)
+    narrow = options.room is not None and options.room < MIN_PLOT_ROWS
+    plot.display = not (options.hidden or narrow) and any(
+        drawable_points(each.points, log=options.log) for each in series
+    )
     if not plot.display:
         return
-    share, part = _SHOWN_PARTS[shown.part]
+    share, part = _ZOOM_PARTS[options.part]
     note: list[Piece] = []
-    if not shown.rate and len(series) > 1:
+    if not options.rate and len(series) > 1:
         note += [("━", "$live"), " train  ", ("◆", "$warning"), " eval"]
-    words = ", ".join(filter(None, (part, "log scale" if shown.log else "")))
+    words = ", ".join(filter(None, (part, "log scale" if options.log else "")))
     note += [f"{'  ' if note else ''}{words}"] if words else []
-    plot.show("Learning rate" if shown.rate else "Loss", note, series, Axes(progress.steps, share, shown.log))
+    plot.show(
+        "Learning rate" if options.rate else "Loss", note, series, AxisOptions(progress.steps, share, options.log)
+    )
 
 
 def _loss_series(progress: Progress) -> list[Series]:
-    train = Series([(point.step, point.loss) for point in progress.curve.thinned(_MAX_POINTS)])
-    evaluated = [(point.step, point.loss) for point in progress.evaluations.thinned(_MAX_POINTS)]
+    train = Series([(point.step, point.loss) for point in progress.curve.thinned(_MAX_CURVE_POINTS)])
+    evaluated = [(point.step, point.loss) for point in progress.evaluations.thinned(_MAX_CURVE_POINTS)]
     return [train, Series(evaluated, "$warning", "◆")] if evaluated else [train]
 
 
-def _rate_series(progress: Progress) -> list[Series]:
-    points = progress.curve.thinned(_MAX_POINTS)
+def _learning_rate_series(progress: Progress) -> list[Series]:
+    points = progress.curve.thinned(_MAX_CURVE_POINTS)
     return [Series([(point.step, point.learning_rate) for point in points if point.learning_rate is not None])]

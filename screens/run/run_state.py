@@ -11,21 +11,44 @@ from tui_train.runs.ranks import ranks_summary
 from tui_train.runs.status import may_still_write, training_seconds
 from tui_train.views import show
 
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, styled
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    RULE_STYLE,
+    WARNING_MARK,
+    Piece,
+    columns,
+    fit,
+    share_bar,
+    styled,
+)
 
-_MARKS = {"running": LIVE, "stopping": LIVE, "finished": DONE, "failed": FAILED, "lost": FAILED}
-_GAP = 3
-_JOINT = " ── "
-_MAX_WRAPPED = 2
+_MARK_BY_STATE = {
+    "running": LIVE_MARK,
+    "stopping": LIVE_MARK,
+    "finished": DONE_MARK,
+    "failed": FAILED_MARK,
+    "lost": FAILED_MARK,
+}
+_GAP_CELLS = 3
+_JOINT_TEXT = " ── "
+_MAX_WARNING_LINES = 2
 
 
-def state_mark(now: Status) -> tuple[str, str]:
+def state_mark(status: Status) -> tuple[str, str]:
     """Return the mark of a state and its style."""
-    return LIVE if may_still_write(now) and now.state not in {"queued", "unconfirmed"} else _MARKS.get(now.state, OPEN)
+    return (
+        LIVE_MARK
+        if may_still_write(status) and status.state not in {"queued", "unconfirmed"}
+        else _MARK_BY_STATE.get(status.state, OPEN_MARK)
+    )
 
 
-def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:
-    """Return the lines; `wrong` are sentences, each of which begins a line."""
+def run_state_lines(name: str, news: RunNews, problems: tuple[str, ...], width: int) -> list[Content]:
+    """Return the lines; `problems` are sentences, each of which begins a line."""
     now = news.status
     sign = state_mark(now)
     head = styled(sign, " ", (show.run_state_text(now), f"b {sign[1]}"), "  ", visible(name))
@@ -34,21 +57,21 @@ def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int
     lines = [columns(width, (head, 0), (time, -time.cell_length - 1)) if time.plain else fit(head, width)]
     lines += [fit(styled((news.queue_text, MUTED)), width)] if news.queue_text else []
     lines += [*_progress_lines(news, sign[1], width)]
-    numbers = _number_parts(news)
+    numbers = _metric_parts(news)
     if numbers:
         lines.append(join_parts(numbers, width))
     if attempts := _attempts_line(news, width):
         lines.append(attempts)
     first, *others = news.mismatch or ("",)
     mismatch = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
-    for sentence in (*mismatch, *_leftover_sentences(now), *wrong):
+    for sentence in (*mismatch, *_leftover_sentences(now), *problems):
         lines += _warning_lines(visible(sentence), width)
     return lines
 
 
-def rate_text(value: float) -> str:
+def learning_rate_text(rate: float) -> str:
     """Return a learning rate as `1.4e-4`."""
-    return f"{value:.2g}".replace("e-0", "e-") if value < 1e-3 else f"{value:g}"
+    return f"{rate:.2g}".replace("e-0", "e-") if rate < 1e-3 else f"{rate:g}"
 
 
 def minutes_text(seconds: float) -> str:
@@ -59,15 +82,15 @@ def minutes_text(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _time_text(now: Status, left: float | None) -> Content:
-    if now.seconds is None:
+def _time_text(status: Status, seconds_left: float | None) -> Content:
+    if status.seconds is None:
         return Content()
-    if not may_still_write(now):
-        tries = f", {counted(len(now.attempts), 'attempt')}" if len(now.attempts) > 1 else ""
-        return styled((f"after {duration_text(training_seconds(now) or now.seconds)}{tries}", MUTED))
-    if left is None:
-        return styled((f"{minutes_text(now.seconds)} elapsed", MUTED))
-    return styled((f"{minutes_text(now.seconds)} elapsed, ", MUTED), (f"{minutes_text(left)} left", "b"))
+    if not may_still_write(status):
+        tries = f", {counted(len(status.attempts), 'attempt')}" if len(status.attempts) > 1 else ""
+        return styled((f"after {duration_text(training_seconds(status) or status.seconds)}{tries}", MUTED))
+    if seconds_left is None:
+        return styled((f"{minutes_text(status.seconds)} elapsed", MUTED))
+    return styled((f"{minutes_text(status.seconds)} elapsed, ", MUTED), (f"{minutes_text(seconds_left)} left", "b"))
 
 
 def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
@@ -83,13 +106,13 @@ def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
         if side > width - 8:
             yield fit(styled("step ", counts), width)
             return
-        yield styled(bar(part, width - side, style), "  ", counts, " " * 4, share)
+        yield styled(share_bar(part, width - side, style), "  ", counts, " " * 4, share)
     elif step:
         yield styled("step ", (grouped_digits(step), "b"))
 
 
-def _number_parts(told: RunNews) -> list[Content]:
-    progress = told.progress
+def _metric_parts(news: RunNews) -> list[Content]:
+    progress = news.progress
     found: list[Content] = []
     if progress.last:
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b")))
@@ -103,7 +126,7 @@ def _number_parts(told: RunNews) -> list[Content]:
     if progress.tokens_per_second:
         found.append(styled(("tokens/s ", MUTED), (grouped_digits(progress.tokens_per_second), "b")))
     if progress.learning_rate is not None:
-        found.append(styled(("rate ", MUTED), rate_text(progress.learning_rate)))
+        found.append(styled(("rate ", MUTED), learning_rate_text(progress.learning_rate)))
     if progress.gradient_norm is not None:
         found.append(styled(("norm ", MUTED), f"{progress.gradient_norm:.3g}"))
     return found
@@ -113,70 +136,72 @@ def join_parts(parts: list[Content], width: int) -> Content:
     """Return as many parts as fit whole, side by side."""
     line = parts[0]
     for part in parts[1:]:
-        if line.cell_length + _GAP + part.cell_length <= width:
-            line = styled(line, " " * _GAP, part)
+        if line.cell_length + _GAP_CELLS + part.cell_length <= width:
+            line = styled(line, " " * _GAP_CELLS, part)
     return fit(line, width)
 
 
-def _attempts_line(told: RunNews, width: int) -> Content | None:
+def _attempts_line(news: RunNews, width: int) -> Content | None:
     """Return the attempts in a line: the newest whole, and before it as many as there is room for."""
-    attempts = told.status.attempts
-    where = ranks_summary(told.ranks)
+    attempts = news.status.attempts
+    where = ranks_summary(news.ranks)
     newest = next(reversed(attempts), None)
     if newest is None or not (len(attempts) > 1 or where or newest.resumed):
         return None
-    line = _newest_attempt(told, newest)
+    line = _newest_attempt_text(news, newest)
     for count, attempt in enumerate(reversed(attempts[:-1])):
-        before = _earlier_attempt(attempt, dict(told.last_steps).get(attempt.number, 0))
+        before = _earlier_attempt_text(attempt, dict(news.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
-        earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT}", MUTED)) if more else Content()
-        if before.cell_length + len(_JOINT) + line.cell_length + earlier.cell_length > width:
-            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT, RULE))
+        earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT_TEXT}", MUTED)) if more else Content()
+        if before.cell_length + len(_JOINT_TEXT) + line.cell_length + earlier.cell_length > width:
+            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT_TEXT, RULE_STYLE))
             line = styled(hidden, line)
             break
-        line = styled(before, (_JOINT, RULE), line)
-    if where and line.cell_length + _GAP + len(where) <= width:
-        line = styled(line, " " * _GAP, (where, MUTED))
+        line = styled(before, (_JOINT_TEXT, RULE_STYLE), line)
+    if where and line.cell_length + _GAP_CELLS + len(where) <= width:
+        line = styled(line, " " * _GAP_CELLS, (where, MUTED))
     return fit(line, width)
 
 
-def _newest_attempt(told: RunNews, attempt: AttemptStatus) -> Content:
+def _newest_attempt_text(news: RunNews, attempt: AttemptStatus) -> Content:
     pieces: list[Piece] = []
     if attempt.resumed:
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
-    if told.title and attempt.position > 1:
-        pieces.append((f"  {typeset(told.title)}", MUTED))
-    goes_on = may_still_write(told.status) and attempt.ended is None
+    if news.title and attempt.position > 1:
+        pieces.append((f"  {typeset(news.title)}", MUTED))
+    goes_on = may_still_write(news.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
-    sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else state_mark(told.status)
+    sign = LIVE_MARK if goes_on else DONE_MARK if attempt.exit_code == 0 else state_mark(news.status)
     return styled(sign, f" attempt {attempt.number}", *pieces)
 
 
-def _earlier_attempt(attempt: AttemptStatus, step: int) -> Content:
+def _earlier_attempt_text(attempt: AttemptStatus, step: int) -> Content:
     """Return an earlier attempt: why it ended, and at which step where that is known."""
     if attempt.stopped:
         at = f" at step {grouped_digits(step)}" if step else ""
-        return styled(OPEN, (f" attempt {attempt.number}, stopped{at}", MUTED))
+        return styled(OPEN_MARK, (f" attempt {attempt.number}, stopped{at}", MUTED))
     why = "out of memory" if attempt.out_of_memory else "finished" if attempt.exit_code == 0 else "ended"
     if why == "ended" and attempt.exit_code is not None:
         why = f"exit code {attempt.exit_code}"
     at = f" at step {grouped_digits(step)}" if step else ""
-    return styled(DONE if attempt.exit_code == 0 else FAILED, (f" attempt {attempt.number}, {why}{at}", MUTED))
+    return styled(
+        DONE_MARK if attempt.exit_code == 0 else FAILED_MARK, (f" attempt {attempt.number}, {why}{at}", MUTED)
+    )
 
 
-def _leftover_sentences(now: Status) -> tuple[str, ...]:
+def _leftover_sentences(status: Status) -> tuple[str, ...]:
     """Return what to do about processes that nobody keeps."""
-    if not now.leftover:
+    if not status.leftover:
         return ()
-    many = counted(len(now.leftover), "process runs", "processes run")
-    why = "Its supervisor was killed" if now.state == "lost" else "The training has ended"
+    many = counted(len(status.leftover), "process runs", "processes run")
+    why = "Its supervisor was killed" if status.state == "lost" else "The training has ended"
     return (f"{why}: {many} on without it. s ends them.",)
 
 
 def _warning_lines(sentence: str, width: int) -> list[Content]:
     wrapped = Content(sentence).wrap(max(1, width - 2)) if sentence else []
-    lines = [*wrapped[:_MAX_WRAPPED]]
-    if len(wrapped) > _MAX_WRAPPED:
-        lines[-1] = fit(styled(lines[-1], " ", wrapped[_MAX_WRAPPED]), width - 2)
-    return [styled(*((WARNING, " ") if line is lines[0] else ("  ",)), line) for line in lines]
+    lines = [*wrapped[:_MAX_WARNING_LINES]]
+    if len(wrapped) > _MAX_WARNING_LINES:
+        lines[-1] = fit(styled(lines[-1], " ", wrapped[_MAX_WARNING_LINES]), width - 2)
+    return [styled(*((WARNING_MARK, " ") if line is lines[0] else ("  ",)), line) for line in lines]

@@ -16,10 +16,10 @@ from tui_train.runs.health import MIN_BUSY_PERCENT, health_problems
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_still_write
 
-from ..widgets.lines import Draw
-from ..widgets.text_layout import WARNING, styled
+from ..widgets.lines import DrawLines
+from ..widgets.text_layout import WARNING_MARK, styled
 from .card_lines import CardHistory, CardLabel, card_lines
-from .run_end import STILL_RUNS
+from .run_end import NOT_ENDED
 from .run_outcome import outcome_lines
 from .run_plot import PlotOptions
 from .run_state import run_state_lines
@@ -34,7 +34,7 @@ class RunView:
     def __init__(self, run: RunDir) -> None:
         self.run = run
         self.news: RunNews | None = None  # None before the first
-        self.end = STILL_RUNS
+        self.end = NOT_ENDED
         self.plot = PlotOptions()
         self.is_unread = False  # the log cannot be read now
         self.reading_text = ""  # how much of a large log was read
@@ -47,7 +47,7 @@ class RunView:
         return self.news is None or may_still_write(self.news.status)
 
     @property
-    def newest_attempt(self) -> int:
+    def newest_logged_attempt(self) -> int:
         """The newest attempt that has a log; 0: none."""
         numbers = range(1, _MAX_ATTEMPTS)
         return max((number for number in numbers if self.run.attempt_log(number).is_file()), default=0)
@@ -60,13 +60,13 @@ class RunView:
 
     # Its cards
 
-    def samples_of_run(self, live: Samples) -> Samples:
+    def samples_of_run(self, samples: Samples) -> Samples:
         """Return the samples of the cards that the run uses."""
-        return tuple(sample for sample in live if self.news and sample.uuid in self.news.gpus)
+        return tuple(sample for sample in samples if self.news and sample.uuid in self.news.gpus)
 
-    def add_samples(self, live: Samples) -> None:
+    def add_samples(self, samples: Samples) -> None:
         """Take what the cards do now."""
-        mine, now = self.samples_of_run(live), time.monotonic()
+        mine, now = self.samples_of_run(samples), time.monotonic()
         if any((sample.use or 0) >= MIN_BUSY_PERCENT for sample in mine):
             self._cards_busy_at = now
         self._history.add(mine, now)
@@ -80,13 +80,13 @@ class RunView:
 
     # The lines that say so
 
-    def state_lines(self, live: Samples) -> Draw:
+    def state_lines(self, card_samples: Samples) -> DrawLines:
         """Return what draws the run's state, and what is wrong with it."""
         news, name = self.news, self.run.name
         if news is None:
-            notice = [styled(WARNING, f" {_UNREAD_NOTICE}")] if self.is_unread else []
+            notice = [styled(WARNING_MARK, f" {_UNREAD_NOTICE}")] if self.is_unread else []
             return lambda _width: [styled(visible(name)), *notice]
-        samples = self.samples_of_run(live) if news.status.live else ()
+        samples = self.samples_of_run(card_samples) if news.status.live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
             *((_UNREAD_NOTICE,) if self.is_unread else ()),
@@ -95,19 +95,19 @@ class RunView:
         )
         return lambda width: run_state_lines(name, news, wrong, width)
 
-    def outcome_lines(self, most: int) -> Draw:
+    def outcome_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""
         news, end = self.news, self.end
         if news is None:
             return lambda _width: ()
-        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:most]
+        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:max_lines]
 
-    def card_lines(self, live: Samples, facts: Facts | None, most_cards: int, most: int) -> Draw:
+    def card_lines(self, card_samples: Samples, facts: Facts | None, max_cards: int, max_lines: int) -> DrawLines:
         """Return what draws the run's cards."""
-        mine, names = self.samples_of_run(live), self._card_labels(facts)
+        mine, names = self.samples_of_run(card_samples), self._card_labels(facts)
 
         def draw(width: int) -> Sequence[Content]:
-            return card_lines(mine, self._history, names, most_cards, width)[:most]
+            return card_lines(mine, self._history, names, max_cards, width)[:max_lines]
 
         return draw
 
@@ -121,16 +121,16 @@ class RunView:
             return self.still_trains or bool(self.news and self.news.status.leftover)
         if action == "edit":
             return not self.still_trains
-        if action == "result":
+        if action == "show_result":
             return not self.still_trains and (self.end.can_fetch or self.end.has_weights)
-        return action != "again" or not (self.still_trains or self.end.why_not_resumable)
+        return action != "resume" or not (self.still_trains or self.end.why_not_resumable)
 
     def next_keys(self) -> list[tuple[str, str]]:
         """Return what can be done next, each a key and a word."""
         keys = (
             ("fix", "F2", "fix it"),
-            ("result", "Enter", "fetch the result" if self.end.can_fetch else "result"),
-            ("again", "r", "resume"),
+            ("show_result", "Enter", "fetch the result" if self.end.can_fetch else "result"),
+            ("resume", "r", "resume"),
             ("edit", "e", "edit and rerun"),
             *((("compare", "c", "compare with the run before"),) if self.end.previous_run else ()),
         )

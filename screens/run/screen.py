@@ -28,7 +28,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.previous_run import find_run_before
 
-from ..base import Base
+from ..base import WizardScreen
 from ..messages import (
     ApplyFix,
     CompareRuns,
@@ -42,7 +42,7 @@ from ..messages import (
 from ..textual_fixes import driver_of
 from ..widgets.bar import StepBar
 from ..widgets.dialogs import ChoiceDialog
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.text_layout import styled
@@ -50,20 +50,20 @@ from . import run_end
 from .failure import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import STILL_RUNS, EndExplained, ExplainProgress, LogReadWatcher, RunEnd
-from .run_plot import MIN_ROWS, show_plot
+from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadWatcher, RunEnd
+from .run_plot import MIN_PLOT_ROWS, show_plot
 from .run_view import RunView
 
-_ESCAPE = "\x1b"
-_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
-_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
-_CARD_SECONDS = 2.0
-_TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
-_FEW_CARDS, _MANY_CARDS = 3, 10
+_ESCAPE_CHARACTER = "\x1b"
+_FOLLOW_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
+_MIN_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
+_MIN_CARD_DRAW_SECONDS = 2.0
+_MIN_TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
+_MAX_CARDS_LOW, _MAX_CARDS_TALL = 3, 10
 _FRAME_ROWS = 2  # rows of the rail and the keys
 _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 # The parts of the facts from which it follows whether a change fits.
-_PARTS_FOR_FIT = frozenset({"machine", "toolchains"})
+_PARTS_FOR_MEMORY_FIT = frozenset({"machine", "toolchains"})
 
 
 @dataclass
@@ -73,7 +73,7 @@ class RunChanged(Message):
     news: RunNews
 
 
-class RunScreen(Base):
+class RunScreen(WizardScreen):
     """The fifth step: one run, started here or anywhere."""
 
     HELP = """Run
@@ -116,23 +116,23 @@ Of any size, and all of it. The line below it says where you are.
 
 When a run ends while you watch, the terminal rings and gets a notification (OSC 9); TUI_TRAIN_NOTIFY=off ends that."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "result", "Result", key_display="Enter"),
+        Binding("enter", "show_result", "Result", key_display="Enter"),
         Binding("f2", "fix", "Fix it"),
         Binding("e", "edit", "Edit"),
         Binding("c", "compare", "Compare"),
-        Binding("p", "plot('p')", "Plot"),
-        Binding("z", "plot('z')", "Zoom to the last part", show=False),
-        Binding("l", "plot('l')", "Logarithmic scale", show=False),
-        Binding("v", "plot('v')", "Learning rate or loss", show=False),
+        Binding("p", "change_plot('p')", "Plot"),
+        Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
+        Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
+        Binding("v", "change_plot('v')", "Learning rate or loss", show=False),
         Binding("s", "stop", "Stop"),
-        Binding("r", "again", "Resume"),
-        Binding("a", "attempt", "Log of another attempt", show=False),
-        Binding("o", "rank", "Lines of one rank", show=False),
+        Binding("r", "resume", "Resume"),
+        Binding("a", "choose_attempt", "Log of another attempt", show=False),
+        Binding("o", "choose_rank", "Lines of one rank", show=False),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
-    LIVE = True
-    SHARED = ("live", "facts", "looking")
+    WANTS_CARD_SAMPLES = True
+    SHARED_VALUES = ("live", "facts", "looking")
     live: reactive[Samples] = reactive((), init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
@@ -154,7 +154,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         with Container(id="foot"):
             yield Lines(id="cards")
             yield LogPane(id="log")
-        yield Keys()
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read the log from now on."""
@@ -169,23 +169,23 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if self.view.news:
             # Also where the screen is small, some of the log stays.
             self.query_one(FailurePanel).limit_rows(
-                max(1, self.size.height - _FRAME_ROWS - self._height("#state") - _MIN_LOG_ROWS)
+                max(1, self.size.height - _FRAME_ROWS - self._line_count("#state") - _MIN_LOG_ROWS)
             )
-            shown = self.view.plot._replace(room=self._free_rows())
+            shown = self.view.plot._replace(room=self._free_row_count())
             show_plot(self.query_one(Plot), self.view.news.progress, shown)
             self._draw_cards()
-            self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._height("#cards")
+            self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._line_count("#cards")
 
-    def _free_rows(self) -> int:
+    def _free_row_count(self) -> int:
         """Return the rows that are left for the plot and the cards, beside all else and the least of the log."""
-        taken = sum(self._height(part) for part in ("#state", "#why"))
+        taken = sum(self._line_count(part) for part in ("#state", "#why"))
         return self.size.height - _FRAME_ROWS - taken - _MIN_LOG_ROWS
 
-    def _rows_for_cards(self) -> int:
-        return max(0, self._free_rows() - (MIN_ROWS if self.query_one(Plot).display else 0))
+    def _card_row_count(self) -> int:
+        return max(0, self._free_row_count() - (MIN_PLOT_ROWS if self.query_one(Plot).display else 0))
 
-    def _height(self, part: str) -> int:
-        lines = self.query_one(part, Lines)
+    def _line_count(self, selector: str) -> int:
+        lines = self.query_one(selector, Lines)
         return lines.line_count if lines.display else 0
 
     def on_resize(self) -> None:
@@ -199,33 +199,33 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @work(thread=True, exclusive=True, group="watch")
     def _follow_run(self) -> None:
-        worker, mirror = get_current_worker(), RunMirror(self.run, self._report_link)
+        worker, mirror = get_current_worker(), RunMirror(self.run, self._report_host_problem)
         try:
             for news in follow_news(self.run, lambda: worker.is_cancelled):
                 self.post_message(RunChanged(news))
         finally:
             mirror.close()
 
-    def _report_link(self, problem: str) -> None:
+    def _report_host_problem(self, problem: str) -> None:
         """Say that the host of the run does not answer, or does again; the run itself goes on."""
-        self.app.call_from_thread(self._show_link, problem)
+        self.app.call_from_thread(self._show_host_problem, problem)
 
-    def _show_link(self, problem: str) -> None:
+    def _show_host_problem(self, problem: str) -> None:
         if problem != self._link_problem:
             words = f"{problem} The run goes on there." if problem else "The host answers again."
             if problem or self._link_problem:
                 self.notify(visible(words), severity="warning" if problem else "information", markup=False)
             self._link_problem = problem
 
-    def recover(self, group: str) -> None:
+    def recover_from_failed_worker(self, worker_group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
-        if group != "watch":
+        if worker_group != "watch":
             return
         self.view.is_unread = True
         self._draw()
         if self.view.news is None:
-            self._open_log(self.view.newest_attempt)
-        self.set_timer(_RETRY_SECONDS, self._follow_again)
+            self._open_log(self.view.newest_logged_attempt)
+        self.set_timer(_FOLLOW_RETRY_SECONDS, self._follow_again)
 
     def _follow_again(self) -> None:
         self.view.is_unread = False
@@ -239,27 +239,27 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if news.attempt != (before.attempt if before else 0):
             self._open_log(news.attempt)
         if before is None or view.still_trains != went_on:
-            self.query_one(LogPane).set_growing(grows=view.still_trains)
-            self._show_end(STILL_RUNS)
+            self.query_one(LogPane).set_growing(is_growing=view.still_trains)
+            self._show_end(NOT_ENDED)
             if not view.still_trains:
                 self.explain_end()
                 if before:
-                    self._announce(news.status.state)
+                    self._announce_end(news.status.state)
         changed = before is None or before.status.state != news.status.state or before.attempt != news.attempt
         # What was told before a step was is no reason to wait.
-        self._draw_soon(now=changed or not (before and before.progress.step))
+        self._draw_soon(at_once=changed or not (before and before.progress.step))
         self.refresh_bindings()
 
-    def _announce(self, state: str) -> None:
+    def _announce_end(self, state: str) -> None:
         """Ring, and send a notification through the terminal, unless TUI_TRAIN_NOTIFY=off."""
         if os.environ.get("TUI_TRAIN_NOTIFY") != "off":
             self.app.bell()
             notify_terminal(self.app, f"tui-train: {visible(self.run.name)} {state}")
 
-    def _draw_soon(self, *, now: bool = False) -> None:
+    def _draw_soon(self, *, at_once: bool = False) -> None:
         """Draw, but not more often than one can read."""
-        wait = self._drawn_at + _DRAW_SECONDS - time.monotonic()
-        if now or wait <= 0:
+        wait = self._drawn_at + _MIN_DRAW_SECONDS - time.monotonic()
+        if at_once or wait <= 0:
             self._draw()
         elif self._draw_timer is None:
             self._draw_timer = self.set_timer(wait, self._draw)
@@ -287,17 +287,17 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         is_sampled = bool(view.news and view.news.status.live and view.samples_of_run(self.live))
         cards.display = is_sampled or not view.still_trains
         if not view.still_trains:
-            cards.show(view.outcome_lines(self._rows_for_cards()))
-        elif is_sampled and self._drawn_at - self._cards_drawn_at >= _CARD_SECONDS:
+            cards.show(view.outcome_lines(self._card_row_count()))
+        elif is_sampled and self._drawn_at - self._cards_drawn_at >= _MIN_CARD_DRAW_SECONDS:
             self._cards_drawn_at = self._drawn_at
-            most = _FEW_CARDS if self.size.height < _TALL_ROWS else _MANY_CARDS
-            cards.show(view.card_lines(self.live, self.facts, most, self._rows_for_cards()))
+            most = _MAX_CARDS_LOW if self.size.height < _MIN_TALL_ROWS else _MAX_CARDS_TALL
+            cards.show(view.card_lines(self.live, self.facts, most, self._card_row_count()))
 
     # Its end
 
     def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
         """Explain the end again once it is known where the change would have to fit."""
-        known = before & _PARTS_FOR_FIT and not now & _PARTS_FOR_FIT
+        known = before & _PARTS_FOR_MEMORY_FIT and not now & _PARTS_FOR_MEMORY_FIT
         if known and not self.view.still_trains and not self.view.end.is_fetching:
             self.explain_end()
 
@@ -332,7 +332,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.view.reading_text = ""
             self._draw_state()
         self.query_one(FailurePanel).show_diagnosis(end.diagnosis, end.fits_text)
-        if end.diagnosis and self.size.height < _TALL_ROWS:
+        if end.diagnosis and self.size.height < _MIN_TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.
             self.view.plot = self.view.plot._replace(hidden=True)
         self.draw_plot()
@@ -370,15 +370,15 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         return self.view.can_do(action)
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Enter says what it does first."""
-        return {**super().key_words, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
+        return {**super().footer_texts, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
 
     def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed or edited now."""
         return self.view.why_key_refused(key)
 
-    def action_plot(self, key: str) -> None:
+    def action_change_plot(self, key: str) -> None:
         """Change the plot as a key does."""
         self.view.plot = self.view.plot.changed_by(key)
         self.draw_plot()
@@ -386,9 +386,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _open_log(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is that of launch.sh."""
         name = f"attempt {attempt}" if attempt else "launcher"
-        self.query_one(LogPane).open(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
+        self.query_one(LogPane).open_log(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
 
-    def action_attempt(self) -> None:
+    def action_choose_attempt(self) -> None:
         """Choose the attempt whose log is shown."""
         numbers = [attempt.number for attempt in self.view.news.status.attempts] if self.view.news else []
         answers = [(str(number), f"attempt {number}") for number in reversed(numbers)]
@@ -399,7 +399,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
         self.app.push_screen(ChoiceDialog("Which log?", (*answers, ("0", "launcher log"))), answered)
 
-    def action_rank(self) -> None:
+    def action_choose_rank(self) -> None:
         """Choose the rank whose lines are shown."""
         known = self.view.news.prefixes if self.view.news else ()
         if not known:
@@ -424,7 +424,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.app.push_screen(ChoiceDialog("Stop this training?", answers), answered)
 
     @work(thread=True, group="stop")
-    def _stop_run(self, *, leave: bool = False) -> None:
+    def _stop_run(self, *, then_leave_wizard: bool = False) -> None:
         from tui_train.targets import target_of_run
 
         try:
@@ -432,14 +432,14 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:
-            if leave:
+            if then_leave_wizard:
                 self.post_message(LeaveWizard())
             else:
                 words = visible(show.after_stop_text(ended))
                 self.app.call_from_thread(self.notify, f"{words[:1].upper()}{words[1:]}.", markup=False)
 
-    @work(thread=True, group="again")
-    def action_again(self) -> None:
+    @work(thread=True, group="resume")
+    def action_resume(self) -> None:
         """Start the same script again."""
         from tui_train.targets import target_of_run
 
@@ -462,12 +462,12 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if answer == "detach":
                 self.post_message(LeaveWizard())
             elif answer == "stop":
-                self._stop_run(leave=True)
+                self._stop_run(then_leave_wizard=True)
 
         self.app.push_screen(ChoiceDialog("The training still runs.", answers), answered)
         return True
 
-    def action_result(self) -> None:
+    def action_show_result(self) -> None:
         """Show what the run made; what is on a host only is fetched first."""
         if self.view.end.can_fetch:
             self._fetch_result()
@@ -490,7 +490,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
-        self.post_message(SetProfile(profile, keep=False))
+        self.post_message(SetProfile(profile, save_as_draft=False))
         self.post_message(OpenStep("recipe", self))
 
     @work(thread=True, exclusive=True, group="before")
@@ -517,7 +517,7 @@ def notify_terminal(app: App[Any], words: str) -> None:
         return
     sequence = f"\x1b]9;{''.join(char for char in words if char.isprintable())}\x07"
     if os.environ.get("TMUX"):
-        sequence = f"\x1bPtmux;{sequence.replace(_ESCAPE, _ESCAPE * 2)}\x1b\\"
+        sequence = f"\x1bPtmux;{sequence.replace(_ESCAPE_CHARACTER, _ESCAPE_CHARACTER * 2)}\x1b\\"
     driver.write(sequence)
 
 

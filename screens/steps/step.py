@@ -17,36 +17,36 @@ from tui_train.trainers import field_with_trainer_texts, trainer_of
 from tui_train.views import choices
 
 from .. import STEPS
-from ..messages import OpenData, OpenStep
+from ..messages import OpenDataPreview, OpenStep
 from ..widgets.bar import StepBar
-from ..widgets.findings_pane import Side
+from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormRow, Group
 from ..widgets.hint import Hint
-from ..widgets.keys import Keys
+from ..widgets.keys import KeyBar
 from ..widgets.multi_select import MultiSelect
 from .step_findings import FindingsScreen
-from .step_rows import Section, form_row
+from .step_rows import Section, make_form_row
 
-_TALL_ROWS = 34  # rows from which on all is shown
-ADVANCED = "advanced"
+_MIN_TALL_ROWS = 34  # rows from which on all is shown
+ADVANCED_GROUP_KEY = "advanced"
 
 
-class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
+class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
 
 
-class Step(FindingsScreen):
+class StepScreen(FindingsScreen):
     """A step that shows the profile in a form and posts what is changed."""
 
     TITLE_OF_STEP: ClassVar[str] = ""
     # Fields that always show what each of their values is.
-    STAND_OPEN: ClassVar[frozenset[str]] = frozenset()
+    ALWAYS_OPEN_KEYS: ClassVar[frozenset[str]] = frozenset()
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("f2", "fix", "Fix it"),
-        Binding("f5", "data", "Look at data"),
+        Binding("f5", "preview_data", "Look at data"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
 
@@ -60,10 +60,10 @@ class Step(FindingsScreen):
         yield StepBar(self.TITLE_OF_STEP)
         yield from self.widgets_above()
         with Horizontal(id="middle"):
-            yield Rows(*self.step_widgets(), id="body")
-            yield Side()
+            yield FormScroll(*self.step_widgets(), id="body")
+            yield FindingsPane()
         yield Hint()
-        yield Keys()
+        yield KeyBar()
 
     def widgets_above(self) -> Iterable[Widget]:
         """Return what stays above the form while it scrolls."""
@@ -76,12 +76,12 @@ class Step(FindingsScreen):
     def on_mount(self) -> None:
         """Fill the form; where there are rows to spare, its seldom used part is open."""
         self._is_composed = True
-        if self.app.size.height >= _TALL_ROWS:
+        if self.app.size.height >= _MIN_TALL_ROWS:
             for form in self.query(Form):
-                form.state.unfolded |= {ADVANCED}
-        self.fill()
+                form.state.unfolded |= {ADVANCED_GROUP_KEY}
+        self.fill_first_time()
 
-    def fill(self) -> None:
+    def fill_first_time(self) -> None:
         """Show the profile and the facts for the first time."""
         self.update()
 
@@ -123,7 +123,7 @@ class Step(FindingsScreen):
 
     def _update_if_shown(self) -> None:
         """Update the step that is seen; the others are when they are seen again."""
-        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         self._is_stale = bool(steps) and steps[-1] is not self
         if not self._is_stale:
             self.update()
@@ -134,13 +134,13 @@ class Step(FindingsScreen):
             return
         setup = self.setup
         self._all_findings = self.wizard.findings_for(self.wizard.setup_of(self.profile, self.facts))
-        self.form.names_in = self.wizard.names_in
-        self.form.show(tuple(self._groups(setup)))
+        self.form.list_folder_names = self.wizard.list_folder_names
+        self.form.show(tuple(self._make_groups(setup)))
         self._invalid_field_shown = self.form.state.unread_label
         if setup:
-            self.refresh_extras(setup)
-            self.query_one(Side).show(setup, self._all_findings, self._invalid_field_shown)
-        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+            self.show_beside_form(setup)
+            self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
         self.query_one(StepBar).mark_wrong_steps(frozenset(wrong))
@@ -155,11 +155,13 @@ class Step(FindingsScreen):
 
     # The form
 
-    def _groups(self, setup: Setup | None) -> Iterable[Group]:
+    def _make_groups(self, setup: Setup | None) -> Iterable[Group]:
         # What follows from values is not said while one of them cannot be read.
         resolved_to_show = setup if setup and not self.form.state.unread_key else None
         notes, below = (
-            (self.notes(resolved_to_show), self.lines_below(resolved_to_show)) if resolved_to_show else ({}, {})
+            (self.notes_by_key(resolved_to_show), self.lines_below_by_key(resolved_to_show))
+            if resolved_to_show
+            else ({}, {})
         )
         # Of several the first, an error before a warning.
         found = tuple(reversed(self.findings()))
@@ -167,17 +169,17 @@ class Step(FindingsScreen):
         for section in self.SECTIONS:
             rows = tuple(
                 replace(
-                    form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
-                    stands_open=key in self.STAND_OPEN,
+                    make_form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
+                    stands_open=key in self.ALWAYS_OPEN_KEYS,
                     line_below=below.get(key, ""),
                 )
                 for key in section.keys
                 if choices.is_field_shown(key, setup or self.profile)
             )
             if rows or section.folds:
-                yield self.group(section, rows, setup)
+                yield self.make_group(section, rows, setup)
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
         changed = sum(fields.is_chosen(self.profile, row.key) for row in rows) if section.folds else 0
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
@@ -187,28 +189,28 @@ class Step(FindingsScreen):
             title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
         )
 
-    def notes(self, setup: Setup) -> Mapping[str, str]:
+    def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands beside values, by key."""
         return {}
 
-    def lines_below(self, setup: Setup) -> Mapping[str, str]:
+    def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands in a line under fields, by key."""
         return {}
 
-    def refresh_extras(self, setup: Setup) -> None:
+    def show_beside_form(self, setup: Setup) -> None:
         """Show what a step has besides its form."""
 
     # Moving on
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F5 shows where there is data to look at."""
-        if action == "data":
+        if action == "preview_data":
             return trainer_of(self.profile).wants_data and bool(self.profile.trainer.data)
         return super().check_action(action, parameters)
 
-    def action_data(self) -> None:
+    def action_preview_data(self) -> None:
         """Show what the data holds."""
-        self.post_message(OpenData())
+        self.post_message(OpenDataPreview())
 
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here: first in the row that the cursor is in."""

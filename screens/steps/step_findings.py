@@ -13,22 +13,22 @@ from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 
-from ..base import Base
+from ..base import WizardScreen
 from ..install.installation import Installation
-from ..messages import ApplyFix, Undone
+from ..messages import ApplyFix, ChangeUndone
 from ..widgets.form.form import Form
 from ..widgets.hint import Hint
 from ..widgets.multi_select import MultiSelect
-from ..widgets.text_layout import KEY, LIVE, styled
+from ..widgets.text_layout import KEY_STYLE, LIVE_MARK, styled
 from .step_rows import Section, undone_text
 
 
-class FindingsScreen(Base):
+class FindingsScreen(WizardScreen):
     """A screen with a form that says what is wrong with its fields, and fixes it."""
 
     SECTIONS: ClassVar[tuple[Section, ...]] = ()
-    MORE_KEYS: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
-    SHARED = ("profile", "facts", "looking", "live", "installation")
+    KEYS_BESIDE_FORM: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
+    SHARED_VALUES = ("profile", "facts", "looking", "live", "installation")
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
@@ -46,7 +46,7 @@ class FindingsScreen(Base):
     @classmethod
     def field_keys(cls) -> tuple[str, ...]:
         """Return all fields of this step."""
-        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.MORE_KEYS)
+        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.KEYS_BESIDE_FORM)
 
     @property
     def form(self) -> Form:
@@ -56,7 +56,9 @@ class FindingsScreen(Base):
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with this step's fields, as far as it is known."""
         return tuple(
-            finding for finding in self._all_findings if self.owns_finding(finding) and not self._is_awaited(finding)
+            finding
+            for finding in self._all_findings
+            if self.owns_finding(finding) and not self._is_part_awaited(finding)
         )
 
     @classmethod
@@ -65,7 +67,7 @@ class FindingsScreen(Base):
         mine = cls.field_keys()
         return finding.key in mine and not finding.argument
 
-    def _is_awaited(self, finding: Finding) -> bool:
+    def _is_part_awaited(self, finding: Finding) -> bool:
         part = {
             "trainer.python": "toolchains",
             "trainer.config": "paths",
@@ -90,8 +92,8 @@ class FindingsScreen(Base):
             return
         installed = [finding.key for finding in self._shown_findings() if finding.install]
         if self.is_installing and installed and not (in_form and form and form.cursor not in installed):
-            words = self.installation.text if self.installation else ""
-            self.query_one(Hint).show_text(styled(LIVE, f" {words} ", ("F2", KEY), " shows it."))
+            words = self.installation.action_text if self.installation else ""
+            self.query_one(Hint).show_text(styled(LIVE_MARK, f" {words} ", ("F2", KEY_STYLE), " shows it."))
             return
         if (
             in_form
@@ -112,7 +114,7 @@ class FindingsScreen(Base):
         first = next(iter(_certain_findings(found)), None)
         if finding := mine or (first if here == self._row_when_shown else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
-            fix = styled("  ", ("F2", KEY), " fixes it.") if finding.fix and not finding.keys else Content()
+            fix = styled("  ", ("F2", KEY_STYLE), " fixes it.") if finding.fix and not finding.keys else Content()
             self.query_one(Hint).show_text(
                 styled(mark, f" {visible(finding.message)}. {visible(finding.screen_remedy)}", fix)
             )
@@ -130,12 +132,14 @@ class FindingsScreen(Base):
             self.show_hint()
             self.refresh_bindings()
 
-    def _fixes_text(self) -> bool:
+    def _fixes_unread_text(self) -> bool:
         """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
         form = next(iter(self.query(Form)), None)
         if form is None or not form.state.unread_fix:
             return False
-        return form.state.unread_here or not any(finding.row_key == form.cursor for finding in self._shown_findings())
+        return form.state.is_cursor_row_unread or not any(
+            finding.row_key == form.cursor for finding in self._shown_findings()
+        )
 
     def finding_to_fix(self) -> Finding | None:
         """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
@@ -148,11 +152,11 @@ class FindingsScreen(Base):
         return next((finding for finding in (*mine, *_certain_findings(found)) if finding.fix), None)
 
     @property
-    def key_words(self) -> Mapping[str, str]:
+    def footer_texts(self) -> Mapping[str, str]:
         """Say what F2 would make of what is wrong."""
         if not self._is_composed:
             return {}
-        if self._fixes_text():
+        if self._fixes_unread_text():
             words = self.form.state.unread_fix
         else:
             finding = self.finding_to_fix()
@@ -165,24 +169,26 @@ class FindingsScreen(Base):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""
-        return action != "fix" or (self._is_composed and (self._fixes_text() or self.finding_to_fix() is not None))
+        return action != "fix" or (
+            self._is_composed and (self._fixes_unread_text() or self.finding_to_fix() is not None)
+        )
 
     def action_fix(self) -> None:
         """Make the change that fixes what is wrong."""
-        if self._fixes_text():
+        if self._fixes_unread_text():
             self.form.fix_unread()
             return
         finding = self.finding_to_fix()
         if finding and finding.fix:
             self.post_message(ApplyFix(finding.fix))
 
-    @on(Undone)
-    def _show_undone(self, event: Undone) -> None:
+    @on(ChangeUndone)
+    def _show_undone(self, event: ChangeUndone) -> None:
         event.stop()
         self._undone_text = undone_text(event.changes)
         self.show_hint()
 
 
-def _certain_findings(found: Sequence[Finding]) -> tuple[Finding, ...]:
+def _certain_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the findings but for what only the user knows, which is offered in its own row alone."""
-    return tuple(finding for finding in found if not (finding.argument and finding.level == "note"))
+    return tuple(finding for finding in findings if not (finding.argument and finding.level == "note"))

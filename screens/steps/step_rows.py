@@ -15,9 +15,9 @@ from tui_train.views import choices
 from ..widgets.form.form_lines import FormRow, Group, is_typed_field
 
 _MAX_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
-_UNSET = "not set"
-_FIX = "  F2 fixes it."
-_DEFAULT = "default"  # the source of a value that is nobody's choice
+_UNSET_TEXT = "not set"
+_FIX_TEXT = "  F2 fixes it."
+_DEFAULT_SOURCE = "default"  # the source of a value that is nobody's choice
 
 
 class Section(Group, frozen=True, kw_only=True):
@@ -32,11 +32,11 @@ def undone_text(changes: Sequence[Difference]) -> str:
         return "There is no change to take back."
     if len(changes) == 1 and len(changes[0].before + changes[0].after) <= _MAX_VALUE_CHARACTERS:
         (change,) = changes
-        return visible(f"Taken back: {change.label} {change.before or _UNSET} → {change.after or _UNSET}.")
+        return visible(f"Taken back: {change.label} {change.before or _UNSET_TEXT} → {change.after or _UNSET_TEXT}.")
     return visible(f"Taken back: {', '.join(change.label for change in changes)}.")
 
 
-def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
+def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
     """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
     field = field_with_trainer_texts(key, profile)
     options = choices.field_options(key, setup) if setup else ()
@@ -49,23 +49,23 @@ def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, find
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
     hint, fix = hint_and_fix(finding, help_text)
     value = fields.get(profile, key)
-    error = _beside(value, finding) if finding else ""
+    error = _message_beside_value(value, finding) if finding else ""
     return FormRow(
         field=field,
         value=value,
         options=options,
         reason=no_effect.why_no_effect(key, setup or profile),
         default_text=visible(words),
-        note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
+        note=visible(note or (source if row_is_typed and source != _DEFAULT_SOURCE else "")),
         error=error if finding and finding.level == "error" else "",
         warning=error if finding and finding.level == "warning" else "",
         fix=fix,
-        usual_number=_usual_rate(key, setup),
+        usual_number=_usual_learning_rate(key, setup),
         hint=hint,
     )
 
 
-def _beside(value: fields.Value, finding: Finding) -> str:
+def _message_beside_value(value: fields.Value, finding: Finding) -> str:
     """Return what is wrong with a value as it stands beside it, without the label and the value themselves."""
     message, text = visible(finding.message), visible(fields.format_value(value))
     before, found, rest = message.partition(f"{text} ")
@@ -77,12 +77,12 @@ def hint_and_fix(finding: Finding | None, help_text: str) -> tuple[str, str]:
     if finding is None:
         return visible(help_text), ""
     fix = finding.fix.title if finding.fix else ""
-    return visible(f"{finding.message}. {finding.screen_remedy}{_FIX if fix and not finding.keys else ''}"), visible(
-        fix
-    )
+    return visible(
+        f"{finding.message}. {finding.screen_remedy}{_FIX_TEXT if fix and not finding.keys else ''}"
+    ), visible(fix)
 
 
-def _usual_rate(key: str, setup: Setup | None) -> float | None:
+def _usual_learning_rate(key: str, setup: Setup | None) -> float | None:
     """Return the default of a learning rate, of which the first digits say nothing about its size."""
     default = setup.preset.defaults.get("learning_rate") if setup and key == "recipe.learning_rate" else None
     return float(default) if isinstance(default, (int, float)) else None

@@ -7,19 +7,19 @@ from textual.widget import Widget
 from .. import STEPS
 from ..discovery.discovery import DiscoveryApp
 from ..messages import GoToStep
-from .text_layout import DONE, LIVE, MUTED, OPEN, RULE, fit, styled
+from .text_layout import DONE_MARK, LIVE_MARK, MUTED, OPEN_MARK, RULE_STYLE, fit, styled
 
 # So that all steps have room beside it.
-_MAX_NAME = 14
-_ALL_NAMES_WIDTH = 69  # cells in which every step has its name
-_LONG_RULES_WIDTH = 92
-_CURRENT_STYLE = "b reverse $primary"
+_MAX_MACHINE_CHARACTERS = 14
+_MIN_ALL_NAMES_WIDTH = 69  # cells in which every step has its name
+_MIN_LONG_RULES_WIDTH = 92
+_CURRENT_STEP_STYLE = "b reverse $primary"
 
 
-def _short_host(name: str) -> str:
+def _short_machine_name(name: str) -> str:
     """Return the beginning of a host's name, or of a file's own."""
     own = name.rpartition("/")[2]
-    return own if len(own) <= _MAX_NAME else f"{own[: _MAX_NAME - 1]}…"
+    return own if len(own) <= _MAX_MACHINE_CHARACTERS else f"{own[: _MAX_MACHINE_CHARACTERS - 1]}…"
 
 
 class StepBar(Widget):
@@ -39,19 +39,21 @@ class StepBar(Widget):
             self._aside = aside
             self.refresh()
 
-    def mark_wrong_steps(self, wrong: frozenset[str]) -> None:
+    def mark_wrong_steps(self, modules: frozenset[str]) -> None:
         """Mark the steps, by their modules, in which something forbids the run."""
-        if wrong != self._wrong:
-            self._wrong = wrong
+        if modules != self._wrong:
+            self._wrong = modules
             self.refresh()
 
     def render(self) -> Content:
         """Draw the line."""
         elsewhere = self.app.other_machine_title if isinstance(self.app, DiscoveryApp) else ""
-        name = styled((f"for {_short_host(elsewhere)}", "b reverse")) if elsewhere else styled(("tui-train", "b"))
+        name = (
+            styled((f"for {_short_machine_name(elsewhere)}", "b reverse")) if elsewhere else styled(("tui-train", "b"))
+        )
         width = self.content_size.width
         if self.title:
-            left = styled(name, "  ", (f" {self.title} ", _CURRENT_STYLE))
+            left = styled(name, "  ", (f" {self.title} ", _CURRENT_STEP_STYLE))
             aside = fit(self._aside, max(0, width - left.cell_length - 2))
             return styled(left, " " * max(1, width - left.cell_length - aside.cell_length), aside)
         return fit(self._steps_line(name, width), width)
@@ -62,20 +64,20 @@ class StepBar(Widget):
         numbers = {step.title: number for number, step in enumerate(STEPS, start=1)}
         here = numbers[self.step]
         for step, number in zip(STEPS, numbers.values(), strict=True):
-            named = width - name.cell_length >= _ALL_NAMES_WIDTH or number == here
+            named = width - name.cell_length >= _MIN_ALL_NAMES_WIDTH or number == here
             words = f"{number} {step.title}" if named else f"{number}"
             start = line.cell_length
             if number == here:
-                line += styled((f" {LIVE[0]} {words} ", _CURRENT_STYLE))
+                line += styled((f" {LIVE_MARK[0]} {words} ", _CURRENT_STEP_STYLE))
             elif step.module in self._wrong:
                 line += styled(("!", "b $error"), f" {words}")
             elif number < here:
-                line += styled(DONE, f" {words}")
+                line += styled(DONE_MARK, f" {words}")
             else:
-                line += styled(OPEN, (f" {words}", MUTED))
+                line += styled(OPEN_MARK, (f" {words}", MUTED))
             self._spans.append((start, line.cell_length, step.module))
             if number < len(STEPS):
-                line += styled((" ── " if width >= _LONG_RULES_WIDTH else " ─ ", RULE))
+                line += styled((" ── " if width >= _MIN_LONG_RULES_WIDTH else " ─ ", RULE_STYLE))
         return line
 
     def on_click(self, event: events.Click) -> None:

@@ -7,32 +7,32 @@ from typing import NamedTuple
 
 from tui_train.base.text import grouped_digits
 
-from .text_layout import MUTED, RULE
+from .text_layout import MUTED, RULE_STYLE
 
-Cell = tuple[str, str]
-Row = tuple[Cell, ...]
-Points = Sequence[tuple[float, float]]
+PlotCell = tuple[str, str]
+PlotRow = tuple[PlotCell, ...]
+CurvePoints = Sequence[tuple[float, float]]
 
 # What is beyond, or no number, cannot be drawn.
-_MAX_VALUE = 1e30
-_DOTS = ((1, 2, 4, 64), (8, 16, 32, 128))
-_TICKS = 4
-_LETTERS = 5
-_MIN_GUTTER = 5  # cells of the labels at the left, at least
-_EXPONENT_FROM = 1e5  # from here on labels have an exponent
-_NARROWEST, _LOWEST = 8, 3
+_MAX_DRAWABLE_VALUE = 1e30
+_BRAILLE_DOT_BITS = ((1, 2, 4, 64), (8, 16, 32, 128))
+_TICK_COUNT = 4
+_LETTERS_PER_CURVE = 5
+_MIN_GUTTER_WIDTH = 5  # cells of the labels at the left, at least
+_MIN_EXPONENT_VALUE = 1e5  # from here on labels have an exponent
+_MIN_CURVE_WIDTH, _MIN_CURVE_HEIGHT = 8, 3
 
 
 class Series(NamedTuple):
     """Points in any order, drawn as a curve; with a `marker` as single points, with a `letter` named on the curve."""
 
-    points: Points
+    points: CurvePoints
     style: str = "$live"
     marker: str = ""
     letter: str = ""
 
 
-class Axes(NamedTuple):
+class AxisOptions(NamedTuple):
     """Part of the curves that is drawn: x from 0 to `end` (at least to the last point), or the last `share` of them.
 
     `log` draws the y axis by its logarithm; `label` writes a value of x.
@@ -44,7 +44,7 @@ class Axes(NamedTuple):
     label: Callable[[float], str] = grouped_digits
 
 
-class _Frame(NamedTuple):
+class _ValueFrame(NamedTuple):
     """Values that dots stand for: x from `left` to `right`, y from `low` to `high`, both as they are drawn."""
 
     left: float
@@ -54,79 +54,85 @@ class _Frame(NamedTuple):
     width: int
     height: int
 
-    def column(self, x: float) -> int:
+    def dot_column(self, x: float) -> int:
         """Return the dot column of a value."""
         return round((x - self.left) / ((self.right - self.left) or 1.0) * (self.width * 2 - 1))
 
-    def row(self, y: float) -> int:
+    def dot_row(self, y: float) -> int:
         """Return the dot row of a value, counted from the top."""
         return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
 
-def draw_plot(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[Row]:
+def draw_plot(series: Sequence[Series], axis_options: AxisOptions, width: int, height: int) -> list[PlotRow]:
     """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
     high = height - 1
-    shown = _shown_series(series, axes)
+    shown = _shown_series(series, axis_options)
     values = [y for each in shown for _, y in each.points]
-    if not values or high < _LOWEST:
+    if not values or high < _MIN_CURVE_HEIGHT:
         return []
-    low, top, labels = _y_scale(min(values), max(values), log=axes.log)
-    gutter = max(_MIN_GUTTER, *map(len, labels)) + 1
-    left, right = _x_range(shown, axes)
-    frame = _Frame(left, right, _to_axis(low, axes), _to_axis(top, axes), width - gutter - 1, high)
-    if frame.width < _NARROWEST:
+    low, top, labels = _y_scale(min(values), max(values), log=axis_options.log)
+    gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
+    left, right = _x_range(shown, axis_options)
+    frame = _ValueFrame(
+        left, right, _axis_value(low, axis_options), _axis_value(top, axis_options), width - gutter - 1, high
+    )
+    if frame.width < _MIN_CURVE_WIDTH:
         return []
-    cells = _curve_cells(shown, axes, frame)
+    cells = _curve_cells(shown, axis_options, frame)
     marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
     rows = []
     for number, row in enumerate(cells):
-        rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE), *row))
-    return [*rows, _x_labels(axes, left, right, gutter, width)]
+        rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE_STYLE), *row))
+    return [*rows, _x_label_row(axis_options, left, right, gutter, width)]
 
 
-def drawable_points(points: Points, *, log: bool = False) -> list[tuple[float, float]]:
+def drawable_points(points: CurvePoints, *, log: bool = False) -> list[tuple[float, float]]:
     """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
-    kept = ((_zero_if_tiny(x), _zero_if_tiny(y)) for x, y in points if abs(x) < _MAX_VALUE and abs(y) < _MAX_VALUE)
+    kept = (
+        (_zero_if_tiny(x), _zero_if_tiny(y))
+        for x, y in points
+        if abs(x) < _MAX_DRAWABLE_VALUE and abs(y) < _MAX_DRAWABLE_VALUE
+    )
     return [(x, y) for x, y in kept if y > 0 or not log]
 
 
 def _zero_if_tiny(value: float) -> float:
     """Return a number; one that is all but 0 as 0, since no axis has a step as small."""
-    return value if abs(value) > 1 / _MAX_VALUE else 0.0
+    return value if abs(value) > 1 / _MAX_DRAWABLE_VALUE else 0.0
 
 
-def _shown_series(series: Sequence[Series], axes: Axes) -> list[Series]:
+def _shown_series(series: Sequence[Series], axis_options: AxisOptions) -> list[Series]:
     """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
-    kept = [each._replace(points=sorted(drawable_points(each.points, log=axes.log))) for each in series]
-    if axes.share >= 1:
+    kept = [each._replace(points=sorted(drawable_points(each.points, log=axis_options.log))) for each in series]
+    if axis_options.share >= 1:
         return kept
     last = max((each.points[-1][0] for each in kept if each.points), default=0.0)
-    begin = last * (1 - axes.share)
+    begin = last * (1 - axis_options.share)
     return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
 
 
-def _x_range(shown: Sequence[Series], axes: Axes) -> tuple[float, float]:
-    ends = [each.points[at][0] for each in shown if each.points for at in (0, -1)]
+def _x_range(series: Sequence[Series], axis_options: AxisOptions) -> tuple[float, float]:
+    ends = [each.points[at][0] for each in series if each.points for at in (0, -1)]
     first, last = min(ends), max(ends)
-    if axes.share < 1:
-        return (last * (1 - axes.share), last) if last > 0 else (first - 1, last)
+    if axis_options.share < 1:
+        return (last * (1 - axis_options.share), last) if last > 0 else (first - 1, last)
     left = min(0.0, first)
-    right = max(last, axes.end if axes.end < _MAX_VALUE else 0.0)
+    right = max(last, axis_options.end if axis_options.end < _MAX_DRAWABLE_VALUE else 0.0)
     return left, right if right > left else left + 1
 
 
-def _to_axis(value: float, axes: Axes) -> float:
-    return math.log10(value) if axes.log else value
+def _axis_value(value: float, axis_options: AxisOptions) -> float:
+    return math.log10(value) if axis_options.log else value
 
 
 def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
     """Return where the y axis begins and ends, on round numbers, and its labels from the top: a third is between."""
     if log:
-        bottom, top = _to_two_digits(low, math.floor), _to_two_digits(high, math.ceil)
+        bottom, top = _round_to_two_digits(low, math.floor), _round_to_two_digits(high, math.ceil)
         if bottom >= top:
-            bottom, top = _to_two_digits(low * 0.9, math.floor), _to_two_digits(high * 1.1, math.ceil)
+            bottom, top = _round_to_two_digits(low * 0.9, math.floor), _round_to_two_digits(high * 1.1, math.ceil)
         middle = math.sqrt(bottom) * math.sqrt(top)
-        return bottom, top, (_number_text(top), _number_text(middle), _number_text(bottom))
+        return bottom, top, (_axis_number_text(top), _axis_number_text(middle), _axis_number_text(bottom))
     if high - low <= abs(high) * 1e-9:
         reach = abs(high) * 0.1 or 1.0
         low, high = low - reach, high + reach
@@ -135,46 +141,46 @@ def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple
     last += (last - first) % 2
     bottom, middle, top = (number * unit for number in (first, (first + last) // 2, last))
     digits = max(0, -math.floor(math.log10(unit) + 1e-9))
-    words = [_number_text(value, digits) for value in (top, middle, bottom)]
+    words = [_axis_number_text(value, digits) for value in (top, middle, bottom)]
     return bottom, top, (words[0], words[1], words[2])
 
 
-def _tick_unit(reach: float) -> float:
+def _tick_unit(value_range: float) -> float:
     """Return 1, 2 or 5 times a power of ten, of which a range has 16 to 40."""
-    power: float = 10.0 ** math.floor(math.log10(reach / 16))
-    return next((power * factor for factor in (5, 2) if power * factor <= reach / 16), power)
+    power: float = 10.0 ** math.floor(math.log10(value_range / 16))
+    return next((power * factor for factor in (5, 2) if power * factor <= value_range / 16), power)
 
 
-def _to_two_digits(value: float, way: Callable[[float], int]) -> float:
+def _round_to_two_digits(value: float, rounding: Callable[[float], int]) -> float:
     """Return a positive number with two digits, rounded down or up."""
     power = math.floor(math.log10(value)) - 1
-    return float(f"{way(value / 10.0**power)}e{power}")
+    return float(f"{rounding(value / 10.0**power)}e{power}")
 
 
-def _number_text(value: float, digits: int = -1) -> str:
+def _axis_number_text(value: float, digits: int = -1) -> str:
     value = value or 0.0
-    if value and (abs(value) >= _EXPONENT_FROM or abs(value) < 1e-3):
+    if value and (abs(value) >= _MIN_EXPONENT_VALUE or abs(value) < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
     return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
 
 
-def _curve_cells(shown: Sequence[Series], axes: Axes, frame: _Frame) -> list[list[Cell]]:
+def _curve_cells(series: Sequence[Series], axis_options: AxisOptions, frame: _ValueFrame) -> list[list[PlotCell]]:
     """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
     dots = [[0] * frame.width for _ in range(frame.height)]
     styles = [[""] * frame.width for _ in range(frame.height)]
-    points: dict[tuple[int, int], Cell] = {}
-    for number, each in enumerate(shown):
-        placed = [(frame.column(x), frame.row(_to_axis(y, axes))) for x, y in each.points]
+    points: dict[tuple[int, int], PlotCell] = {}
+    for number, each in enumerate(series):
+        placed = [(frame.dot_column(x), frame.dot_row(_axis_value(y, axis_options))) for x, y in each.points]
         if each.marker:
             points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
             continue
         tops: dict[int, int] = {}
-        for x, y in _line_dots(placed):
-            dots[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
+        for x, y in _curve_dots(placed):
+            dots[y // 4][x // 2] |= _BRAILLE_DOT_BITS[x % 2][y % 4]
             styles[y // 4][x // 2] = each.style
             tops[x // 2] = y // 4
         if each.letter:
-            for column in _letter_columns(number, len(shown), frame.width):
+            for column in _letter_columns(number, len(series), frame.width):
                 if column in tops:
                     points[tops[column], column] = (each.letter, f"b {each.style}")
     return [
@@ -186,25 +192,29 @@ def _curve_cells(shown: Sequence[Series], axes: Axes, frame: _Frame) -> list[lis
     ]  # fmt: skip
 
 
-def _line_dots(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _curve_dots(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the dots of a curve through these, which are in the order of their columns."""
-    yield from placed[:1]
-    for (x, y), (to_x, to_y) in pairwise(placed):
+    yield from points[:1]
+    for (x, y), (to_x, to_y) in pairwise(points):
         steps = max(to_x - x, abs(to_y - y))
         for step in range(1, steps + 1):
             yield x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps)
 
 
-def _letter_columns(number: int, series: int, width: int) -> list[int]:
-    share = (number + 1) / (series + 1)
-    return [int((at + share) * width / _LETTERS) for at in range(_LETTERS)]
+def _letter_columns(curve_number: int, curve_count: int, width: int) -> list[int]:
+    share = (curve_number + 1) / (curve_count + 1)
+    return [int((at + share) * width / _LETTERS_PER_CURVE) for at in range(_LETTERS_PER_CURVE)]
 
 
-def _x_labels(axes: Axes, left: float, right: float, gutter: int, width: int) -> Row:
+def _x_label_row(axis_options: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
     line, written = [" "] * width, set[str]()
-    for tick in (0, _TICKS, *range(1, _TICKS)):  # both ends first: where there is no room, the middle is left out
-        text = axes.label(left + (right - left) * tick / _TICKS)
-        place = gutter + round((width - gutter - 1) * tick / _TICKS) - len(text) // 2
+    for tick in (
+        0,
+        _TICK_COUNT,
+        *range(1, _TICK_COUNT),
+    ):  # both ends first: where there is no room, the middle is left out
+        text = axis_options.label(left + (right - left) * tick / _TICK_COUNT)
+        place = gutter + round((width - gutter - 1) * tick / _TICK_COUNT) - len(text) // 2
         place = max(0, min(width - len(text), max(gutter, place)))
         free = not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip()
         if free and text not in written:

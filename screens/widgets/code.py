@@ -16,15 +16,15 @@ from tui_train.base.text import counted, visible
 from tui_train.plan.render import File
 
 from .lines import Lines
-from .text_layout import KEY, MUTED, fit, heading, styled
+from .text_layout import KEY_STYLE, MUTED, fit, heading, styled
 
-_LANGUAGES = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
-_MAX_CHARACTERS = 40_000
+_LANGUAGE_BY_ENDING = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
+_MAX_CHARACTERS_SHOWN = 40_000
 _MIN_FOLD_WIDTH = 20  # cells below which nothing is folded
-_COMMENT = re.compile(r"\s*#+\s*")
-_LEFT, _RIGHT = "\u2039", "\u203a"
+_COMMENT_START_PATTERN = re.compile(r"\s*#+\s*")
+_LEFT_ANGLE, _RIGHT_ANGLE = "\u2039", "\u203a"
 # By pygments' names: few things have a colour, and comments are quiet.
-_STYLES = {
+_STYLE_BY_TOKEN = {
     ("Comment",): MUTED,
     ("Keyword",): "$primary",
     ("Keyword", "Constant"): "$live",
@@ -35,7 +35,7 @@ _STYLES = {
     ("Name", "Tag"): "$primary",
     ("Name", "Builtin"): "$primary",
 }
-_FOUND, _ALSO_FOUND = "b $here", "b $warning"
+_CURRENT_HIT_STYLE, _OTHER_HIT_STYLE = "b $here", "b $warning"
 
 
 class Page(VerticalScroll, inherit_bindings=False):
@@ -51,7 +51,7 @@ class Page(VerticalScroll, inherit_bindings=False):
     ]
 
 
-class Resized(Message):
+class FileTextResized(Message):
     """There is another width for a file."""
 
 
@@ -60,7 +60,7 @@ class FileText(Static):
 
     def on_resize(self) -> None:
         """Say it."""
-        self.post_message(Resized())
+        self.post_message(FileTextResized())
 
 
 class FileViewer(Vertical):
@@ -95,22 +95,22 @@ class FileViewer(Vertical):
         self.draw()
 
     @property
-    def shown(self) -> File | None:
+    def shown_file(self) -> File | None:
         """The file that is shown."""
         return self.files[self.shown_index] if self.files else None
 
-    def show_next(self, by: int) -> None:
+    def show_next(self, steps: int) -> None:
         """Show another file."""
         if self.files:
-            self.shown_index = (self.shown_index + by) % len(self.files)
+            self.shown_index = (self.shown_index + steps) % len(self.files)
             self.draw()
             self.query_one(Page).scroll_home(animate=False)
 
     def draw(self) -> None:
         """Draw the names and the file."""
         names, shown_index, said = [visible(file.path) for file in self.files], self.shown_index, self._search_text()
-        self.query_one("#names", Lines).show(lambda width: names_lines(names, shown_index, said, width))
-        file = self.shown
+        self.query_one("#names", Lines).show(lambda width: file_names_lines(names, shown_index, said, width))
+        file = self.shown_file
         lines = [at for number, at in self._hits if number == shown_index] if self._search_words else []
         now = self._hits[self._hit_index][1] if self._hits and self._hits[self._hit_index][0] == shown_index else -1
         # The colours of a file take long to find: they are for a file that is seen, and once.
@@ -120,8 +120,8 @@ class FileViewer(Vertical):
             self._drawn = (file, lines, now, width)
             shown.update(fold_comments(highlight_file(file, lines, now), width) if file else "")
 
-    @on(Resized)
-    def _fold_again(self, event: Resized) -> None:
+    @on(FileTextResized)
+    def _fold_again(self, event: FileTextResized) -> None:
         event.stop()
         self.draw()
 
@@ -131,7 +131,7 @@ class FileViewer(Vertical):
         found = f"{self._hit_index + 1} of {len(self._hits)}" if self._hits else "not found"
         return f"“{visible(self._search_words)}”: {found}"
 
-    def search(self) -> None:
+    def ask_search_text(self) -> None:
         """Ask for what is searched for."""
         entry = self.query_one(Input)
         entry.display = True
@@ -176,38 +176,40 @@ def search_hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
     return [
         (number, at)
         for number, file in enumerate(files)
-        for at, line in enumerate(file.text[:_MAX_CHARACTERS].split("\n"))
+        for at, line in enumerate(file.text[:_MAX_CHARACTERS_SHOWN].split("\n"))
         if wanted in line.lower()
     ]
 
 
-def names_lines(names: Sequence[str], place: int, said: str, width: int) -> list[Content]:
+def file_names_lines(names: Sequence[str], shown_index: int, search_text: str, width: int) -> list[Content]:
     """Return the heading and the files' names, the shown one between angles; those before it are dropped for room."""
-    note = said or f"{counted(len(names), 'file')}; / searches in them"
+    note = search_text or f"{counted(len(names), 'file')}; / searches in them"
     title = heading("Files", note, width)
     cells = [
-        styled((f"{_LEFT} ", KEY), (name, "b"), (f" {_RIGHT}  ", KEY)) if at == place else styled((f"{name}  ", MUTED))
+        styled((f"{_LEFT_ANGLE} ", KEY_STYLE), (name, "b"), (f" {_RIGHT_ANGLE}  ", KEY_STYLE))
+        if at == shown_index
+        else styled((f"{name}  ", MUTED))
         for at, name in enumerate(names)
     ]
     first = 0
-    while first < place and sum(cell.cell_length for cell in cells[first : place + 1]) > width - 2:
+    while first < shown_index and sum(cell.cell_length for cell in cells[first : shown_index + 1]) > width - 2:
         first += 1
     cells = cells[first:]
     line = styled(("… ", MUTED), *cells) if first else styled(*cells)
     return [title, fit(line, width)]
 
 
-def highlight_file(file: File, hit_lines: Sequence[int] = (), now: int = -1) -> Content:
+def highlight_file(file: File, hit_lines: Sequence[int] = (), current_hit_line: int = -1) -> Content:
     """Return a file in the theme's colours, the lines in which something was found marked; long ones are cut."""
     from textual.highlight import HighlightTheme, highlight
 
-    lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_MAX_CHARACTERS].split("\n"))
-    language = _LANGUAGES.get(file.path.rpartition(".")[2], "text")
-    text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLES}))
+    lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_MAX_CHARACTERS_SHOWN].split("\n"))
+    language = _LANGUAGE_BY_ENDING.get(file.path.rpartition(".")[2], "text")
+    text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLE_BY_TOKEN}))
     if hit_lines:
-        text = _mark_lines(text, hit_lines, now)
-    if len(file.text) > _MAX_CHARACTERS:
-        more = f"\n… {len(file.text) - _MAX_CHARACTERS} more characters: export the files to read on"
+        text = _mark_hit_lines(text, hit_lines, current_hit_line)
+    if len(file.text) > _MAX_CHARACTERS_SHOWN:
+        more = f"\n… {len(file.text) - _MAX_CHARACTERS_SHOWN} more characters: export the files to read on"
         text = text.append_text(more, MUTED)
     return text
 
@@ -218,7 +220,7 @@ def fold_comments(text: Content, width: int) -> Content:
         return text
     lines: list[Content] = []
     for line in text.split("\n", allow_blank=True):
-        sign = _COMMENT.match(line.plain)
+        sign = _COMMENT_START_PATTERN.match(line.plain)
         if sign is None or line.cell_length <= width or sign.end() > width // 2:
             lines.append(line)
             continue
@@ -227,10 +229,12 @@ def fold_comments(text: Content, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _mark_lines(text: Content, found: Sequence[int], now: int) -> Content:
+def _mark_hit_lines(text: Content, hit_lines: Sequence[int], current_hit_line: int) -> Content:
     start = 0
     for number, line in enumerate(text.plain.split("\n")):
-        if number in found:
-            text = text.stylize(_FOUND if number == now else _ALSO_FOUND, start, start + len(line))
+        if number in hit_lines:
+            text = text.stylize(
+                _CURRENT_HIT_STYLE if number == current_hit_line else _OTHER_HIT_STYLE, start, start + len(line)
+            )
         start += len(line) + 1
     return text

@@ -17,10 +17,10 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from .text_layout import line_strip, with_cursor
+from .text_layout import line_strip, line_with_cursor
 
 
-class Row(NamedTuple):
+class ListRow(NamedTuple):
     """A row: its key (empty: the cursor passes over it), what draws its lines for a width, and how many they are.
 
     `data` is all that the drawing depends on but the width: a row whose data stay is not drawn again. `section` groups
@@ -37,11 +37,11 @@ class Row(NamedTuple):
 class ListState:
     """Rows below each other, and the key of the one in which the cursor is, empty for none."""
 
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
+    def __init__(self, rows: Sequence[ListRow] = ()) -> None:
         self.cursor = ""
-        self.rows: tuple[Row, ...] = ()
+        self.rows: tuple[ListRow, ...] = ()
         self._starts: list[int] = []
-        self._stops: list[Row] = []
+        self._stops: list[ListRow] = []
         self._numbers: dict[str, int] = {}  # of the stops, by key
         self._lines: dict[str, range] = {}
         self.set_rows(rows)
@@ -56,7 +56,7 @@ class ListState:
         """The key of the first row in which the cursor can be."""
         return self._stops[0].key if self._stops else ""
 
-    def set_rows(self, rows: Sequence[Row], cursor: str = "") -> None:
+    def set_rows(self, rows: Sequence[ListRow], cursor: str = "") -> None:
         """Take these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
         at = self._numbers.get(self.cursor, 0)
         section = self._stops[at].section if self._stops else ""
@@ -84,29 +84,29 @@ class ListState:
         """Return the lines of a row."""
         return self._lines.get(key, range(0))
 
-    def row_at(self, line: int) -> tuple[Row, int] | None:
+    def row_at(self, line: int) -> tuple[ListRow, int] | None:
         """Return the row of a line, and which of its lines that is."""
         at = bisect_right(self._starts, line) - 1
         if at < 0 or line - self._starts[at] >= self.rows[at].height:
             return None
         return self.rows[at], line - self._starts[at]
 
-    def keys_between(self, top: int, end: int) -> tuple[str, ...]:
+    def keys_between_lines(self, top: int, end: int) -> tuple[str, ...]:
         """Return the keys of the rows that have lines from `top` to before `end`."""
         first = max(0, bisect_right(self._starts, top) - 1)
         return tuple(row.key for row in self.rows[first : bisect_right(self._starts, end)] if row.key)
 
-    def key_beside(self, by: int) -> str:
+    def key_beside(self, rows_further: int) -> str:
         """Return the key of the row so many rows further; empty where there is none."""
-        at = self._numbers.get(self.cursor, 0) + by
+        at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[at].key if 0 <= at < len(self._stops) else ""
 
-    def nearest_key(self, by: int) -> str:
+    def nearest_key(self, rows_further: int) -> str:
         """Return the same, or the key of the row at the end."""
-        at = self._numbers.get(self.cursor, 0) + by
+        at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[max(0, min(at, len(self._stops) - 1))].key if self._stops else ""
 
-    def section_key(self, by: int) -> str:
+    def next_section_key(self, direction: int) -> str:
         """Return the key of the first row of the next section, or of this one or the one before."""
         firsts: dict[str, str] = {}
         for row in self._stops:
@@ -114,8 +114,8 @@ class ListState:
         if not firsts:
             return ""
         sections, here = list(firsts), self._stops[self._numbers[self.cursor]].section
-        inside = by < 0 and firsts[here] != self.cursor
-        return firsts[sections[(sections.index(here) + (0 if inside else by)) % len(sections)]]
+        inside = direction < 0 and firsts[here] != self.cursor
+        return firsts[sections[(sections.index(here) + (0 if inside else direction)) % len(sections)]]
 
     def top_to_show_cursor(self, top: int, height: int) -> int:
         """Return the first line that is seen, so that the cursor is: above the first row all that stands over it."""
@@ -139,10 +139,10 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         Binding("down", "move(1)", show=False),
         Binding("pageup", "page(-1)", show=False),
         Binding("pagedown", "page(1)", show=False),
-        Binding("home", "end(-1)", show=False),
-        Binding("end", "end(1)", show=False),
-        Binding("tab", "section(1)", show=False),
-        Binding("shift+tab", "section(-1)", show=False),
+        Binding("home", "go_to_end(-1)", show=False),
+        Binding("end", "go_to_end(1)", show=False),
+        Binding("tab", "go_to_section(1)", show=False),
+        Binding("shift+tab", "go_to_section(-1)", show=False),
     ]
 
     class Moved(Message):
@@ -154,7 +154,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
         key: str
 
-    def __init__(self, rows: Sequence[Row] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, rows: Sequence[ListRow] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self.state = ListState(rows)
         self._strips: dict[int, Strip] = {}
@@ -167,13 +167,13 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def visible_keys(self) -> tuple[str, ...]:
         """The keys of the rows that are on the screen."""
-        return self.state.keys_between(self._top, self._top + max(1, self.size.height))
+        return self.state.keys_between_lines(self._top, self._top + max(1, self.size.height))
 
     @property
     def _top(self) -> int:
         return round(self.scroll_y)
 
-    def show(self, rows: Sequence[Row], cursor: str = "") -> None:
+    def show(self, rows: Sequence[ListRow], cursor: str = "") -> None:
         """Show these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
         state, before = self.state, self.state.cursor
         above = (state.lines_of(before) or range(1)).start - self._top
@@ -189,28 +189,28 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
             self._strips.clear()
             self.refresh()
         else:
-            self._redraw(changed)
+            self._redraw_lines(changed)
         if before and before != state.cursor:
             self.post_message(self.Moved())
 
-    def _redraw(self, lines: Sequence[int]) -> None:
+    def _redraw_lines(self, lines: Sequence[int]) -> None:
         """Draw lines again, and write those that are seen and look different."""
         before = {line: self._strips.pop(line, None) for line in lines}
         for line, strip in before.items():
-            if 0 <= (y := line - self._top) < self.size.height and self._strip(line) != strip:
+            if 0 <= (y := line - self._top) < self.size.height and self._drawn_strip(line) != strip:
                 self.refresh(Region(0, y, self.size.width, 1))
 
-    def _strip(self, line: int) -> Strip:
+    def _drawn_strip(self, line: int) -> Strip:
         if line not in self._strips and (found := self.state.row_at(line)):
             row, width = found[0], self.content_size.width
             here = self.has_focus and row.key == self.cursor
             for number, content in enumerate(row.draw(max(1, width - 2))[: row.height], start=line - found[1]):
-                self._strips[number] = line_strip(self, with_cursor(content, width, here=here), width)
+                self._strips[number] = line_strip(self, line_with_cursor(content, width, has_cursor=here), width)
         return self._strips.get(line) or Strip.blank(self.size.width, self.visual_style.rich_style)
 
     def render_line(self, y: int) -> Strip:
         """Return a line of what is seen."""
-        return self._strip(y + self._top)
+        return self._drawn_strip(y + self._top)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """Take as many lines as all rows, where that decides the height."""
@@ -240,7 +240,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         self._scroll_to_cursor()
         lines = [*self.state.lines_of(before), *self.state.lines_of(key)]
         if self._top == top:
-            self._redraw(lines)
+            self._redraw_lines(lines)
         else:
             for line in lines:
                 self._strips.pop(line, None)
@@ -261,13 +261,13 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Go as many rows on as are seen."""
         self.action_move(by * max(1, self.size.height - 2))
 
-    def action_end(self, by: int) -> None:
+    def action_go_to_end(self, by: int) -> None:
         """Go to the first row, or to the last."""
         self.action_move(by * len(self.state.rows))
 
-    def action_section(self, by: int) -> None:
+    def action_go_to_section(self, by: int) -> None:
         """Go to the first row of the next section, or of this one or the one before."""
-        self.go_to_row(self.state.section_key(by))
+        self.go_to_row(self.state.next_section_key(by))
 
     def action_open(self) -> None:
         """Open the row of the cursor."""
@@ -278,11 +278,11 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Do what a click on the row does."""
         found = self.state.row_at(event.y - self.styles.gutter.top + self._top)
         if found and found[0].key:
-            self.click_row(found[0].key, again=event.chain > 1)
+            self.click_row(found[0].key, is_second_click=event.chain > 1)
 
-    def click_row(self, key: str, *, again: bool) -> None:
+    def click_row(self, key: str, *, is_second_click: bool) -> None:
         """Go to the row that is clicked; another click opens it."""
-        if again and key == self.cursor:
+        if is_second_click and key == self.cursor:
             self.action_open()
         else:
             self.go_to_row(key)
@@ -291,10 +291,10 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Show where one is, or that one is elsewhere."""
         super().watch_has_focus(focused)
         if self.is_attached:
-            self._redraw(self.state.lines_of(self.cursor))
+            self._redraw_lines(self.state.lines_of(self.cursor))
 
 
-def _is_same_line(was: tuple[Row, int] | None, now: tuple[Row, int] | None) -> bool:
-    if was is None or now is None:
-        return was is now
-    return was[1] == now[1] and was[0].key == now[0].key and was[0].data == now[0].data
+def _is_same_line(before: tuple[ListRow, int] | None, after: tuple[ListRow, int] | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return before[1] == after[1] and before[0].key == after[0].key and before[0].data == after[0].data

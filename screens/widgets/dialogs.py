@@ -16,14 +16,14 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
 from .code import Page
-from .form.entry import NamesIn, PathSuggester
-from .lines import Draw, Lines
-from .text_layout import FAILED, KEY, styled
+from .form.entry import ListFolderNames, PathSuggester
+from .lines import DrawLines, Lines
+from .text_layout import FAILED_MARK, KEY_STYLE, styled
 
 
-def _keys_line(*pairs: tuple[str, str]) -> Content:
+def _keys_line(*keys_and_words: tuple[str, str]) -> Content:
     """Return keys with what they do, as the line at the bottom of screens has them."""
-    return Content("   ").join([styled((key, KEY), f" {words}") for key, words in pairs])
+    return Content("   ").join([styled((key, KEY_STYLE), f" {words}") for key, words in keys_and_words])
 
 
 class ChoiceDialog(ModalScreen[str]):
@@ -52,7 +52,7 @@ class TextDialog(ModalScreen[str | None]):
     """Asks for a line of text, which may be empty; Esc answers with None.
 
     Where there is a `change` that the text makes, it is asked on until that takes it, and answers with what it says.
-    A path is completed by `names_in`.
+    A path is completed by `list_folder_names`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -65,10 +65,10 @@ class TextDialog(ModalScreen[str | None]):
         question: str,
         value: str = "",
         change: Callable[[str], str] | None = None,
-        names_in: NamesIn | None = None,
+        list_folder_names: ListFolderNames | None = None,
     ) -> None:
         super().__init__()
-        self.names_in = names_in
+        self.list_folder_names = list_folder_names
         self.question = question
         self.value = value
         self.change = change
@@ -77,10 +77,10 @@ class TextDialog(ModalScreen[str | None]):
         """Put an input under the question."""
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
-            suggester = PathSuggester(names_in=self.names_in) if self.names_in else None
+            suggester = PathSuggester(list_folder_names=self.list_folder_names) if self.list_folder_names else None
             yield Input(visible(self.value), compact=True, suggester=suggester)
             yield Static(id="refused", markup=False)
-            completes = (("Tab", "Complete"),) if self.names_in else ()
+            completes = (("Tab", "Complete"),) if self.list_folder_names else ()
             yield Static(_keys_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:
@@ -101,7 +101,7 @@ class TextDialog(ModalScreen[str | None]):
         try:
             report = change(text)
         except TuiTrainError as error:
-            words = styled(FAILED, f" {visible(error.message)}. {visible(error.remedy)}")
+            words = styled(FAILED_MARK, f" {visible(error.message)}. {visible(error.remedy)}")
             self.app.call_from_thread(self.query_one("#refused", Static).update, words)
         else:
             self.app.call_from_thread(self.dismiss, report)
@@ -114,7 +114,7 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,q,f1,question_mark,enter", "dismiss(None)", "Close", key_display="Esc"),
     ]
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: DrawLines) -> None:
         """Show what is drawn for a width."""
         super().__init__()
         self._draw = draw

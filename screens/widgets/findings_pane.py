@@ -13,12 +13,12 @@ from tui_train.plan.types import Plan
 from tui_train.setup.setup import Setup
 
 from .lines import Lines
-from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, styled
+from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, fit, heading, styled
 
-_MAX_FINDINGS = 8
+_MAX_FINDINGS_SHOWN = 8
 
 
-class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
+class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
     """Is there from 140 columns on, and made only then."""
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
         self._profile_and_facts: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
 
-    def show(self, setup: Setup, findings: tuple[Finding, ...], unread: str) -> None:
-        """Say what follows from a setup with its findings, unless the value of a field, `unread`, cannot be read.
+    def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
+        """Say what follows from a setup with its findings, unless the value of a field, `unread_label`, cannot be read.
 
         The command is made after the picture.
         """
-        self._profile_and_facts, self._unread_label = (setup, findings), unread
+        self._profile_and_facts, self._unread_label = (setup, findings), unread_label
         if self.is_wide:
             self.call_after_refresh(self._update_lines)
 
@@ -55,36 +55,38 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
         if lines is None:
             lines = Lines()
             self.mount(lines)
-        lines.show(lambda width: unread_lines(unread, width) if unread else side_lines(findings, planned, width))
+        lines.show(
+            lambda width: unread_field_lines(unread, width) if unread else consequence_lines(findings, planned, width)
+        )
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     """Return a finding in a line, with what its key would do at the right."""
-    mark = FAILED if finding.forbids_plan else WARNING
+    mark = FAILED_MARK if finding.forbids_plan else WARNING_MARK
     change = finding.fix
-    fix = styled((key, KEY), f" {typeset(change.title)}") if change and key else Content()
+    fix = styled((key, KEY_STYLE), f" {typeset(change.title)}") if change and key else Content()
     fix = fit(fix, width // 2)
     words = fit(styled(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
     return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
 
 
-def unread_lines(label: str, width: int) -> list[Content]:
+def unread_field_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
-    words = styled(FAILED, f" {visible(label)} cannot be read: nothing follows from it.")
+    words = styled(FAILED_MARK, f" {visible(label)} cannot be read: nothing follows from it.")
     return [heading("Findings", "", width), *words.wrap(width)]
 
 
-def side_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
+def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
     """Return the lines for what a profile leads to."""
     forbids = sum(finding.forbids_plan for finding in findings)
     note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""
     lines = [heading("Findings", note, width)]
     if not findings:
-        lines.append(styled(DONE, " nothing is wrong"))
-    for number, finding in enumerate(findings[:_MAX_FINDINGS]):
+        lines.append(styled(DONE_MARK, " nothing is wrong"))
+    for number, finding in enumerate(findings[:_MAX_FINDINGS_SHOWN]):
         lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
-    if len(findings) > _MAX_FINDINGS:
-        lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS} more", MUTED)))
+    if len(findings) > _MAX_FINDINGS_SHOWN:
+        lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS_SHOWN} more", MUTED)))
     if plan is None:
         return lines
     lines += [Content(), heading("What starts", "", width)]

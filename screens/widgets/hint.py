@@ -3,9 +3,9 @@
 from textual.content import Content
 from textual.widgets import Static
 
-from .text_layout import KEY, MUTED, styled
+from .text_layout import KEY_STYLE, MUTED, styled
 
-_MIN_LINES = 2
+_MIN_LINE_COUNT = 2
 _MARK_WIDTH = 2  # cells of the mark before the words
 
 
@@ -15,7 +15,7 @@ class Hint(Static):
     def __init__(self) -> None:
         super().__init__(id="hint", markup=False)
         self._shown_text = Content()
-        self._lines = _MIN_LINES
+        self._lines = _MIN_LINE_COUNT
 
     def show_text(self, text: Content) -> None:
         """Show a text, in more than the usual lines where it needs them."""
@@ -24,10 +24,10 @@ class Hint(Static):
         self._shown_text = text
         width = self.content_size.width - _MARK_WIDTH
         lines = text.wrap(width) if width > 0 else [text]
-        if (height := max(_MIN_LINES, len(lines))) != self._lines:
+        if (height := max(_MIN_LINE_COUNT, len(lines))) != self._lines:
             self._lines = height
             self.styles.height = height
-        mark = styled(("›", KEY), " ") if text.plain else Content()
+        mark = styled(("›", KEY_STYLE), " ") if text.plain else Content()
         shown = [line.stylize_before(MUTED) if not text.spans else line for line in lines]
         self.update(styled(mark, Content("\n  ").join(shown)), layout=False)
 

@@ -14,19 +14,19 @@ from textual.widget import Widget
 
 from tui_train.base.text import counted
 
-from .text_layout import KEY, fit, styled
+from .text_layout import KEY_STYLE, fit, styled
 
-_HELP = "f1"
-_FIRST = ("enter", "escape", "f2", "left", "space")
-_LAST = (_HELP, "ctrl+p", "q")
-_BETWEEN = "   "
+_HELP_KEY = "f1"
+_FIRST_KEYS = ("enter", "escape", "f2", "left", "space")
+_LAST_KEYS = (_HELP_KEY, "ctrl+p", "q")
+_GAP_TEXT = "   "
 _MAX_TEXT_WIDTH = 26  # cells of what a key does
-_SHORT_TEXT = 12  # characters that are never more cells than that
-_MORE_KEYS = ", +10 keys"
-_MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
+_MAX_SHORT_TEXT_CHARACTERS = 12  # characters that are never more cells than that
+_WIDEST_MORE_KEYS_TEXT = ", +10 keys"
+_MENU_BINDING = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
-class Keys(Widget):
+class KeyBar(Widget):
     """Draws the bindings that are shown, from the focused widget up to the screen."""
 
     def __init__(self) -> None:
@@ -44,23 +44,23 @@ class Keys(Widget):
         """Draw again what has changed, once it was drawn and while it is seen: the signal comes far more often."""
         if self._drawn_width < 0 or not self.screen.is_current:
             return
-        if not (words := self._find_keys()).is_same(self._line):
+        if not (words := self._keys_line()).is_same(self._line):
             self._line = words
             self.refresh()
 
-    def _find_keys(self) -> Content:
+    def _keys_line(self) -> Content:
         """Return the keys with their words."""
         words = Content()
-        self._screen_texts = getattr(self.screen, "key_words", {})
+        self._screen_texts = getattr(self.screen, "footer_texts", {})
         self._spans = []
         shown = self._shown_bindings()
-        fitting = self._keys_that_fit(shown)
+        fitting = self._bindings_that_fit(shown)
         left_out = len(shown) - len(fitting)
         for binding in fitting:
-            words += _BETWEEN if words.plain else ""
+            words += _GAP_TEXT if words.plain else ""
             start = words.cell_length
-            words += styled((self.app.get_key_display(binding), KEY), f" {self._key_text(binding)}")
-            if binding.key == _HELP and left_out:
+            words += styled((self.app.get_key_display(binding), KEY_STYLE), f" {self._key_text(binding)}")
+            if binding.key == _HELP_KEY and left_out:
                 words += f", +{counted(left_out, 'key')}"
             self._spans.append((start, words.cell_length, binding.key))
         return words
@@ -68,7 +68,7 @@ class Keys(Widget):
     def render(self) -> Content:
         """Draw those that fit."""
         if self._drawn_width != self.content_size.width:
-            self._drawn_width, self._line = self.content_size.width, self._find_keys()
+            self._drawn_width, self._line = self.content_size.width, self._keys_line()
         return self._line
 
     def on_click(self, event: events.Click) -> None:
@@ -78,35 +78,35 @@ class Keys(Widget):
             if start <= at < end:
                 self.app.simulate_key(key)
 
-    def _keys_that_fit(self, shown: list[Binding]) -> list[Binding]:
+    def _bindings_that_fit(self, bindings: list[Binding]) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""
-        room = (self.content_size.width or self.app.size.width - 2) + len(_BETWEEN)
+        room = (self.content_size.width or self.app.size.width - 2) + len(_GAP_TEXT)
         widths = {
-            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_text(binding)}{_BETWEEN}")
-            for binding in shown
+            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_text(binding)}{_GAP_TEXT}")
+            for binding in bindings
         }
-        if sum(widths.values()) > room and _HELP in widths:
-            widths[_HELP] += cell_len(_MORE_KEYS)
-        order = sorted(shown, key=lambda binding: binding.key != _HELP)
+        if sum(widths.values()) > room and _HELP_KEY in widths:
+            widths[_HELP_KEY] += cell_len(_WIDEST_MORE_KEYS_TEXT)
+        order = sorted(bindings, key=lambda binding: binding.key != _HELP_KEY)
         kept: set[str] = set()
         for binding in order:
             room -= widths[binding.key]
             if room < 0:
                 break
             kept.add(binding.key)
-        return [binding for binding in shown if binding.key in kept]
+        return [binding for binding in bindings if binding.key in kept]
 
     def _key_text(self, binding: Binding) -> str:
         """Return what a key does, in the screen's own words where it has some."""
         words = self._screen_texts.get(binding.key, binding.description)
-        return words if len(words) <= _SHORT_TEXT else fit(words, _MAX_TEXT_WIDTH).plain
+        return words if len(words) <= _MAX_SHORT_TEXT_CHARACTERS else fit(words, _MAX_TEXT_WIDTH).plain
 
     def _shown_bindings(self) -> list[Binding]:
         active = [active.binding for active in self.screen.active_bindings.values() if active.enabled]
         found = {
             binding.description: binding for binding in reversed(active) if binding.show and self._key_text(binding)
         }
-        found["Menu"] = _MENU
-        middle = [binding.key for binding in found.values() if binding.key not in {*_FIRST, *_LAST}]
-        order = [*_FIRST, *reversed(middle), *_LAST]
+        found["Menu"] = _MENU_BINDING
+        middle = [binding.key for binding in found.values() if binding.key not in {*_FIRST_KEYS, *_LAST_KEYS}]
+        order = [*_FIRST_KEYS, *reversed(middle), *_LAST_KEYS]
         return sorted(found.values(), key=lambda binding: order.index(binding.key))

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from .text_layout import differing_cells
 
-Draw = Callable[[int], Sequence[Content]]
+DrawLines = Callable[[int], Sequence[Content]]
 
 
 class Lines(Widget):
@@ -20,11 +20,11 @@ class Lines(Widget):
 
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes=classes)
-        self._draw: Draw = lambda _width: ()
+        self._draw: DrawLines = lambda _width: ()
         self._drawn: tuple[Content, ...] = ()
         self._width = -1
 
-    def show(self, draw: Draw) -> None:
+    def show(self, draw: DrawLines) -> None:
         """Draw these from now on; a line that stays the same is not written again."""
         self._draw = draw
         if self.is_attached and self.content_size.width:

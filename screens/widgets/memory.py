@@ -10,61 +10,61 @@ from tui_train.memory.trace import TRACE_RELATIVE_ERROR, CountedMemory
 from tui_train.memory.types import Phase
 from tui_train.memory.verdict import MemoryVerdict
 
-from .text_layout import DONE, FAILED, MUTED, WARNING, Styled, fit, heading, stacked_bar, styled
+from .text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Styled, fit, heading, stacked_bar, styled
 
-_MAX_EFFECTS = 2
-_MIN_WIDTH = 20
+_MAX_EFFECTS_SHOWN = 2
+_MIN_REASON_WIDTH = 20
 # From so many cells on it is said that the figure is what is reserved.
-_WIDE_WIDTH = 70
+_MIN_WIDE_WIDTH = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
-_SHARES: Sequence[tuple[str, str, Mapping[str, str]]] = (
+_PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("█", "$primary", {"weights": "weights"}),
     ("▓", "$live", {"gradients": "gradients", "buckets": "gradients", "optimizer states": "optimizer"}),
     ("▒", "$success", {"activations": "activations", "logits": "activations"}),
     ("░", "$muted", {}),
 )
-_GAPS = "gaps"
-_LAST = {_GAPS: _GAPS}
-_BAND_MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
+_GAPS_PART = "gaps"
+_NAMES_IN_LAST_TEXTURE = {_GAPS_PART: _GAPS_PART}
+_MARK_BY_BAND = {"fits": DONE_MARK, "tight": WARNING_MARK, "will not fit": FAILED_MARK}
 
 
 def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     prediction: Prediction,
     effects: Sequence[RungEffect],
-    counted: CountedMemory | None,
+    traced: CountedMemory | None,
     *,
     note: Styled,
     width: int,
-    sound: bool = True,
+    is_allowed: bool = True,
     remedy: str = "",
 ) -> list[Content]:
     """Return heading, bar and key; where nothing can be estimated, the reason, and beside the heading the `remedy`.
 
-    Of values that are not `sound`, which an error forbids, it is not said that they fit.
+    Of values that  an error forbids it is not said that they fit.
     """
-    if counted and not counted.problem:
-        note = f"estimated; traced {size(counted.peak[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
-    elif counted:
-        note = f"no trace: {visible(counted.problem)}"
+    if traced and not traced.problem:
+        note = f"estimated; traced {size(traced.peak[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
+    elif traced:
+        note = f"no trace: {visible(traced.problem)}"
     if prediction.estimate is None:
-        return _no_estimate(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
+        return _no_estimate_lines(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
     peak, error = prediction.estimate.peak, prediction.estimate.error
     if not prediction.pools:
         title = heading("Memory", note, width)
         needed = styled((size(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
-        return [title, needed, _legend(_texture_shares(dict(peak.parts)), width)]
+        return [title, needed, _legend_line(_texture_shares(dict(peak.parts)), width)]
     place, verdict = prediction.pools[0]
     shares = _texture_shares(_bytes_by_part(peak, verdict))
-    saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS]
+    saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS_SHOWN]
     if verdict.band != "fits" and saving:
         note = _effects_text(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
-    word = " reserved" if width >= _WIDE_WIDTH else ""
+    word = " reserved" if width >= _MIN_WIDE_WIDTH else ""
     needed = styled((size(verdict.reserved), "b"), f" of {size(verdict.available)}{word} ±{percent(error)}  ")
     band = (
-        styled(_BAND_MARKS.get(verdict.band, WARNING), f" {verdict.band}")
-        if sound
-        else styled(WARNING, " see the error")
+        styled(_MARK_BY_BAND.get(verdict.band, WARNING_MARK), f" {verdict.band}")
+        if is_allowed
+        else styled(WARNING_MARK, " see the error")
     )
     beside = needed.cell_length + band.cell_length + 2
     gauge = stacked_bar(
@@ -72,17 +72,17 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         max(verdict.available, verdict.reserved),
         max(8, width - beside),
     )
-    return [title, styled(gauge, "  ", needed, band), _legend(shares, width)]
+    return [title, styled(gauge, "  ", needed, band), _legend_line(shares, width)]
 
 
-def unread_memory(label: str, width: int) -> list[Content]:
+def unread_memory_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
-    return _no_estimate(f"not estimated while “{visible(label)}” cannot be read", width)
+    return _no_estimate_lines(f"not estimated while “{visible(label)}” cannot be read", width)
 
 
-def _no_estimate(reason: str, width: int, remedy: str = "") -> list[Content]:
+def _no_estimate_lines(reason: str, width: int, remedy: str = "") -> list[Content]:
     """Return heading and reason, in as many lines as an estimate has."""
-    first, *rest = Content(reason).wrap(max(_MIN_WIDTH, width))
+    first, *rest = Content(reason).wrap(max(_MIN_REASON_WIDTH, width))
     second = Content(" ").join(rest) if rest else Content()
     return [heading("Memory", remedy, width), *(fit(line, width).stylize_before(MUTED) for line in (first, second))]
 
@@ -95,20 +95,22 @@ def _effects_text(saving: Sequence[RungEffect]) -> Content:
 def _bytes_by_part(peak: Phase, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
     processes = max(1, round(verdict.needed / max(1, peak.total)))
-    return {part: held * processes for part, held in peak.parts} | {_GAPS: verdict.reserved - verdict.needed}
+    return {part: held * processes for part, held in peak.parts} | {_GAPS_PART: verdict.reserved - verdict.needed}
 
 
-def _texture_shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
+def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, str]]:
     shares = []
-    for texture, style, names in _SHARES:
-        held = {part: left.pop(part, 0) for part in names or tuple(left)}
-        called = dict.fromkeys(names.get(part, _LAST.get(part, "other")) for part, size_of in held.items() if size_of)
+    for texture, style, names in _PARTS_BY_TEXTURE:
+        held = {part: bytes_by_part.pop(part, 0) for part in names or tuple(bytes_by_part)}
+        called = dict.fromkeys(
+            names.get(part, _NAMES_IN_LAST_TEXTURE.get(part, "other")) for part, size_of in held.items() if size_of
+        )
         if called:
             shares.append((sum(held.values()), texture, style, ", ".join(called)))
     return shares
 
 
-def _legend(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
+def _legend_line(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
     """Return what each texture is; where not all fits, a texture has the last of its names, and the last ones none."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [

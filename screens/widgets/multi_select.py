@@ -13,12 +13,12 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from .cursor_list import CursorList, Row
-from .text_layout import FAILED, Styled, columns, styled
+from .cursor_list import CursorList, ListRow
+from .text_layout import FAILED_MARK, Styled, columns, styled
 
-_SELECTED = styled(("[x]", "b $primary"))
-_NOT_SELECTED = styled(("[ ]", "$muted"))
-_NOT_SELECTABLE = styled(" ", FAILED, " ")
+_SELECTED_BOX = styled(("[x]", "b $primary"))
+_NOT_SELECTED_BOX = styled(("[ ]", "$muted"))
+_NOT_SELECTABLE_BOX = styled(" ", FAILED_MARK, " ")
 
 
 class SelectRow(NamedTuple):
@@ -38,8 +38,8 @@ class MultiSelect(CursorList, inherit_bindings=False):
         Binding("space", "pick", "Pick"),
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
-        Binding("left_square_bracket", "shift(-1)", "Earlier", key_display="["),
-        Binding("right_square_bracket", "shift(1)", "Later", key_display="]"),
+        Binding("left_square_bracket", "move_row(-1)", "Earlier", key_display="["),
+        Binding("right_square_bracket", "move_row(1)", "Later", key_display="]"),
     ]
 
     @dataclass
@@ -51,19 +51,19 @@ class MultiSelect(CursorList, inherit_bindings=False):
     def __init__(self, *, id: str, ordered: bool = False, why_one_required: str = "") -> None:  # noqa: A002 - Textual's name
         """Make the list; `ordered`: its lines can move; `why_one_required`: why one must stay picked, if it must."""
         super().__init__(id=id)
-        self.picks: tuple[SelectRow, ...] = ()
+        self.select_rows: tuple[SelectRow, ...] = ()
         self.picked: tuple[str, ...] = ()
         self._ordered = ordered
         self._why_one_required = why_one_required
         self._refused_at: str | None = None  # the row in which the last one was to be left out
 
-    def show_picks(self, picks: Iterable[SelectRow], picked: Iterable[str]) -> None:
+    def show_select_rows(self, rows: Iterable[SelectRow], picked_values: Iterable[str]) -> None:
         """Show these lines, and which of them are picked."""
-        self.picks, self.picked = tuple(picks), tuple(picked)
+        self.select_rows, self.picked = tuple(rows), tuple(picked_values)
         self.show(
             [
-                Row(pick.value, (pick, there), partial(_pick_lines, pick, there), 1 + len(pick.below))
-                for pick in self.picks
+                ListRow(pick.value, (pick, there), partial(_select_row_lines, pick, there), 1 + len(pick.below))
+                for pick in self.select_rows
                 for there in [pick.value in self.picked]
             ]
         )
@@ -73,11 +73,11 @@ class MultiSelect(CursorList, inherit_bindings=False):
         """Hint for the marked line."""
         if self._refused_at == self.cursor:
             return self._why_one_required
-        return next((pick.hint for pick in self.picks if pick.value == self.cursor), "")
+        return next((pick.hint for pick in self.select_rows if pick.value == self.cursor), "")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only an ordered list can be reordered."""
-        return action != "shift" or self._ordered
+        return action != "move_row" or self._ordered
 
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row."""
@@ -86,7 +86,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
     def action_pick(self) -> None:
         """Pick the line, or put it back."""
-        pick = next((pick for pick in self.picks if pick.value == self.cursor), None)
+        pick = next((pick for pick in self.select_rows if pick.value == self.cursor), None)
         if pick is None:
             return
         wanted = set(self.picked) ^ {pick.value}
@@ -98,7 +98,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
             self.post_message(self.Moved())
         else:
             self._refused_at = None
-            self._take(self.picks, wanted)
+            self._set_rows_and_post(self.select_rows, wanted)
 
     def action_move(self, by: int) -> None:
         """Move to the next line, or out of the list."""
@@ -109,31 +109,33 @@ class MultiSelect(CursorList, inherit_bindings=False):
         else:
             self.screen.focus_previous()
 
-    def action_shift(self, by: int) -> None:
+    def action_move_row(self, by: int) -> None:
         """Move the line itself."""
         other = self.state.key_beside(by)
         if not other:
             self.app.bell()
             return
-        by_value = {pick.value: pick for pick in self.picks}
+        by_value = {pick.value: pick for pick in self.select_rows}
         swapped = {self.cursor: other, other: self.cursor}
-        self._take([by_value[swapped.get(pick.value, pick.value)] for pick in self.picks], set(self.picked))
+        self._set_rows_and_post(
+            [by_value[swapped.get(pick.value, pick.value)] for pick in self.select_rows], set(self.picked)
+        )
         self.post_message(self.Moved())
 
-    def click_row(self, key: str, *, again: bool) -> None:
+    def click_row(self, key: str, *, is_second_click: bool) -> None:
         """Pick the clicked line."""
         self.go_to_row(key)
         self.action_pick()
 
-    def _take(self, picks: Iterable[SelectRow], wanted: set[str]) -> None:
-        ordered = tuple(picks)
-        self.show_picks(ordered, [pick.value for pick in ordered if pick.value in wanted])
+    def _set_rows_and_post(self, rows: Iterable[SelectRow], picked_values: set[str]) -> None:
+        ordered = tuple(rows)
+        self.show_select_rows(ordered, [pick.value for pick in ordered if pick.value in picked_values])
         self.post_message(self.Picked(self.picked))
 
 
-def _pick_lines(pick: SelectRow, picked: bool, width: int) -> list[Content]:
-    box = _SELECTED if picked else _NOT_SELECTABLE if pick.reason else _NOT_SELECTED
-    style = "$muted" if pick.reason and not picked else "b" if picked else ""
-    line = columns(width - 4, *pick.cells)
-    drawn = [styled(box, " ", line.stylize_before(style)), *(styled("    ", below) for below in pick.below)]
+def _select_row_lines(row: SelectRow, is_picked: bool, width: int) -> list[Content]:
+    box = _SELECTED_BOX if is_picked else _NOT_SELECTABLE_BOX if row.reason else _NOT_SELECTED_BOX
+    style = "$muted" if row.reason and not is_picked else "b" if is_picked else ""
+    line = columns(width - 4, *row.cells)
+    drawn = [styled(box, " ", line.stylize_before(style)), *(styled("    ", below) for below in row.below)]
     return [columns(width, (text, 0)) for text in drawn]

@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .braille import Axes, Row, Series, draw_plot
-from .text_layout import Styled, heading, merge_runs
+from .braille import AxisOptions, PlotRow, Series, draw_plot
+from .text_layout import Styled, heading, merge_cells
 
 
 class Plot(Widget):
@@ -18,13 +18,13 @@ class Plot(Widget):
         self._title: Styled = ""
         self._note: Styled = ""
         self._series: tuple[Series, ...] = ()
-        self._axes = Axes()
+        self._axes = AxisOptions()
         self._head = Content()
-        self._rows: list[Row] = []
+        self._rows: list[PlotRow] = []
 
-    def show(self, title: Styled, note: Styled, series: Sequence[Series], axes: Axes) -> None:
+    def show(self, title: Styled, note: Styled, series: Sequence[Series], axis_options: AxisOptions) -> None:
         """Draw these from now on."""
-        self._title, self._note, self._series, self._axes = title, note, tuple(series), axes
+        self._title, self._note, self._series, self._axes = title, note, tuple(series), axis_options
         self._draw_again()
 
     def _draw_again(self) -> None:
@@ -47,10 +47,10 @@ class Plot(Widget):
 
     def render(self) -> Content:
         """Draw it."""
-        return Content("\n").join([self._head, *map(merge_runs, self._rows)]) if self._rows else self._head
+        return Content("\n").join([self._head, *map(merge_cells, self._rows)]) if self._rows else self._head
 
 
-def _changed_cells(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[int, int, int]]:
+def _changed_cells(before: Sequence[PlotRow], after: Sequence[PlotRow]) -> list[tuple[int, int, int]]:
     """Return the rows that differ, each with the first cell that does and the one behind the last."""
     changed = []
     for y, (old, new) in enumerate(zip(before, after, strict=True)):

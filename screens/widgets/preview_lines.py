@@ -15,15 +15,15 @@ from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.views.overview import OverviewLine
 
 from .memory import memory_lines
-from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, styled
+from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, columns, fit, heading, styled
 
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
-_LABEL_WIDTH, _MOST_VALUE = 9, 24
-_MAX_CHANGES = 6
-_MIN_WIDTH = 40
+_LABEL_WIDTH, _MAX_VALUE_WIDTH = 9, 24
+_MAX_CHANGES_SHOWN = 6
+_MIN_FINDING_WIDTH = 40
 
 
-class Story(Struct, frozen=True):
+class PreviewContent(Struct, frozen=True):
     """All that Preview says of a plan; `since` is the run that `changes` are counted from, empty for none."""
 
     lines: tuple[OverviewLine, ...] = ()
@@ -38,11 +38,11 @@ class Story(Struct, frozen=True):
     changes: tuple[Difference, ...] = ()
 
 
-def plan_lines(story: Story, width: int) -> list[Content]:
+def plan_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return the five lines."""
-    title = heading("What will happen", visible(story.title), width)
-    value = min(_MOST_VALUE, max((len(line.value) for line in story.lines), default=0)) + 2
-    value = max(value, max((len(line.value) + 2 for line in story.lines if not line.note), default=0))
+    title = heading("What will happen", visible(preview.title), width)
+    value = min(_MAX_VALUE_WIDTH, max((len(line.value) for line in preview.lines), default=0)) + 2
+    value = max(value, max((len(line.value) + 2 for line in preview.lines if not line.note), default=0))
     rows = [
         columns(
             width,
@@ -50,23 +50,23 @@ def plan_lines(story: Story, width: int) -> list[Content]:
             ((line.value, "b"), min(value, width // 2)),
             ((line.note, MUTED), 0),
         )
-        for line in story.lines
+        for line in preview.lines
     ]
     return [title, *rows]
 
 
-def story_memory_lines(story: Story, width: int) -> list[Content]:
+def preview_memory_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return the memory of a GPU."""
-    if story.prediction is None:
+    if preview.prediction is None:
         return []
-    sound = not any(finding.forbids_plan for finding in story.findings)
-    return memory_lines(story.prediction, (), None, note="estimated", width=width, sound=sound)
+    sound = not any(finding.forbids_plan for finding in preview.findings)
+    return memory_lines(preview.prediction, (), None, note="estimated", width=width, is_allowed=sound)
 
 
 def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     """Return the findings in full, with the key that fixes each at the right of its first line."""
     if not findings:
-        return [heading("Findings", styled(DONE, " none"), width)]
+        return [heading("Findings", styled(DONE_MARK, " none"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
     count = "" if forbids == len(findings) else f"{len(findings)}, "
     note = count + (f"{forbids} must be fixed before it starts" if forbids else "the run can start")
@@ -80,9 +80,9 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
 
 
 def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[Content]:
-    mark = FAILED if finding.level == "error" else WARNING if finding.level == "warning" else ("·", MUTED)
-    fix = fit(styled((key, KEY), f" {title}"), width // 2) if key else Content()
-    room = max(_MIN_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
+    mark = FAILED_MARK if finding.level == "error" else WARNING_MARK if finding.level == "warning" else ("·", MUTED)
+    fix = fit(styled((key, KEY_STYLE), f" {title}"), width // 2) if key else Content()
+    room = max(_MIN_FINDING_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
     first, *rest = Content(visible(finding.message)).wrap(room)
     lines = [
         styled(
@@ -98,16 +98,16 @@ def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[C
     return lines
 
 
-def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
+def command_lines(preview: PreviewContent, width: int, *, with_variables: bool) -> list[Content]:
     """Return the command; its variables only where all of it is to be shown."""
-    if story.command is None:
+    if preview.command is None:
         words = "Nothing can be run before the errors are fixed."
         return [heading("Command", "", width), *(styled((line.plain, MUTED)) for line in Content(words).wrap(width))]
-    command = story.command
+    command = preview.command
     count = len(command.settings)
-    without = f", with {counted(count, 'environment variable')}" if count and not whole else ""
-    note = f"c copies it, f shows its {counted(story.files, 'file')}{without}"
-    shown = command if whole else PlainCommand(command.folder, (), command.groups, command.uses_run_dir)
+    without = f", with {counted(count, 'environment variable')}" if count and not with_variables else ""
+    note = f"c copies it, f shows its {counted(preview.files, 'file')}{without}"
+    shown = command if with_variables else PlainCommand(command.folder, (), command.groups, command.uses_run_dir)
     rows = wrap_command(shown, width - 2)
     lines = [heading("Command", note, width)]
     for number, row in enumerate(rows):
@@ -132,42 +132,42 @@ def _split_to_width(line: Content, width: int) -> list[Content]:
     return [*parts, line]
 
 
-def change_lines(story: Story, width: int) -> list[Content]:
+def change_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return what has changed since the run before; nothing where there was none."""
-    if not story.since:
+    if not preview.since:
         return []
-    if not story.changes:
-        return [heading("Changed", "", width), styled((f"nothing since {visible(story.since)}", MUTED))]
-    label = min(20, max(len(change.label) for change in story.changes)) + 2
+    if not preview.changes:
+        return [heading("Changed", "", width), styled((f"nothing since {visible(preview.since)}", MUTED))]
+    label = min(20, max(len(change.label) for change in preview.changes)) + 2
     rows = [
         columns(width, ((change.label, MUTED), label), (styled(change.before, (" → ", MUTED), (change.after, "b")), 0))
-        for change in story.changes[:_MAX_CHANGES]
+        for change in preview.changes[:_MAX_CHANGES_SHOWN]
     ]
-    more = len(story.changes) - len(rows)
+    more = len(preview.changes) - len(rows)
     rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
-    return [heading("Changed", f"since {visible(story.since)}", width), *rows, *rest]
+    return [heading("Changed", f"since {visible(preview.since)}", width), *rows, *rest]
 
 
-def fallback_lines(story: Story, width: int) -> list[Content]:
+def fallback_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return what is tried in turn after memory has run out, by where it did."""
-    if not story.fallbacks:
+    if not preview.fallbacks:
         return []
     rows: list[Content] = []
-    for where, tried in story.fallbacks:
+    for where, tried in preview.fallbacks:
         rows.append(fit(styled((where, MUTED)), width))
         rows += [styled("  ", line.plain) for line in Content(typeset(tried)).wrap(width - 2)]
     return [heading("If memory runs out", "", width), *rows]
 
 
-def note_lines(story: Story, width: int) -> list[Content]:
+def note_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return the plan's notes, folded."""
-    if not story.notes:
+    if not preview.notes:
         return []
-    folded = [line for note in story.notes for line in Content(visible(note)).wrap(width)]
+    folded = [line for note in preview.notes for line in Content(visible(note)).wrap(width)]
     return [heading("Notes", "", width), *(styled((line.plain, MUTED)) for line in folded)]
 
 
-def fallbacks_of(plan: Plan | None) -> tuple[tuple[str, str], ...]:
+def fallbacks_by_place(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     """Return where memory may run out, and all that is changed one after another as long as it does there."""
     if plan is None:
         return ()
@@ -178,10 +178,10 @@ def fallbacks_of(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     return tuple((" or ".join(where), tried) for tried, where in places.items())
 
 
-def join_panels(*parts: Sequence[Content], air: bool = True) -> list[Content]:
+def join_panels(*panels: Sequence[Content], blank_line_between: bool = True) -> list[Content]:
     """Return panels below each other, an empty line between them."""
     lines: list[Content] = []
-    for part in parts:
+    for part in panels:
         if part:
-            lines += [*([Content()] if lines and air else []), *part]
+            lines += [*([Content()] if lines and blank_line_between else []), *part]
     return lines

@@ -8,10 +8,10 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-MUTED, RULE, KEY = "$muted", "$rule", "b $primary"
-DONE, FAILED, WARNING = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
-LIVE, OPEN = ("●", "$live"), ("○", "$muted")
-_MAX_RULE = 400
+MUTED, RULE_STYLE, KEY_STYLE = "$muted", "$rule", "b $primary"
+DONE_MARK, FAILED_MARK, WARNING_MARK = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
+LIVE_MARK, OPEN_MARK = ("●", "$live"), ("○", "$muted")
+_MAX_RULE_CELLS = 400
 
 Piece = str | Content | tuple[str, str]
 Styled = Piece | Sequence[Piece]
@@ -58,21 +58,21 @@ def columns(width: int, *cells: tuple[Styled, int]) -> Content:
     return line
 
 
-def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE) -> Content:
+def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE_CELLS) -> Content:
     """Return a panel's title, what is true of all of it, and the rule into which they run out."""
     words = _as_content(title)
     bold = words.stylize("b")
     beside = _as_content(note)
     head = Content.assemble(bold, ("  ", ""), beside.stylize_before(MUTED)) if beside.plain else bold
     head = fit(head, max(0, width - 3))
-    return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE))
+    return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE_STYLE))
 
 
-def bar(part: float, width: int, style: str = "$live") -> Content:
+def share_bar(part: float, width: int, style: str = "$live") -> Content:
     """Return a heavy line over a light one, to half a cell, for a share between 0 and 1."""
     halves = round(min(1.0, max(0.0, part)) * width * 2)
     full, half = divmod(halves, 2)
-    return Content.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), RULE))
+    return Content.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), RULE_STYLE))
 
 
 def stacked_bar(shares: Sequence[tuple[float, str, str]], total: float, width: int) -> Content:
@@ -83,14 +83,14 @@ def stacked_bar(shares: Sequence[tuple[float, str, str]], total: float, width: i
         count = min(left, max(1, round(size / total * width))) if size > 0 and total > 0 else 0
         cells.append((texture * count, style))
         left -= count
-    return Content.assemble(*cells, ("·" * left, RULE))
+    return Content.assemble(*cells, ("·" * left, RULE_STYLE))
 
 
 def differing_cells(old: Content, new: Content) -> tuple[int, int] | None:
     """Return the first cell in which two lines differ and the one behind the last; None where they are the same."""
     if old.is_same(new):
         return None
-    before, after = _cells(old), _cells(new)
+    before, after = _styled_characters(old), _styled_characters(new)
     least = min(len(before), len(after))
     first = next((at for at in range(least) if before[at] != after[at]), least)
     same = next((at for at in range(least - first) if before[-1 - at] != after[-1 - at]), least - first)
@@ -101,7 +101,7 @@ def differing_cells(old: Content, new: Content) -> tuple[int, int] | None:
     return first, len(after) - same
 
 
-def _cells(text: Content) -> list[tuple[str, tuple[object, ...]]]:
+def _styled_characters(text: Content) -> list[tuple[str, tuple[object, ...]]]:
     """Return the characters of a text with the styles that lie on each."""
     styles: list[tuple[object, ...]] = [()] * len(text.plain)
     for span in text.spans:
@@ -110,9 +110,9 @@ def _cells(text: Content) -> list[tuple[str, tuple[object, ...]]]:
     return [*zip(text.plain, styles, strict=True)]
 
 
-def with_cursor(line: Content, width: int, *, here: bool) -> Content:
-    """Return a line after a cell for the bar of the cursor, which, where it is `here`, has a ground as wide as all."""
-    if not here:
+def line_with_cursor(line: Content, width: int, *, has_cursor: bool) -> Content:
+    """Return a line after a cell for the bar of the cursor, which has a ground as wide as all where it is there."""
+    if not has_cursor:
         return styled(" ", line)
     return styled(("▌", "$primary"), line.pad_right(max(0, width - 1 - line.cell_length))).stylize_before("$here")
 
@@ -123,7 +123,7 @@ def line_strip(widget: Widget, line: Content, width: int) -> Strip:
     return strip
 
 
-def merge_runs(cells: Sequence[tuple[str, str]]) -> Content:
+def merge_cells(cells: Sequence[tuple[str, str]]) -> Content:
     """Return cells, each a character and its style, with one escape for neighbours of one style."""
     pieces = [("".join(char for char, _ in same), style) for style, same in groupby(cells, key=lambda cell: cell[1])]
     return Content.assemble(*pieces)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from support import check, facts, gpu, profile
 
-from screens.discovery.machine_queries import with_answer
+from screens.discovery.machine_queries import facts_with_answer
 from tui_train.facts.other_machines.remote import parse_survey, survey_command
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.disk import checkpoint_disk_use
@@ -110,7 +110,7 @@ def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
     chosen = profile({"trainer.output": out})
     assert set(read_profile_files(chosen).free) == {"", out}
     assert probe_facts(chosen).free[out] is not None
-    seen = with_answer(facts(), "paths", read_profile_files(chosen))
+    seen = facts_with_answer(facts(), "paths", read_profile_files(chosen))
     assert (seen.free.keys(), seen.unwritable) == ({"", out}, {out: ""})
 
 

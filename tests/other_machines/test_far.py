@@ -370,7 +370,7 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
             await keys(*typed)(pilot)
             await keys("tab")(pilot)
             assert entry.value == whole
-        app.screen.action_other_python()
+        app.screen.action_ask_other_python()
         await keys(*"~/only-t", "tab")(pilot)
         assert app.screen.query_one(Input).value == "~/only-there/"
     assert RemoteFolderNames("box")("~/nothing") == []
@@ -405,10 +405,10 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
     app = wizard(source=MachineSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        app.set_profile(chosen, keep=False)
+        app.set_profile(chosen, save_as_draft=False)
         await settle(pilot)
         await pilot.press("n")
-        app.set_profile(chosen, keep=False)
+        app.set_profile(chosen, save_as_draft=False)
         for step in ("Hardware", "Backend", "Recipe"):
             await reached(pilot, step)
             await pilot.press("enter")
@@ -422,6 +422,6 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         await until_shown(pilot, "Fetched ")
         assert (rundir.find_run("last").path / "output" / "made.txt").read_text() == "x" * 2000
         await settle(pilot)
-        assert not app.screen.check_action("result", ()), "there is no model in it"
+        assert not app.screen.check_action("show_result", ()), "there is no model in it"
     (there,) = runs_there(host)
     assert read_place(rundir.find_run("last").path).folder == str(there)

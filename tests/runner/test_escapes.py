@@ -167,7 +167,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     try:
         until(lambda: len(told) >= 2, 30)
         screen.view.news = told[-1]
-        assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [True, False]
+        assert [bool(screen.check_action(name, ())) for name in ("stop", "resume")] == [True, False]
         shown = shown_of(run, told[-1])
         assert f"{len(told[-1].status.leftover)} process" in shown
         assert "s ends" in shown
@@ -184,7 +184,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     assert not shown.startswith("●")
     assert "s ends" not in shown
     screen.view.news = told[-1]
-    assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [False, False]
+    assert [bool(screen.check_action(name, ())) for name in ("stop", "resume")] == [False, False]
 
 
 def test_to_look_at_a_lock_changes_nothing_in_it(tmp_path):

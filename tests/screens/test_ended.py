@@ -49,7 +49,7 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(ha
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     async def shown():
-        with shutdown.handling_signals(lambda _: None, sys.__stderr__.fileno()):
+        with shutdown.leaving_on_signals(lambda _: None, sys.__stderr__.fileno()):
             return signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGTERM)
 
     ignored, taken = asyncio.run(shown())

@@ -25,14 +25,14 @@ from textual.worker import Worker
 from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
 from tui_train.screens.discovery import machine_queries
-from tui_train.screens.hardware.screen import Hardware
-from tui_train.screens.home.screen import Home
-from tui_train.screens.messages import OpenData, OpenRun, OpenStep
+from tui_train.screens.hardware.screen import HardwareScreen
+from tui_train.screens.home.screen import HomeScreen
+from tui_train.screens.messages import OpenDataPreview, OpenRun, OpenStep
 from tui_train.screens.result import ResultScreen
 from tui_train.screens.run import screen as run_module
 from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
-from tui_train.screens.widgets.keys import Keys
+from tui_train.screens.widgets.keys import KeyBar
 from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.base.app_paths import faults_log
@@ -65,7 +65,7 @@ HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
 SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
 HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
-ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERIES, "help", "recipes")]
+ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERY_BY_PART, "help", "recipes")]
 
 
 def test_all_workers_are_found():
@@ -91,15 +91,16 @@ async def faulty() -> AsyncIterator[tuple[Any, Pilot[Any]]]:
 
 async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     """Go to where a class of the screens is in use, and return it."""
-    module = {"Backend": "backend", "NemoMaker": "backend", "Preview": "preview", "Recipe": "recipe", "Step": "recipe",
-              "Hardware": "hardware", "Form": "recipe", "TuningScreen": "recipe", "FileViewer": "preview",
-              "PlanView": "preview", "FindingsScreen": "recipe"}.get(owner)  # fmt: skip
+    module = {"BackendScreen": "backend", "NemoFilesScreen": "backend", "PreviewScreen": "preview",
+              "RecipeScreen": "recipe", "StepScreen": "recipe", "HardwareScreen": "hardware", "Form": "recipe",
+              "TuningScreen": "recipe", "FileViewer": "preview", "PlanScreen": "preview",
+              "FindingsScreen": "recipe"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "LogPane"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
-    elif owner == "DataScreen":
-        app.post_message(OpenData())
+    elif owner == "DataPreviewScreen":
+        app.post_message(OpenDataPreview())
     elif owner in {"ResultScreen", "ChatScreen"}:
         run = finished_run(tmp_path)
         (run.path / "output/model").mkdir(parents=True)
@@ -248,9 +249,9 @@ async def test_a_fault_in_a_message_handler(machine, tmp_path, owner, name):
 
 
 PARTS = [
-    *((Hardware, name) for name in ("compose", "on_mount", "update", "check_action")),
+    *((HardwareScreen, name) for name in ("compose", "on_mount", "update", "check_action")),
     *((MultiSelect, name) for name in ("render_line", "get_content_height")),
-    (Keys, "on_mount"),
+    (KeyBar, "on_mount"),
 ]
 
 
@@ -262,14 +263,14 @@ async def test_a_fault_in_a_part_of_a_screen(machine, kind, name):
         with mock.patch.object(kind, name, failing):
             await keys("enter")(pilot)
             await shown(pilot)
-            assert name != "compose" or isinstance(app.screen, Home)
+            assert name != "compose" or isinstance(app.screen, HomeScreen)
             assert kind is not MultiSelect or "Device" in shows(pilot)
         await usable(pilot)
 
 
 async def test_a_fault_in_an_action_and_in_a_timer(machine):
     async with faulty() as (app, pilot):
-        with mock.patch.object(Home, "action_new", failing):
+        with mock.patch.object(HomeScreen, "action_new", failing):
             await keys("n")(pilot)
             await shown(pilot)
         timed = []
@@ -303,7 +304,7 @@ async def test_an_error_with_a_remedy_is_no_fault(machine):
         raise BadInput("there is no such thing", "Name another one")
 
     async with opened(notifications=True) as pilot:
-        with mock.patch.object(Home, "action_new", refuse):
+        with mock.patch.object(HomeScreen, "action_new", refuse):
             await keys("n")(pilot)
         assert [notice.message for notice in pilot.app._notifications] == ["there is no such thing. Name another one"]
         assert not faults_log().exists()
@@ -311,9 +312,9 @@ async def test_an_error_with_a_remedy_is_no_fault(machine):
 
 async def test_a_plan_can_be_started_again_after_a_fault(machine, tmp_path):
     async with faulty() as (app, pilot):
-        preview = await at(app, pilot, "Preview", tmp_path)
+        preview = await at(app, pilot, "PreviewScreen", tmp_path)
         for _ in range(2):
-            with failing_worker("_start"):
+            with failing_worker("_start_run"):
                 await keys("enter")(pilot)
                 assert not preview._starting
         await shown(pilot)
@@ -328,7 +329,7 @@ async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_fol
         failing()
 
     monkeypatch.setattr(run_module, "follow_news", follow_news)
-    monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(run_module, "_FOLLOW_RETRY_SECONDS", 0.3)
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
         await shown(pilot)
@@ -373,7 +374,7 @@ def test_the_file_of_faults_has_no_secrets_and_does_not_grow_for_ever():
 INJECT = f"""
 import sys
 from tui_train.screens.app.app import Wizard
-from tui_train.screens.home.screen import Home
+from tui_train.screens.home.screen import HomeScreen
 from tui_train.__main__ import main
 def failing(*_):
     raise RuntimeError({INJECTED!r})
@@ -382,7 +383,7 @@ def failing(*_):
 
 @pytest.mark.parametrize(
     ("change", "pressed", "code"),
-    [("Home.action_new = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
+    [("HomeScreen.action_new = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
     ids=["while it runs", "before it can"],
 )
 def test_the_terminal_is_restored_without_a_traceback(change, pressed, code):

@@ -11,7 +11,7 @@ from tui_train.screens.messages import ValueChosen
 from tui_train.screens.themes import THEME_NAMES, register_themes
 from tui_train.screens.widgets.form.entry import path_completion
 from tui_train.screens.widgets.form.form import Form
-from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_stops, draw_line, form_lines
+from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_stops, draw_form_line, form_lines
 from tui_train.screens.widgets.form.form_state import FormState
 
 from tui_train.profile import fields
@@ -70,11 +70,11 @@ def test_what_is_typed_is_read_at_once_and_kept_where_it_cannot_be():
     assert state.rebuild_lines(), "the cursor is on a row"
     assert state.row
     assert (state.cursor, state.enter_row(state.row)) == ("recipe.layers", "3")
-    assert state.read(state.row, "x") == "lines"
+    assert state.read_typed_text(state.row, "x") == "lines"
     assert (state.unread_key, state.unread_fix, state.has_problem) == ("recipe.layers", "use 3", True)
-    assert state.read(state.row, "3") == "lines", "it can be read again"
-    assert (state.unread_key, state.read(state.row, "3")) == ("", "same")
-    assert (state.read(state.row, "45"), state.parsed_value) == ("value", 45)
+    assert state.read_typed_text(state.row, "3") == "lines", "it can be read again"
+    assert (state.unread_key, state.read_typed_text(state.row, "3")) == ("", "same")
+    assert (state.read_typed_text(state.row, "45"), state.parsed_value) == ("value", 45)
     assert not state.take_new_value(row("recipe.layers", value=45)), "the answer to what was typed"
     assert state.take_new_value(row("recipe.layers", value=7)), "what came from elsewhere"
 
@@ -84,7 +84,7 @@ def test_the_cursor_stays_near_a_row_that_goes():
     state.groups, state.unfolded = groups(), frozenset({"advanced"})
     state.rebuild_lines()
     state.cursor = "recipe.seed"
-    assert (state.next_stop(1), state.next_stop(-1)) == ("", "advanced")
+    assert (state.next_stop_key(1), state.next_stop_key(-1)) == ("", "advanced")
     state.unfolded = frozenset()
     assert (state.rebuild_lines(), state.cursor, state.is_on_fold) == (True, "advanced", True)
     assert state.folded_group_of("recipe.seed") == "advanced"
@@ -213,7 +213,7 @@ async def test_every_line_fills_its_width_in_every_theme(app, theme, width):
 def drawn(row_of: FormRow, *, here: bool) -> str:
     """Draw one row alone."""
     (line,) = (line for line in form_lines((Group(title="", rows=(row_of,)),), frozenset(), "") if line.kind == "row")
-    return draw_line(line, 80, here=here).plain
+    return draw_form_line(line, 80, has_cursor=here).plain
 
 
 def test_a_value_that_is_not_set_shows_what_holds():

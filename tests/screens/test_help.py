@@ -5,8 +5,8 @@ from pilot import SEED, keys, opened, settle, shows, until_true
 from support import sample
 from textual.widgets import Input
 from tui_train.screens.help_lines import help_lines
-from tui_train.screens.home.screen import Home
-from tui_train.screens.recipe.screen import Recipe
+from tui_train.screens.home.screen import HomeScreen
+from tui_train.screens.recipe.screen import RecipeScreen
 from tui_train.screens.run.screen import RunScreen
 
 from tui_train.profile import fields
@@ -18,7 +18,7 @@ def drawn(screen, width):
 
 
 @pytest.mark.parametrize("width", [30, 44, 58, 78, 118, 198])
-@pytest.mark.parametrize("screen", [Home, Recipe, RunScreen], ids=lambda screen: screen.__name__)
+@pytest.mark.parametrize("screen", [HomeScreen, RecipeScreen, RunScreen], ids=lambda screen: screen.__name__)
 def test_help_fits_and_loses_nothing(screen, width):
     lines = drawn(screen, width)
     assert max(map(len, lines)) <= width
@@ -44,7 +44,7 @@ async def test_help_of_a_step_explains_its_fields(machine, size):
     async with opened("enter", "enter", "enter", "f1", "end", size=size) as pilot:
         assert "recipe.lr_base_batch" in shows(pilot) or "ladder.consent" in shows(pilot)
         await keys("escape")(pilot)
-        assert type(pilot.app.screen) is Recipe
+        assert type(pilot.app.screen) is RecipeScreen
 
 
 async def test_a_question_is_no_box(machine):

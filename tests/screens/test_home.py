@@ -11,9 +11,9 @@ from support import bash, copies, facts, profile, ready, sleeping, until
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_train.screens.home.filter import Filter
+from tui_train.screens.home.filter import FilterLine
 from tui_train.screens.home.home_state import HomeState
-from tui_train.screens.home.screen import Home
+from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.widgets import cursor_list
 from tui_train.screens.widgets.cursor_list import CursorList
 
@@ -164,7 +164,7 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path)
         await keys("escape", "slash", *"failed")(pilot)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
         await keys("enter")(pilot)
-        assert isinstance(pilot.app.screen, Home)
+        assert isinstance(pilot.app.screen, HomeScreen)
         assert pilot.app.screen.focused is pilot.app.screen.query_one(CursorList)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
         assert "\x1b" not in shows(pilot)
@@ -346,7 +346,7 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
     store.save(sleeping(name="near"))
     async with opened() as pilot:
         home = pilot.app.screen
-        pilot.app.set_profile(profile({"hardware.host": "nowhere-at-all"}), keep=False)
+        pilot.app.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
         home.row_list.go_to_row(next(iter(home.state.profiles)))
         assert home.check_action("run_now", ())
 
@@ -466,7 +466,7 @@ async def test_escape_goes_back_to_where_one_came_from(run_of):
         await until_shown(pilot, "● 3 Recipe")
         assert app.profile.trainer.environment == {"A": "b"}
         await keys("escape", "escape", "escape", "escape", "escape")(pilot)
-        assert isinstance(pilot.app.screen, Home)
+        assert isinstance(pilot.app.screen, HomeScreen)
 
 
 async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
@@ -477,7 +477,7 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
         await keys("tab", "e")(pilot)
         await until_shown(pilot, "● 3 Recipe")
         await keys("escape", "escape", "escape")(pilot)
-        assert isinstance(app.screen, Home)
+        assert isinstance(app.screen, HomeScreen)
         assert "kept as the draft" not in shows(pilot), "nothing was changed"
         await keys("e", "escape")(pilot)
         await until_shown(pilot, "● 2 Backend")
@@ -501,6 +501,6 @@ async def test_what_was_said_goes_with_the_screen(run_of):
 
 
 def test_a_slash_before_the_filter_is_there_does_nothing():
-    late = Filter("name or state")
-    late.open()
+    late = FilterLine("name or state")
+    late.open_input()
     assert not late.children

@@ -14,8 +14,8 @@ from pilot import keys, opened, settle, shows
 from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
-from tui_train.screens.widgets.code import FileViewer, fold_comments, names_lines, search_hits
-from tui_train.screens.widgets.preview_lines import Story, command_lines
+from tui_train.screens.widgets.code import FileViewer, file_names_lines, fold_comments, search_hits
+from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
 
 from tui_train.cli.app import cli
 from tui_train.memory import data_defaults
@@ -180,12 +180,12 @@ async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", sent.append)
         files = pilot.app.screen.query_one(FileViewer)
         await keys("c", "f", "y")(pilot)
-        assert sent == [command_to_paste(pilot.app.screen._story.command), files.shown.text]
+        assert sent == [command_to_paste(pilot.app.screen._preview_content.command), files.shown_file.text]
         assert "#!/usr/bin/env bash" in shows(pilot)
         await keys("right")(pilot)
         assert files.shown_index == 1
         await keys("slash", *"step_tokens", "enter")(pilot)
-        assert "step_tokens" in files.shown.text
+        assert "step_tokens" in files.shown_file.text
         first = files.shown_index, files._hit_index
         await keys("enter")(pilot)
         assert (files.shown_index, files._hit_index) != first
@@ -211,7 +211,7 @@ async def test_findings_are_fixed_by_their_keys(machine):
 def test_the_shown_name_is_always_seen(width):
     names = [f"folder/file-{number}.py" for number in range(12)]
     for place, name in enumerate(names):
-        assert name in names_lines(names, place, "", width)[1].plain
+        assert name in file_names_lines(names, place, "", width)[1].plain
 
 
 def test_search_finds_each_line_of_each_file():
@@ -225,7 +225,9 @@ def test_a_command_is_drawn_on_the_narrowest_screen(width):
     python = "/a/long path/狐/bin/python"
     plan = ready(profile({"trainer.python": python}), facts(python=python)).plan
     lines = overview.overview_lines(Setup(profile(), facts()), None)
-    assert command_lines(Story(lines=lines, command=make_plain_command(plan), title=plan.title), width, whole=True)
+    assert command_lines(
+        PreviewContent(lines=lines, command=make_plain_command(plan), title=plan.title), width, with_variables=True
+    )
 
 
 @pytest.mark.parametrize("width", [30, 58, 76])
@@ -242,7 +244,7 @@ def test_a_long_comment_is_folded_into_comments(width):
 async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(machine):
     async with opened(*TO_PREVIEW, "f", size=(60, 24)) as pilot:
         shown = str(pilot.app.screen.query_one("#file").render())
-        source = {line.strip() for line in pilot.app.screen.query_one(FileViewer).shown.text.split("\n")}
+        source = {line.strip() for line in pilot.app.screen.query_one(FileViewer).shown_file.text.split("\n")}
         new = [line.strip() for line in shown.split("\n") if line.strip() not in source]
         assert new
         assert all(line.startswith("#") for line in new)

@@ -11,10 +11,10 @@ import pytest
 from pilot import CARDS, SEED, finished_run, keys, opened, out_of_memory, settle, shows, until_shown, until_true
 from results import put_model, tensors
 from support import GIB, UUIDS, holder
-from tui_train.screens.run.card_lines import SPAN_SECONDS, CardHistory, CardLabel, card_lines
+from tui_train.screens.run.card_lines import CURVE_BLOCK_SECONDS, CardHistory, CardLabel, card_lines
 from tui_train.screens.run.failure import split_cause
 from tui_train.screens.run.log_view import LogView
-from tui_train.screens.run.run_end import STILL_RUNS, RunEnd
+from tui_train.screens.run.run_end import NOT_ENDED, RunEnd
 from tui_train.screens.run.run_view import RunView
 
 from tui_train.diagnose import reader
@@ -136,11 +136,11 @@ async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine, tmp_path):
 
 def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     view = RunView(finished_run(tmp_path))
-    actions = ("stop", "again", "edit", "result", "fix")
+    actions = ("stop", "resume", "edit", "show_result", "fix")
     assert [action for action in actions if view.can_do(action)] == ["stop"]
     assert not view.why_key_refused("e"), "nothing is known of it"
     view.news = next(follow_news(view.run, lambda: False))
-    assert view.end == STILL_RUNS
+    assert view.end == NOT_ENDED
     assert [action for action in actions if view.can_do(action)] == ["edit"]
     view.end = RunEnd(why_not_resumable="has no checkpoint")
     assert view.why_key_refused("r").endswith("has no checkpoint.")
@@ -252,9 +252,11 @@ def test_many_cards_are_folded_and_those_that_fail_come_first():
 
 def test_the_curve_of_a_card_has_one_block_for_each_span():
     history = CardHistory()
-    for second in range(int(SPAN_SECONDS * 3)):
+    for second in range(int(CURVE_BLOCK_SECONDS * 3)):
         history.add((Sample(uuid="a", use=second),), float(second))
-    assert [sample.use for sample in history.samples_of("a")] == [SPAN_SECONDS * number - 1 for number in (1, 2, 3)]
+    assert [sample.use for sample in history.samples_of("a")] == [
+        CURVE_BLOCK_SECONDS * number - 1 for number in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize(

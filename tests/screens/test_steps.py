@@ -13,10 +13,10 @@ from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
-from tui_train.screens.steps.step import ADVANCED, Step
+from tui_train.screens.steps.step import ADVANCED_GROUP_KEY, StepScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
-from tui_train.screens.widgets.keys import Keys
+from tui_train.screens.widgets.keys import KeyBar
 from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
@@ -78,7 +78,7 @@ async def test_a_step_shows_what_changes_while_it_is_covered(machine):
         await keys("escape", "4", "2")(pilot)
         assert pilot.app.screen is recipe
         assert pilot.app.profile.recipe.layers == 42
-        steps = [screen.profile for screen in pilot.app.screen_stack if isinstance(screen, Step)]
+        steps = [screen.profile for screen in pilot.app.screen_stack if isinstance(screen, StepScreen)]
         assert steps == [pilot.app.profile] * 3
         assert "42" in shows(pilot)
 
@@ -129,7 +129,7 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
 async def test_a_part_that_is_opened_scrolls_into_view(machine):
     async with opened("enter", "enter") as pilot:
         assert "Webhook at the end" not in shows(pilot)
-        await to(pilot, ADVANCED)
+        await to(pilot, ADVANCED_GROUP_KEY)
         assert "Webhook at the end" in shows(pilot)
 
 
@@ -138,7 +138,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
     address = "https://h.example/planted0"
     async with opened("enter", "enter", size=(80, 40)) as pilot:
         app = pilot.app
-        await to(pilot, ADVANCED, "notify.webhook")
+        await to(pilot, ADVANCED_GROUP_KEY, "notify.webhook")
         form = app.screen.query_one(Form)
         await keys(*address)(pilot)
         assert app.profile.notify.webhook == address
@@ -163,7 +163,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
 @pytest.mark.whole
 async def test_what_is_not_kept_for_the_next_session_is_said(machine):
     async with opened("enter", "enter", size=(80, 40), notifications=True) as pilot:
-        await to(pilot, ADVANCED, "notify.command")
+        await to(pilot, ADVANCED_GROUP_KEY, "notify.command")
         await keys(*"curl -u me:planted0 h.example", "escape")(pilot)
         await until_shown(pilot, "Not kept for the next session", "notify.command")
     assert "planted0" not in last_profile_file().read_text()
@@ -185,7 +185,7 @@ async def test_a_hint_has_the_lines_that_it_needs(machine):
 async def test_help_stays_among_the_keys_and_none_is_cut(machine, size):
     machine(SEED)
     async with opened("enter", "enter", "right", "right", size=size) as pilot:
-        line = str(pilot.app.screen.query_one(Keys).render())
+        line = str(pilot.app.screen.query_one(KeyBar).render())
         assert len(line) <= size[0]
         assert "F1 Help" in line
         assert "…" not in line
@@ -238,7 +238,7 @@ async def test_a_terminal_that_changes_its_size_is_filled(machine):
             for width, height in ((60, 20), (120, 40), (160, 50), (80, 24)):
                 await pilot.resize_terminal(width, height)
                 await settle(pilot)
-                assert pilot.app.screen.query_one(Keys).region == (0, height - 1, width, 1)
+                assert pilot.app.screen.query_one(KeyBar).region == (0, height - 1, width, 1)
 
 
 @pytest.mark.training

@@ -197,7 +197,7 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         await keys("left_square_bracket")(pilot)
         assert pilot.app.profile.ladder.rungs[3:] == ("micro_batch", "activation_checkpointing")
         ladder = pilot.app.screen.query_one(MultiSelect)
-        rows = [pick.value for pick in ladder.picks]
+        rows = [pick.value for pick in ladder.select_rows]
         await keys(*["down"] * (rows.index("sequence_length") - rows.index(ladder.cursor)), "space")(pilot)
         assert "changes the training" in shows(pilot)
         assert pilot.app.profile.ladder.consent == ()

@@ -10,7 +10,7 @@ from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.dialogs import HelpScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
-from tui_train.screens.widgets.keys import Keys
+from tui_train.screens.widgets.keys import KeyBar
 
 from tui_train.memory.predict import predict
 from tui_train.profile import fields
@@ -32,7 +32,7 @@ def hint(app: Any) -> str:
 
 
 def footer(app: Any) -> str:
-    return str(app.screen.query_one(Keys).render())
+    return str(app.screen.query_one(KeyBar).render())
 
 
 async def choose(pilot: Any, **values: Any) -> None:

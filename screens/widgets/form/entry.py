@@ -19,40 +19,44 @@ from tui_train.facts.machine.folder_names import local_names
 # A host that does not answer must not hold the threads that all workers share.
 _COMPLETION_EXECUTOR = ThreadPoolExecutor(1)
 # Returns the names in a folder, folders with a slash.
-NamesIn = Callable[[str], list[str]]
+ListFolderNames = Callable[[str], list[str]]
 
 
 class PathSuggester(Suggester):
     """Completes a path by what is in its folder, found while nobody waits."""
 
     def __init__(
-        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: NamesIn | None = local_names
+        self,
+        separator: str = "",
+        names: tuple[str, ...] = (),
+        *,
+        list_folder_names: ListFolderNames | None = local_names,
     ) -> None:
         """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
         super().__init__(use_cache=False, case_sensitive=True)
         self._separator = separator
         self._names = names
-        self._names_in = names_in
+        self._list_folder_names = list_folder_names
 
     async def get_suggestion(self, value: str) -> str | None:
         """Return the text completed, or nothing."""
         if named := next((name for name in self._names if value and name != value and name.startswith(value)), ""):
             return named
-        if not self._names_in:
+        if not self._list_folder_names:
             return None
         before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
         space = path[: len(path) - len(path.lstrip())]
         loop = asyncio.get_running_loop()
-        rest = await loop.run_in_executor(_COMPLETION_EXECUTOR, path_completion, path.strip(), self._names_in)
+        rest = await loop.run_in_executor(_COMPLETION_EXECUTOR, path_completion, path.strip(), self._list_folder_names)
         return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
 
 
-def path_completion(path: str, names_in: NamesIn = local_names) -> str:
+def path_completion(path: str, list_folder_names: ListFolderNames = local_names) -> str:
     """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
     folder, slash, start = path.rpartition("/")
     if not path or path == "~":
         return ""
-    folder_names = names_in(f"{folder}{slash}")
+    folder_names = list_folder_names(f"{folder}{slash}")
     names = [name for name in folder_names if name.startswith(start) and (start or not name.startswith("."))]
     common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
     return common[len(start) :] if visible(common) == common else ""
@@ -64,7 +68,7 @@ async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
     Textual passes a key through the screen first, and letters that were typed after it would come before it.
     """
     for node in nodes:
-        for binding in _bindings_of(type(node)).get(event.key, ()) if node else ():
+        for binding in _bindings_by_key(type(node)).get(event.key, ()) if node else ():
             if node and await node.app.run_action(binding.action, node):
                 event.stop()
                 event.prevent_default()
@@ -73,9 +77,9 @@ async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
 
 
 @cache
-def _bindings_of(kind: type[DOMNode]) -> dict[str, list[Binding]]:
+def _bindings_by_key(widget_class: type[DOMNode]) -> dict[str, list[Binding]]:
     """Return what keys are bound to in a class of widgets, else in those that it is made from."""
-    maps = (BindingsMap(vars(each).get("BINDINGS", ())) for each in reversed(kind.__mro__))
+    maps = (BindingsMap(vars(each).get("BINDINGS", ())) for each in reversed(widget_class.__mro__))
     return {key: bound for each in maps for key, bound in each.key_to_bindings.items()}
 
 

@@ -23,10 +23,10 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.folder_names import local_names
 from tui_train.profile import fields
 
-from ...messages import Undo, ValueChosen
+from ...messages import UndoChange, ValueChosen
 from ..text_layout import line_strip
-from .entry import Entry, NamesIn, PathSuggester, run_key_binding
-from .form_lines import VALUE_START, FormRow, Group, cursor_stops, draw_line, entry_width
+from .entry import Entry, ListFolderNames, PathSuggester, run_key_binding
+from .form_lines import VALUE_START_CELL, FormRow, Group, cursor_stops, draw_form_line, entry_width
 from .form_state import FormState
 
 
@@ -41,8 +41,8 @@ class Form(Widget, can_focus=True):
         Binding("left", "cycle(-1)", "Change", key_display="←→"),
         Binding("right", "cycle(1)", show=False),
         Binding("space", "open", "Open"),
-        Binding("enter", "take", "Take", key_display="Enter"),
-        Binding("escape", "close", "Close", key_display="Esc"),
+        Binding("enter", "take_option", "Take", key_display="Enter"),
+        Binding("escape", "close_options", "Close", key_display="Esc"),
         Binding("ctrl+z", "undo", show=False),
     ]
 
@@ -60,7 +60,7 @@ class Form(Widget, can_focus=True):
         super().__init__(id=id)
         self.state = FormState()
         self.entry = Entry()
-        self.names_in: NamesIn = local_names
+        self.list_folder_names: ListFolderNames = local_names
         self._drawn: list[Content] = []
         self._strips: dict[int, Strip] = {}
 
@@ -114,11 +114,11 @@ class Form(Widget, can_focus=True):
             return
         focused = self.holds_focus
         drawn = [
-            draw_line(
+            draw_form_line(
                 line,
                 width,
-                here=focused and number == here,
-                marked=self.state.marked_option if line.key == self.state.open_row else -1,
+                has_cursor=focused and number == here,
+                marked_option=self.state.marked_option if line.key == self.state.open_row else -1,
                 unfolded=line.key in self.state.unfolded,
             )
             for number, line in enumerate(self.state.lines)
@@ -179,7 +179,7 @@ class Form(Widget, can_focus=True):
         if self.state.is_list_open:
             self._mark_option(by)
             return
-        if key := self.state.next_stop(by):
+        if key := self.state.next_stop_key(by):
             if self.entry.display:
                 self._read_entry()
             self.state.cursor = key
@@ -202,7 +202,7 @@ class Form(Widget, can_focus=True):
             text = self.state.enter_row(row)
             entry = self.entry
             entry.placeholder = visible(row.default_text) or row.field.empty
-            entry.suggester = path_suggester(row, self.names_in)
+            entry.suggester = path_suggester(row, self.list_folder_names)
             entry.is_number = row.is_number
             with entry.prevent(Input.Changed):
                 entry.value = text
@@ -222,7 +222,7 @@ class Form(Widget, can_focus=True):
     def _align_entry(self) -> None:
         row, at = self.state.row, self.state.cursor_line
         if row and at >= 0 and self.state.takes_typing(row):
-            self.entry.styles.offset = (VALUE_START, at)
+            self.entry.styles.offset = (VALUE_START_CELL, at)
             self.entry.styles.width = entry_width(row, self.content_size.width)
             self.entry.set_class(bool(self.state.row_as_typed(row).error), "wrong")
 
@@ -271,7 +271,7 @@ class Form(Widget, can_focus=True):
             return options or self.state.is_on_fold
         if action == "open":
             return self.state.is_on_fold or (options and bool(row and not row.stands_open))
-        return bool(self.state.open_row) if action in {"take", "close"} else True
+        return bool(self.state.open_row) if action in {"take_option", "close_options"} else True
 
     def action_cycle(self, by: int) -> None:
         """Choose the next value that can work; open or close a group."""
@@ -297,12 +297,12 @@ class Form(Widget, can_focus=True):
         if self.state.is_on_fold:
             self._toggle_fold(self.state.cursor)
         elif row and self.state.open_row:
-            self.action_take()
+            self.action_take_option()
         elif row:
-            self.state.open_list(row)
-            self._update_lines()
+            self.state.open_options(row)
+            self._rebuild_lines_and_report()
 
-    def action_take(self) -> None:
+    def action_take_option(self) -> None:
         """Take the value that is marked, where it can work."""
         row = self.state.row
         option = (
@@ -311,13 +311,13 @@ class Form(Widget, can_focus=True):
         if row is None or option is None or option.reason:
             self.app.bell()
             return
-        self.action_close()
+        self.action_close_options()
         self._choose_value(row, option.value)
 
-    def action_close(self) -> None:
+    def action_close_options(self) -> None:
         """Leave the value as it is."""
-        self.state.close_list()
-        self._update_lines()
+        self.state.close_options()
+        self._rebuild_lines_and_report()
 
     def _mark_option(self, by: int) -> None:
         row = self.state.row
@@ -329,10 +329,10 @@ class Form(Widget, can_focus=True):
 
     def _toggle_fold(self, key: str) -> None:
         self.state.unfolded ^= {key}
-        self._update_lines()
+        self._rebuild_lines_and_report()
         self.post_message(self.Folded(key, unfolded=key in self.state.unfolded))
 
-    def _update_lines(self) -> None:
+    def _rebuild_lines_and_report(self) -> None:
         self._rebuild_lines()
         self.call_after_refresh(self._scroll_to_cursor)
         self.post_message(self.Moved())
@@ -351,7 +351,7 @@ class Form(Widget, can_focus=True):
         if line.kind == "option" and line.row:
             option = line.row.options[line.option]
             self.state.cursor = line.key
-            self.action_close()
+            self.action_close_options()
             if not option.reason:
                 self._choose_value(line.row, option.value)
         elif line.kind == "fold":
@@ -385,7 +385,7 @@ class Form(Widget, can_focus=True):
 
     def fix_unread(self) -> None:
         """Take the value that was offered for the text that cannot be read."""
-        if not self.state.unread_here:
+        if not self.state.is_cursor_row_unread:
             self.go_to_row(self.state.unread_key)
         unread, row = self.state.unread_texts.get(self.state.cursor), self.state.row
         if unread and row:
@@ -406,14 +406,14 @@ class Form(Widget, can_focus=True):
         if self.state.unread_texts.pop(self.state.cursor, None):
             self._rebuild_lines()
         else:
-            self.post_message(Undo())
+            self.post_message(UndoChange())
             return
         if row := self.state.row:
             self.state.restore_value(row)
             self._show_text(row.text)
             self.post_message(self.Moved())
             if row.value != self.state.value_at_entry:
-                self.post_message(Undo())
+                self.post_message(UndoChange())
 
     @on(Input.Changed)
     def _read_if_changed(self, event: Input.Changed) -> None:
@@ -427,7 +427,7 @@ class Form(Widget, can_focus=True):
         row = self.state.row
         if row is None or not self.state.takes_typing(row):
             return
-        changed = self.state.read(row, self.entry.value)
+        changed = self.state.read_typed_text(row, self.entry.value)
         if changed == "lines":
             self._rebuild_lines()
             self.post_message(self.Moved())
@@ -435,13 +435,13 @@ class Form(Widget, can_focus=True):
             self.post_message(ValueChosen(row.key, self.state.parsed_value))
 
 
-def path_suggester(row: FormRow, names_in: NamesIn) -> PathSuggester | None:
+def path_suggester(row: FormRow, list_folder_names: ListFolderNames) -> PathSuggester | None:
     """Return what completes a row's text, where it is a path or one of known names."""
     names = tuple(option.value for option in row.options)
     if row.field.kind == "text" and names:
-        return PathSuggester(names=names, names_in=None)
+        return PathSuggester(names=names, list_folder_names=None)
     if row.field.kind not in {"path", "paths", "model"}:
         return None
     if row.field.kind == "model":
-        return PathSuggester(names=names, names_in=names_in)
-    return PathSuggester(" " if row.field.kind == "paths" else "", names_in=names_in)
+        return PathSuggester(names=names, list_folder_names=list_folder_names)
+    return PathSuggester(" " if row.field.kind == "paths" else "", list_folder_names=list_folder_names)

@@ -13,20 +13,32 @@ from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.views.choices import UNSET_LABEL, FieldOption
 
-from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, styled, with_cursor
+from ..text_layout import (
+    FAILED_MARK,
+    KEY_STYLE,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    Piece,
+    columns,
+    fit,
+    heading,
+    line_with_cursor,
+    styled,
+)
 
 LABEL_WIDTH = 20  # cells, of which the first is the focus bar's
 _VALUE_WIDTH = 24  # cells, of which two stand before what is typed
 _WIDE_VALUE_WIDTH = 34
-_WIDE_FORM = 96
-VALUE_START = LABEL_WIDTH + 2  # where a value begins
-_GAP = 2
+_MIN_WIDE_FORM_WIDTH = 96
+VALUE_START_CELL = LABEL_WIDTH + 2  # where a value begins
+_GAP_CELLS = 2
 _MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
 _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
 _NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
-_LEFT, _RIGHT = "\u2039", "\u203a"
+_LEFT_ANGLE, _RIGHT_ANGLE = "\u2039", "\u203a"
 # Their values are found, not listed in the field.
-_CHOSEN_KEYS = frozenset({"trainer.python", "trainer.preset"})
+_KEYS_WITH_FOUND_VALUES = frozenset({"trainer.python", "trainer.preset"})
 
 
 class FormRow(Struct, frozen=True, kw_only=True):
@@ -86,7 +98,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
 
 def is_typed_field(field: Field) -> bool:
     """Tell whether a field's value is typed rather than chosen from a list."""
-    return not field.options and field.kind != "switch" and field.key not in _CHOSEN_KEYS
+    return not field.options and field.kind != "switch" and field.key not in _KEYS_WITH_FOUND_VALUES
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -101,25 +113,25 @@ class Group(Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-LineKind = Literal["title", "air", "row", "option", "fold", "below"]
+FormLineKind = Literal["title", "air", "row", "option", "fold", "below"]
 
 
 class FormLine(NamedTuple):
     """A line of the form: its kind, its group, the key of the row or fold it is of, and which option it shows."""
 
-    kind: LineKind
+    kind: FormLineKind
     group: Group
     key: str = ""
     row: FormRow | None = None
     option: int = -1
 
 
-def form_lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> tuple[FormLine, ...]:
+def form_lines(groups: Sequence[Group], unfolded: frozenset[str], open_row_key: str) -> tuple[FormLine, ...]:
     """Return the lines, of which those of open groups and of the opened row's options are a part."""
-    return tuple(_lines(groups, unfolded, opened))
+    return tuple(_lines_of_groups(groups, unfolded, open_row_key))
 
 
-def _lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> Iterator[FormLine]:
+def _lines_of_groups(groups: Sequence[Group], unfolded: frozenset[str], open_row_key: str) -> Iterator[FormLine]:
     first = True
     for group in groups:
         if not group.rows and not group.folds:
@@ -134,14 +146,14 @@ def _lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> It
         elif group.title:
             yield FormLine("title", group)
         for row in group.rows:
-            yield from _lines_of_row(group, row, opened)
+            yield from _lines_of_row(group, row, open_row_key)
 
 
-def _lines_of_row(group: Group, row: FormRow, opened: str) -> Iterator[FormLine]:
+def _lines_of_row(group: Group, row: FormRow, open_row_key: str) -> Iterator[FormLine]:
     stands_open = row.stands_open and not row.reason
     if not stands_open:
         yield FormLine("row", group, row.key, row)
-    if stands_open or row.key == opened:
+    if stands_open or row.key == open_row_key:
         yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
     if row.line_below:
         yield FormLine("below", group, row.key, row)
@@ -159,37 +171,39 @@ def cursor_stops(lines: Sequence[FormLine]) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def value_width(width: int) -> int:
+def value_width(form_width: int) -> int:
     """Return the cells of a value, of which two stand before it, in a form of a width."""
-    return _WIDE_VALUE_WIDTH if width >= _WIDE_FORM else _VALUE_WIDTH
+    return _WIDE_VALUE_WIDTH if form_width >= _MIN_WIDE_FORM_WIDTH else _VALUE_WIDTH
 
 
-def entry_width(row: FormRow, width: int) -> int:
+def entry_width(row: FormRow, form_width: int) -> int:
     """Return the cells of what can be typed; a text may have what its note leaves."""
     if row.is_number:
-        cells = value_width(width) - _GAP - 2
+        cells = value_width(form_width) - _GAP_CELLS - 2
         return max(cells, _MAX_DEFAULT_WIDTH) if row.has_long_default and not row.error else cells
-    beside = min(_NOTE_WIDTH, len(_note_beside(row).plain)) + _GAP + 1 if _note_beside(row).plain else 1
-    return max(value_width(width) - _GAP - 2, width - VALUE_START - beside)
+    beside = min(_NOTE_WIDTH, len(_note_beside(row).plain)) + _GAP_CELLS + 1 if _note_beside(row).plain else 1
+    return max(value_width(form_width) - _GAP_CELLS - 2, form_width - VALUE_START_CELL - beside)
 
 
-def draw_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
-    """Return a line for a width; `here` is where the cursor is, `marked` the option that would be taken."""
+def draw_form_line(
+    line: FormLine, width: int, *, has_cursor: bool, marked_option: int = -1, unfolded: bool = False
+) -> Content:
+    """Return a line for a width; `marked_option` is the option that would be taken."""
     if line.kind == "air":
         return Content(" " * width)
     if line.kind == "title":
         return styled(" ", heading(line.group.title, line.group.note, width - 2))
     if line.kind == "below":
         return styled(
-            " ", columns(width - 2, ("", VALUE_START - 1), ((line.row.line_below if line.row else "", MUTED), 0))
+            " ", columns(width - 2, ("", VALUE_START_CELL - 1), ((line.row.line_below if line.row else "", MUTED), 0))
         )
     if line.kind == "fold":
         drawn = _fold_line(line.group, width, unfolded=unfolded)
     elif line.kind == "option":
-        drawn = _option_line(line, width, marked)
+        drawn = _option_line(line, width, marked_option)
     else:
         drawn = _row_line(line.row, width) if line.row else Content()
-    return with_cursor(drawn, width, here=here)
+    return line_with_cursor(drawn, width, has_cursor=has_cursor)
 
 
 def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:
@@ -200,18 +214,18 @@ def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:
     )
 
 
-def _option_line(line: FormLine, width: int, marked: int) -> Content:
+def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
     row = line.row
     if row is None:
         return Content()
     option = row.options[line.option]
     chosen = option.value == fields.format_value(row.value)
-    mark: Piece = FAILED if option.reason else (LIVE[0], "$primary") if chosen else OPEN
-    style = MUTED if option.reason else "b" if chosen or marked == line.option else ""
+    mark: Piece = FAILED_MARK if option.reason else (LIVE_MARK[0], "$primary") if chosen else OPEN_MARK
+    style = MUTED if option.reason else "b" if chosen or marked_option == line.option else ""
     note: Piece = option.reason or (option.note, MUTED)
     label = option.label
     if row.stands_open:
-        return columns(width - 2, (styled(mark, (f" {label}", style)), VALUE_START - 1), (note, 0))
+        return columns(width - 2, (styled(mark, (f" {label}", style)), VALUE_START_CELL - 1), (note, 0))
     return columns(
         width - 2, ("", LABEL_WIDTH - 1), (styled(mark, (f" {label}", style)), value_width(width)), (note, 0)
     )
@@ -220,7 +234,7 @@ def _option_line(line: FormLine, width: int, marked: int) -> Content:
 def _note_beside(row: FormRow, room: int = 0) -> Content:
     """Return what stands beside a value; where there is no room for all of an error, its key stays."""
     if row.error or row.warning:
-        fix = styled("   ", ("F2", KEY), f" {row.fix}") if row.fix else Content()
+        fix = styled("   ", ("F2", KEY_STYLE), f" {row.fix}") if row.fix else Content()
         wrong = styled((f"✗ {row.error}", "$error")) if row.error else styled((f"! {row.warning}", "$warning"))
         return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.is_typed else row.options
@@ -234,7 +248,7 @@ def _row_line(row: FormRow, width: int) -> Content:
     cells = entry_width(row, width) if row.is_typed else value_width(width)
     if row.reason:
         return columns(room, (label, LABEL_WIDTH - 1), (("  " + row.reason, MUTED), 0))
-    beside = _note_beside(row, room - LABEL_WIDTH + 1 - cells - (_GAP + 2 if row.is_typed else 0))
+    beside = _note_beside(row, room - LABEL_WIDTH + 1 - cells - (_GAP_CELLS + 2 if row.is_typed else 0))
     style = "$error $field" if row.error else "$field"
     if row.is_typed:
         text = row.text or row.default_text or row.field.empty
@@ -242,12 +256,16 @@ def _row_line(row: FormRow, width: int) -> Content:
         tail = "…" + row.text[1 - cells :] if len(row.text) > cells and not row.is_number else text
         shown = fit((tail, "" if row.text else MUTED), cells)
         value = styled("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
-        return columns(room, (label, LABEL_WIDTH - 1), (value, cells + 2), ("", _GAP), (beside, 0))
+        return columns(room, (label, LABEL_WIDTH - 1), (value, cells + 2), ("", _GAP_CELLS), (beside, 0))
     option = next((option for option in row.options if option.value == fields.format_value(row.value)), None)
     words: Piece = option.label if option else row.text
     if option and option.label == UNSET_LABEL and option.note:
         words = (option.note, MUTED)
         beside = beside if row.error or row.warning or row.note else Content()
     chosen = fit(words, cells - 6)
-    value = styled((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(cells - 6 - chosen.cell_length)
-    return columns(room, (label, LABEL_WIDTH - 1), (value.stylize_before(style), cells - _GAP), ("", _GAP), (beside, 0))
+    value = styled((_LEFT_ANGLE, KEY_STYLE), " ", chosen, " ", (_RIGHT_ANGLE, KEY_STYLE)).pad_right(
+        cells - 6 - chosen.cell_length
+    )
+    return columns(
+        room, (label, LABEL_WIDTH - 1), (value.stylize_before(style), cells - _GAP_CELLS), ("", _GAP_CELLS), (beside, 0)
+    )

@@ -11,7 +11,7 @@ from tui_train.profile.fields import Value
 
 from .form_lines import FormLine, FormRow, Group, cursor_stops, form_lines
 
-_NOT_TYPABLE = "control characters: edit the profile file"
+_NOT_TYPABLE_REASON = "control characters: edit the profile file"
 _UNLIKELY_FACTOR = 10.0  # times what is usual: so much is hardly meant
 
 
@@ -62,7 +62,7 @@ class FormState:
         """Return a row with what is typed there but cannot be read, and why."""
         if row.key not in self.unread_texts:
             untyped = row.is_typed and row.typed_text != row.text
-            return replace(row, reason=_NOT_TYPABLE) if untyped and not row.reason else row
+            return replace(row, reason=_NOT_TYPABLE_REASON) if untyped and not row.reason else row
         unread = self.unread_texts[row.key]
         return replace(row, value=unread.text, error=unread.why, hint=unread.hint, fix=unread.fix_title)
 
@@ -97,7 +97,7 @@ class FormState:
         self.cursor = next((key for key in (*before[at::-1], *before[at:]) if key in keys), keys[0])
         return True
 
-    def next_stop(self, by: int) -> str:
+    def next_stop_key(self, by: int) -> str:
         """Return what the cursor comes to next; empty where it leaves the form."""
         keys = self.stop_keys
         at = keys.index(self.cursor) + by if self.cursor in keys else 0
@@ -160,14 +160,14 @@ class FormState:
         groups = (group for group in self.groups if group.folds and group.key not in self.unfolded)
         return next((group.key for group in groups if any(row.key == key for row in group.rows)), "")
 
-    def open_list(self, row: FormRow) -> None:
+    def open_options(self, row: FormRow) -> None:
         """Show the values of a row; the one that it has is marked."""
         values = [option.value for option in row.options]
         value = fields.format_value(row.value)
         self.marked_option = values.index(value) if value in values else 0
         self.open_row = row.key
 
-    def close_list(self) -> None:
+    def close_options(self) -> None:
         """Show the values of no row."""
         self.open_row, self.marked_option = "", -1
 
@@ -180,20 +180,20 @@ class FormState:
         return next((key for key in self.unread_texts if key in keys), "")
 
     @property
-    def unread_here(self) -> bool:
+    def is_cursor_row_unread(self) -> bool:
         """True where the text in the row of the cursor cannot be read."""
         return self.cursor in self.unread_texts
 
     @property
     def unread_label(self) -> str:
         """The label of the row whose text cannot be read, the cursor's first; empty where there is none."""
-        key = self.cursor if self.unread_here else self.unread_key
+        key = self.cursor if self.is_cursor_row_unread else self.unread_key
         return next((row.field.label for row in self.rows if row.key == key), "")
 
     @property
     def unread_fix(self) -> str:
         """Change by F2 of the text that cannot be read; empty where there is none."""
-        key = self.cursor if self.unread_here else self.unread_key
+        key = self.cursor if self.is_cursor_row_unread else self.unread_key
         return self.unread_texts[key].fix_title if key else ""
 
     def enter_row(self, row: FormRow) -> str:
@@ -221,12 +221,12 @@ class FormState:
         self._posted_values.clear()
         self.parsed_value = self._profile_value = row.value
 
-    def read(self, row: FormRow, text: str) -> Literal["same", "lines", "value"]:
+    def read_typed_text(self, row: FormRow, text: str) -> Literal["same", "lines", "value"]:
         """Take a text as the value of a row: return whether its lines change, or it is a new value to post."""
         try:
             value = fields.parse(row.field, text)
         except BadInput as error:
-            self.unread_texts[row.key] = _unread_text(self.committed_row(row), text, error)
+            self.unread_texts[row.key] = _make_unread_text(self.committed_row(row), text, error)
             return "lines"
         was_unread = self.unread_texts.pop(row.key, None)
         self.parsed_value = value
@@ -236,7 +236,7 @@ class FormState:
         return "value"
 
 
-def _unread_text(row: FormRow, text: str, error: BadInput) -> UnreadText:
+def _make_unread_text(row: FormRow, text: str, error: BadInput) -> UnreadText:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
     fix, message = fields.closest_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
     if row.usual_number is not None and not (
