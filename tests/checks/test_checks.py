@@ -148,7 +148,7 @@ CLUSTERED = replace(
 FAULTS = [
     error(FINE | {"trainer.data": ()}, tuned(), "trainer.data", "no training data is chosen"),
     error(FINE | {"trainer.model": ""}, tuned(), "trainer.model", "no model is chosen"),
-    error(FINE, replace(tuned(), paths=dict.fromkeys(Finetune(made_of(FINE)).paths(), "missing")), "trainer.model",
+    error(FINE, replace(tuned(), paths=dict.fromkeys(Finetune(made_of(FINE)).own_paths(), "missing")), "trainer.model",
         "no weights in /m"),
     warning(FINE, tuned(usable=1, counts={"empty": 1}), "trainer.data", "1 is empty"),
     error(FINE | {"finetune.tuning": "qlora", "hardware.device": "cpu"}, tuned(), "finetune.tuning", "needs a GPU",
@@ -517,7 +517,7 @@ TAKEN = [fault for fault in FAULTS if fault.facts.resources_in_use]
 
 def test_a_model_folder_that_is_not_there_is_told_once():
     chosen = made_of(FINE)
-    paths = dict.fromkeys(("/m", *Finetune(chosen).paths()), "missing")
+    paths = dict.fromkeys(("/m", *Finetune(chosen).own_paths()), "missing")
     found = check(chosen, msgspec.structs.replace(tuned(), paths=paths))
     assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
 
