@@ -8,7 +8,7 @@ import sys
 import pytest
 from support import bash, boxed, exported, inside, plain_environment, profile
 
-from tui_train.runner import commands, container
+from tui_train.runner import container
 from tui_train.runner.planned import Planned
 from tui_train.runner.refused import Refused
 
@@ -209,7 +209,7 @@ def test_a_container_that_has_ended(engine, does, alive):
 
 def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch, tmp_path):
     engine("docker", f"sleep 60; touch {tmp_path}/answered")
-    monkeypatch.setattr(commands, "interrupted", lambda: True)
+    monkeypatch.setattr(other_programs, "interrupted", lambda: True)
     assert container.still_runs("docker", NAME, lambda: True)
     assert not (tmp_path / "answered").exists()
 

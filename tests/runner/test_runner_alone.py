@@ -101,7 +101,7 @@ def test_its_modules_are_compiled_once_and_again_where_the_cache_is_torn(tmp_pat
 def test_a_cache_that_others_may_write_to_is_not_imported(tmp_path):
     run, _ = exported(tmp_path / "run", profile(), facts())
     said = status_of(run, tmp_path)
-    (command,) = (tmp_path / "tui-train" / "runner").glob("*/runner/command.py")
+    (command,) = (tmp_path / "tui-train" / "runner").glob("*/runner/command_line.py")
     command.write_text("raise SystemExit('planted')")
     command.parents[1].chmod(0o777)
     assert status_of(run, tmp_path) == said

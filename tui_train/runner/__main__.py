@@ -55,7 +55,7 @@ def _run() -> int:
         sys.path[0] = folder
     try:
         from runner import program  # type: ignore[import-not-found,unused-ignore]
-        from runner.command import main  # type: ignore[import-not-found,unused-ignore]
+        from runner.command_line import main  # type: ignore[import-not-found,unused-ignore]
     except EOFError:
         if not folder:
             raise

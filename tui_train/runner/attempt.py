@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Callable, NamedTuple
 
-from . import cgroup, checkpoints, commands, container, energy, lock, machines
+from . import cgroup, checkpoints, container, energy, lock, machines, other_programs
 from .planned import reading_of
 from .processes import LEAVE_SECONDS, MARK, Family, Process, become_subreaper, process_at, send_signal
 from .refused import CANNOT_WRITE, TRAINED_APART, Refused
@@ -92,7 +92,7 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     )
     family = Family(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
-    family.excluded |= commands.stuck_pids
+    family.excluded |= other_programs.stuck_pids
     metering = energy.start_metering(start.cards)
     family.excluded.add(metering.child.pid)
     try:

@@ -7,7 +7,7 @@ import re
 import time
 from typing import Callable, Mapping
 
-from . import commands
+from . import other_programs
 from .planned import Planned
 from .refused import CANNOT_WRITE, MISSING, Refused
 from .safe_text import visible
@@ -64,11 +64,11 @@ def _find_image(engine: str, image: str) -> None:
         return
     if not _is_on_path(engine):
         raise Refused(MISSING, f"there is no {visible(engine)} on this machine: install it")
-    answer = commands.run((engine, "ps", "-q"), _ANSWER_SECONDS)
+    answer = other_programs.run((engine, "ps", "-q"), _ANSWER_SECONDS)
     if answer.code != 0:
         answered = visible((answer.err.strip() or f"no word in {_ANSWER_SECONDS:.0f} s").splitlines()[-1])
         raise Refused(MISSING, f"{engine} does not answer: {answered}")
-    if commands.run((engine, "image", "inspect", image), _ANSWER_SECONDS).code != 0:
+    if other_programs.run((engine, "image", "inspect", image), _ANSWER_SECONDS).code != 0:
         where = f"the image {visible(image)} is not on this machine"
         raise Refused(MISSING, f"{where}: {engine} pull {visible(image)}")
 
@@ -82,7 +82,7 @@ def _is_on_path(program: str) -> bool:
 def _is_rootless(engine: str) -> bool:
     if engine == "podman":
         return os.geteuid() != 0
-    return "name=rootless" in commands.run(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
+    return "name=rootless" in other_programs.run(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
 
 
 def _user_option(engine: str, rootless: bool) -> str:
@@ -153,7 +153,7 @@ def is_ours(engine: str, container: str) -> bool:
 def exit_code(engine: str, container: str) -> int | None:
     """Return the exit code of a container that has ended; None where it runs, or is not there."""
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
-    answer = commands.run(asked, _ANSWER_SECONDS, interruptible=False)
+    answer = other_programs.run(asked, _ANSWER_SECONDS, interruptible=False)
     running, _, code = answer.out.strip().partition(" ")
     return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
 
@@ -165,12 +165,12 @@ def still_runs(engine: str, container: str, any_alive: Callable[[], bool]) -> bo
     """
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:
-        answer = commands.run(asked, _ANSWER_SECONDS)
+        answer = other_programs.run(asked, _ANSWER_SECONDS)
         if answer.code == 0:
             return answer.out.strip() == "true"
-        if commands.interrupted():
+        if other_programs.interrupted():
             return any_alive()
-        if commands.run((engine, "ps", "-q"), _ANSWER_SECONDS).code == 0 or not any_alive():
+        if other_programs.run((engine, "ps", "-q"), _ANSWER_SECONDS).code == 0 or not any_alive():
             return False
         time.sleep(1.0)
 
@@ -200,7 +200,7 @@ def stop(
     """
     asked = (engine, "stop", "-t", str(grace), container)
     while (
-        commands.run(asked, grace + _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting).code != 0
+        other_programs.run(asked, grace + _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting).code != 0
         and client_alive()
     ):
         time.sleep(0.5)
@@ -211,8 +211,10 @@ def remove(engine: str, container: str, while_waiting: Callable[[], object] = la
     missed = 0
     deadline = time.monotonic() + _REMOVE_SECONDS
     while time.monotonic() < deadline:
-        commands.run((engine, "rm", "-f", container), _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting)
-        inspected = commands.run(
+        other_programs.run(
+            (engine, "rm", "-f", container), _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting
+        )
+        inspected = other_programs.run(
             (engine, "container", "inspect", container),
             _ANSWER_SECONDS,
             interruptible=False,
@@ -231,13 +233,13 @@ def leftover_names(engine: str, mark: str) -> tuple[str, ...]:
     names = _names_with_mark(engine, mark, "ps")
     for ended in set(_names_with_mark(engine, mark, "ps", "-a")) - set(names):
         if exit_code(engine, ended) is not None:
-            commands.run((engine, "rm", ended), _ANSWER_SECONDS, interruptible=False)
+            other_programs.run((engine, "rm", ended), _ANSWER_SECONDS, interruptible=False)
     return names
 
 
 def _names_with_mark(engine: str, mark: str, *words: str) -> tuple[str, ...]:
     beginning = name_for(engine, mark, 0)[:-1]
     asked = (engine, *words, "--filter", "name=" + beginning, "--format", "{{.Names}}")
-    names = commands.run(asked, _ANSWER_SECONDS, interruptible=False).out.split()
+    names = other_programs.run(asked, _ANSWER_SECONDS, interruptible=False).out.split()
     # To the engine it is an expression, which may be found anywhere in a name.
     return tuple(found for found in names if found.startswith(beginning) and _NAME.fullmatch(found))

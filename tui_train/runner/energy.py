@@ -8,7 +8,7 @@ import select
 import signal
 from typing import NamedTuple, Sequence
 
-from . import commands, program
+from . import other_programs, program
 from .processes import NO_PROCESS, Process, process_at, send_signal
 
 _MAX_BYTES = 100
@@ -48,7 +48,7 @@ class Metering(NamedTuple):
             os.close(self.answer)
             # Whoever waits for all children may have collected it, and its number may be another's.
             if self.child.alive:
-                commands.kill(self.child.pid)
+                other_programs.kill(self.child.pid)
 
 
 def start_metering(cards: Sequence[str]) -> Metering:
@@ -57,7 +57,9 @@ def start_metering(cards: Sequence[str]) -> Metering:
     if not whole_cards:
         return Metering()
     try:
-        pid, answer, errors = commands.spawn(program.own_words("meter", str(os.getpid()), *whole_cards), os.environ)
+        pid, answer, errors = other_programs.spawn(
+            program.own_words("meter", str(os.getpid()), *whole_cards), os.environ
+        )
     except OSError:
         return Metering()
     os.close(errors)

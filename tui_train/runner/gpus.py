@@ -6,7 +6,7 @@ import re
 import time
 from typing import Callable, Collection, NamedTuple, Sequence
 
-from . import commands
+from . import other_programs
 from .planned import Planned
 from .refused import MISSING, USAGE, Refused
 from .safe_text import visible
@@ -28,7 +28,7 @@ class Card(NamedTuple):
 
 def list_cards() -> tuple[Card, ...] | None:
     """Return the cards of this machine; None where nvidia-smi does not answer."""
-    answer = commands.run(("nvidia-smi", "-L"), _ANSWER_SECONDS)
+    answer = other_programs.run(("nvidia-smi", "-L"), _ANSWER_SECONDS)
     if answer.code != 0:
         return None
     cards: list[Card] = []
@@ -105,7 +105,7 @@ def require_cards(planned: Planned, cards: Sequence[str], print_message: Callabl
         return
     present = list_cards()
     if present is None:
-        if not commands.interrupted():
+        if not other_programs.interrupted():
             print_message("nvidia-smi does not answer: the GPUs are not looked at first")
         return
     names = dict(zip(planned.gpus, planned.gpu_names))
@@ -127,7 +127,7 @@ def compute_pids(cards: Sequence[str]) -> tuple[int, ...] | None:
     if not cards:
         return ()
     asked = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
-    answer = commands.run(asked, _ANSWER_SECONDS)
+    answer = other_programs.run(asked, _ANSWER_SECONDS)
     if answer.code != 0:
         return None
     pairs = (line.partition(",") for line in answer.out.splitlines())
@@ -143,10 +143,10 @@ def wait_until_free(
     does not answer, that is said, and the training goes on.
     """
     deadline = time.monotonic() + seconds
-    while cards and not commands.interrupted():
+    while cards and not other_programs.interrupted():
         busy = compute_pids(cards)
         if busy is None:
-            if not commands.interrupted():
+            if not other_programs.interrupted():
                 print_message("nvidia-smi does not answer: goes on without a look whether the GPUs are empty")
             return
         left = [str(pid) for pid in busy if pid not in neighbours]

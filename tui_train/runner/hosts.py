@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Mapping
 
-from . import commands, machines, node, program, untrusted_json
+from . import machines, node, other_programs, program, untrusted_json
 from .planned import Planned
 from .processes import send_signal
 from .refused import MISSING, Refused
@@ -110,7 +110,9 @@ def _ask_machines(start: Start, python: str, checkpoint: str = "", *, only_look:
         "only_look": only_look,
     }
     return _parse_answers(
-        commands.run(program.own_words("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS)
+        other_programs.run(
+            program.own_words("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS
+        )
     )
 
 
@@ -119,7 +121,7 @@ def _is_sharded(checkpoint: str) -> bool:
     return any(_SHARD_NAME.search(name) for _, _, names in os.walk(checkpoint) for name in names)
 
 
-def _parse_answers(probe_answer: commands.Answer) -> list[dict[str, Any]]:
+def _parse_answers(probe_answer: other_programs.Answer) -> list[dict[str, Any]]:
     try:
         answers = untrusted_json.parse(probe_answer.out.encode(), list)
     except untrusted_json.Unparsable:

@@ -8,7 +8,7 @@ import time
 import zlib
 from typing import Collection, NamedTuple, Sequence
 
-from . import cgroup, commands, container, events, gpus, machines, planned, program, safe_open, state
+from . import cgroup, container, events, gpus, machines, other_programs, planned, program, safe_open, state
 from .attempt import resume_checkpoint
 from .events import Journal
 from .lock import Lock, drop_reserve, output_lock
@@ -57,7 +57,7 @@ def parse_options(words: Sequence[str]) -> Options:
 def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     """Run a script's training, supervised, and return the exit code; Refused says why it does not start."""
     signals = Signals()
-    commands.interrupted = lambda: bool(signals.stop)
+    other_programs.interrupted = lambda: bool(signals.stop)
     held_locks: list[Lock] = []
     try:
         chosen = parse_options(words)
@@ -186,7 +186,7 @@ def _take_locks(start: Start, held_locks: list[Lock]) -> None:
         beside = output_lock(output, owner, lambda dead: _still_training_text(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
-        lock.take(commands.interrupted)
+        lock.take(other_programs.interrupted)
         held_locks.append(lock)
     # A viewer believes whoever holds the folder itself open.
     start.journal.open_folder()

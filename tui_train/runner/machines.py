@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from . import commands, events
+from . import events, other_programs
 from .planned import Planned
 from .refused import BUSY, MISSING, USAGE, Refused
 from .safe_text import visible
@@ -105,10 +105,10 @@ def _interface(address: str) -> str:
         words = "%s is %s on this machine, where no other one reaches it: use its IP address"
         raise Refused(MISSING, words % (shown, ip))
     # On the first machine itself the route to its address leads nowhere: there the interface that has it counts.
-    own = commands.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER_SECONDS).out.split()
+    own = other_programs.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER_SECONDS).out.split()
     if len(own) > 1:
         return own[1].partition("@")[0]
-    route = re.search(r" dev (\S+)", commands.run(("ip", "-o", "route", "get", ip), _ANSWER_SECONDS).out)
+    route = re.search(r" dev (\S+)", other_programs.run(("ip", "-o", "route", "get", ip), _ANSWER_SECONDS).out)
     return route.group(1) if route else ""
 
 
@@ -128,7 +128,7 @@ def ip_addresses(name: str) -> tuple[str, ...]:
     Of a name with addresses of both kinds the older ones, as the trainings' own libraries have it.
     """
     for database in ("ahostsv4", "ahosts"):
-        answer = commands.run(("getent", database, "--", name), _ANSWER_SECONDS)
+        answer = other_programs.run(("getent", database, "--", name), _ANSWER_SECONDS)
         if answer.code is None:
             return _resolve(name)
         lines = [line.split()[0] for line in answer.out.splitlines() if line.strip()]

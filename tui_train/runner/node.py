@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from . import commands, gpus, machines, planned
+from . import gpus, machines, other_programs, planned
 from .processes import (
     KILL_SECONDS,
     LEAVE_SECONDS,
@@ -82,7 +82,7 @@ def _leftover_pids(run_dir: str) -> str:
 
 def torch_version() -> str:
     """Return the version of torch that this Python has, empty for none."""
-    answer = commands.run((sys.executable, "-c", _TORCH_VERSION_CODE), _ANSWER_SECONDS)
+    answer = other_programs.run((sys.executable, "-c", _TORCH_VERSION_CODE), _ANSWER_SECONDS)
     return answer.out.strip() if answer.code == 0 else ""
 
 
@@ -212,7 +212,7 @@ def _wait_for_end(leader: Process, family: Family, signals: Signals, output: _Ou
     while True:
         status = reap_children().get(leader.pid)
         if status is not None:
-            code = commands.exit_code(status)
+            code = other_programs.exit_code(status)
             family.wait(LEAVE_SECONDS if code == 0 else 0, lambda: (output.wait(_POLL_SECONDS), reap_children()))
             return code
         if output.wait(_POLL_SECONDS, 0):

@@ -8,7 +8,7 @@ import os
 import threading
 from typing import Mapping
 
-from . import commands
+from . import other_programs
 from .planned import Planned
 from .run import Outcome
 from .safe_open import open_regular, user_name
@@ -35,7 +35,7 @@ def notify(planned: Planned, run_dir: str, outcome: Outcome, environment: Mappin
 
 
 def _run_command(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    answer = commands.run(words, _TIMEOUT_SECONDS, environment, interruptible=False)
+    answer = other_programs.run(words, _TIMEOUT_SECONDS, environment, interruptible=False)
     if answer.code is None:
         print_message(
             f"notify.command: {visible(answer.err)[:_MAX_SHOWN] or f'it did not end within {_TIMEOUT_SECONDS:g} s'}"

@@ -7,7 +7,7 @@ import select
 import time
 from typing import NamedTuple
 
-from . import commands, container, program
+from . import container, other_programs, program
 from .overlap import LoggedTail, Source, skip_logged
 from .processes import MARK
 from .safe_text import visible
@@ -50,11 +50,11 @@ def main(engine: str, name: str, log: str) -> int:
 
 
 def _is_known(engine: str, name: str) -> bool:
-    return commands.run((engine, "container", "inspect", name), 60.0).code == 0
+    return other_programs.run((engine, "container", "inspect", name), 60.0).code == 0
 
 
 def _wait(engine: str, name: str) -> int:
-    code = commands.run((engine, "wait", name), float("inf")).out.strip()
+    code = other_programs.run((engine, "wait", name), float("inf")).out.strip()
     return int(code) if code.isdigit() else _ENGINE_FAILED
 
 
@@ -68,7 +68,7 @@ class _Logged(NamedTuple):
 def _already_logged(engine: str, name: str, log: str) -> _Logged | str:
     """Return what a log has already; or, where the engine does not tell the container's output, why."""
     try:
-        pid, *ends = commands.spawn((engine, "logs", name), os.environ)
+        pid, *ends = other_programs.spawn((engine, "logs", name), os.environ)
     except OSError as error:
         return str(error)
     own = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
@@ -84,7 +84,7 @@ def _already_logged(engine: str, name: str, log: str) -> _Logged | str:
             stream.skip(len(last))
     for end in (own, *ends):
         os.close(end)
-    code = commands.exit_code(os.waitpid(pid, 0)[1])
+    code = other_programs.exit_code(os.waitpid(pid, 0)[1])
     if code != 0:
         return last.decode(errors="replace").strip() or f"{engine} logs ended with exit code {code}"
     return _Logged(passed, begun)
@@ -96,7 +96,7 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
     `begun` is in the log as well: the beginning of the next line of either.
     """
     try:
-        pid, *ends = commands.spawn(words, os.environ)
+        pid, *ends = other_programs.spawn(words, os.environ)
     except OSError:
         return passed
     ahead = LoggedTail(begun)
