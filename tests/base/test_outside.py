@@ -38,8 +38,8 @@ from tui_train.plan.render import RUNNER_NAME
 from tui_train.programs import probe, survey
 from tui_train.runner import view
 from tui_train.runner.checkpoints import is_complete_file
-from tui_train.runner.fill import fill
-from tui_train.runner.group_check import trained_apart
+from tui_train.runner.fill import fill_config_files
+from tui_train.runner.group_check import each_trained_alone
 from tui_train.runner.memory_end import memory_end
 from tui_train.runner.planned import read as read_plan
 from tui_train.runner.refused import Refused
@@ -177,7 +177,7 @@ def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     path = tmp_path / "log"
     PLACES[place](path)
     assert not is_complete_file(str(path))
-    assert not trained_apart(str(path), 2)
+    assert not each_trained_alone(str(path), 2)
     assert not memory_end(str(path), ()).phase
     run, _ = exported(tmp_path / "run", profile({"trainer.launcher": "accelerate"}), facts())
     plan = read_plan(str(run.path))
@@ -185,7 +185,7 @@ def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     (run.path / "accelerate.yaml").unlink()
     PLACES[place](run.path / "accelerate.yaml")
     with pytest.raises(Refused):
-        fill(plan._replace(attempts=(attempt,)), 1, str(run.path), "")
+        fill_config_files(plan._replace(attempts=(attempt,)), 1, str(run.path), "")
 
 
 # ---- JSON, TOML and safetensors that others may have written

@@ -59,7 +59,7 @@ def impatient(monkeypatch):
 def check(cards, planned=PLANNED):
     """Return what is said of cards that are looked at."""
     said = []
-    gpus.require_cards(planned, cards, said.append)
+    gpus.require_cards_present(planned, cards, said.append)
     return said
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_choice_is_refused(smi, planned, listed, asked, refusal):
 def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, impatient, before):
     smi(WHOLE, before=before)
     assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
-    assert gpus.compute_pids(UUIDS) is None
+    assert gpus.pids_computing_on(UUIDS) is None
     with pytest.raises(Refused, match="nvidia-smi does not answer: name the GPUs"):
         gpus.choose_cards(SEVERAL, "", 1)
     said = []
@@ -159,9 +159,9 @@ def test_a_machine_without_nvidia_smi_trains_all_the_same(monkeypatch, tmp_path)
 
 def test_who_computes_on_the_cards(smi):
     smi(users=f"{UUIDS[0]}, 42\nGPU-other, 7\n{UUIDS[1]}, 43\n{UUIDS[1]}, [N/A]\n")
-    assert gpus.compute_pids(UUIDS) == (42, 43)
-    assert gpus.compute_pids(UUIDS[1:]) == (43,)
-    assert gpus.compute_pids(()) == ()
+    assert gpus.pids_computing_on(UUIDS) == (42, 43)
+    assert gpus.pids_computing_on(UUIDS[1:]) == (43,)
+    assert gpus.pids_computing_on(()) == ()
 
 
 def test_cards_are_waited_for_until_they_are_empty(smi):
@@ -173,7 +173,7 @@ def test_cards_are_waited_for_until_they_are_empty(smi):
     smi(users=f"{UUIDS[0]}, 42\n", before=f'case $1 in -L) ;; *) trap "echo > {folder}/users" EXIT ;; esac')
     gpus.wait_until_free(UUIDS, (7,), 600.0, said.append)
     assert len(said) == 1
-    assert gpus.compute_pids(UUIDS) == ()
+    assert gpus.pids_computing_on(UUIDS) == ()
 
 
 def test_a_stop_ends_the_waiting(smi, monkeypatch):
@@ -181,7 +181,7 @@ def test_a_stop_ends_the_waiting(smi, monkeypatch):
     monkeypatch.setattr(other_programs, "interrupted", lambda: True)
     said = []
     gpus.wait_until_free(UUIDS, (), 60.0, said.append)
-    gpus.require_cards(PLANNED, UUIDS, said.append)
+    gpus.require_cards_present(PLANNED, UUIDS, said.append)
     assert said == []
 
 

@@ -8,14 +8,14 @@ from log_forms import FALSE_FRIENDS, FORMS
 from support import facts, plan, profile
 
 from tui_train.profile.presets.log_expression import why_expression_unusable
-from tui_train.runner.lines import fold
+from tui_train.runner.lines import fold_carriage_returns
 from tui_train.runner.progress import Progress, Reading, advance
 from tui_train.runs.health import unread_text
 from tui_train.runs.rundir import RunDir
 
 
 def read(lines):
-    return advance(Progress(), [shown for line in lines for shown in fold(line.encode())])
+    return advance(Progress(), [shown for line in lines for shown in fold_carriage_returns(line.encode())])
 
 
 def points(curve):

@@ -8,7 +8,7 @@ import pytest
 import warm
 from support import SCRIPTS
 
-from tui_train.runner.holders import other_holder
+from tui_train.runner.holders import largest_other_holder
 from tui_train.runner.memory_end import MemoryEnd, memory_end
 from tui_train.runner.memory_patterns import OUT_OF_MEMORY, PHASE_TEXT, PHASES
 
@@ -304,7 +304,7 @@ def test_another_process_that_fills_the_card(tmp_path, held, own, stranger):
 
 def test_in_a_container_the_holder_of_as_much_as_torch_has_is_torch_itself():
     message = MESSAGE.format("Process 17 has 1.60 GiB memory in use. Process 4242 has 20.00 GiB memory in use.")
-    assert other_holder(message).pid == "4242"
+    assert largest_other_holder(message).pid == "4242"
 
 
 @pytest.mark.parametrize(

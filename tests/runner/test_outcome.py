@@ -16,8 +16,8 @@ from support import SCRIPTS, bash, exported, facts, plain_environment, profile, 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
 from tui_train.diagnose.reader import relevant_lines
-from tui_train.runner.first_step import first_step, ignored_first_step, ignored_sentence
-from tui_train.runner.group_check import trained_apart
+from tui_train.runner.first_step import first_logged_step, first_step_if_checkpoint_ignored, ignored_checkpoint_sentence
+from tui_train.runner.group_check import each_trained_alone
 from tui_train.runner.memory_end import memory_end
 from tui_train.runner.memory_patterns import OUT_OF_MEMORY
 from tui_train.runner.progress import Reading
@@ -146,10 +146,10 @@ def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
 def test_where_a_training_began(tmp_path, lines, loses):
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    first = first_step(str(log), Reading())
-    assert bool(ignored_sentence(first, 500)) == loses
-    assert ignored_first_step(str(log), 500, Reading()) == (first if loses else 0)
-    assert ignored_first_step(str(log), 0, Reading()) == 0
+    first = first_logged_step(str(log), Reading())
+    assert bool(ignored_checkpoint_sentence(first, 500)) == loses
+    assert first_step_if_checkpoint_ignored(str(log), 500, Reading()) == (first if loses else 0)
+    assert first_step_if_checkpoint_ignored(str(log), 0, Reading()) == 0
 
 
 RANK = "rank {} | host box | device cpu | backend {}\n"
@@ -170,8 +170,8 @@ RANK = "rank {} | host box | device cpu | backend {}\n"
 )
 def test_processes_that_train_apart(tmp_path, said, world_size, apart):
     (tmp_path / "log").write_text(said)
-    assert trained_apart(str(tmp_path / "log"), world_size) is apart
-    assert trained_apart(str(tmp_path / "none"), world_size) is False
+    assert each_trained_alone(str(tmp_path / "log"), world_size) is apart
+    assert each_trained_alone(str(tmp_path / "none"), world_size) is False
 
 
 def trained(folder, steps, source, name):

@@ -201,7 +201,7 @@ def test_a_number_without_end_of_a_presets_own_is_not_told():
 
 def test_to_advance_leaves_what_was_there_where_it_is():
     """It costs what is new, however long the curve is."""
-    long = curve.curve_of(Point(step, 2.0) for step in range(1, 200_000))
+    long = curve.build_curve(Point(step, 2.0) for step in range(1, 200_000))
     longer = advance(Progress(curve=long), ["step 1000000 | loss 2.0"]).curve
     assert longer.last == Point(10**6, 2.0)
     assert len(long.chunks) > 10
@@ -210,7 +210,7 @@ def test_to_advance_leaves_what_was_there_where_it_is():
 
 @pytest.mark.whole
 def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
-    long = curve.curve_of(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
+    long = curve.build_curve(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
     kept = long.points()
     steps = [point.step for point in kept]
     assert long.size == len(kept) < 40_000
@@ -222,7 +222,7 @@ def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
 
 
 def test_a_thinned_curve_is_resumed_from_an_earlier_step():
-    long = curve.curve_of(Point(step, 1.0) for step in range(1, 100_001))
+    long = curve.build_curve(Point(step, 1.0) for step in range(1, 100_001))
     resumed = advance(Progress(curve=long), ["step 50001 | loss 2.0"]).curve
     assert resumed.last == Point(50_001, 2.0)
     assert all(point.step <= 50_000 for point in resumed.points()[:-1])
@@ -294,7 +294,7 @@ def test_the_rate_and_the_tokens_are_kept_by_step():
 @given(st.lists(st.integers(1, 2000), max_size=60), st.integers(0, 1600), st.integers(1, 50))
 def test_a_curve_is_its_points(steps, before, most):
     expected = [Point(step, 0.5) for step in range(1, before + 1)]
-    begun = curve.curve_of(expected)
+    begun = curve.build_curve(expected)
     growing = curve.CurveBuilder(begun)
     for step in steps:
         growing.add(Point(step, 1.0))

@@ -315,14 +315,14 @@ def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
 def test_what_an_earlier_start_left(engine, containers, tmp_path):
     """Names that train are told; a container that has ended is removed, and one of another start is let be."""
     mark = NAME.removeprefix("tui-train-").rpartition("-")[0]
-    other = container.name_for(engine, "another", 1)
+    other = container.container_name(engine, "another", 1)
     words = [engine, "run", "-d", "--pull=never", "--network=none"]
-    for name, seconds in ((NAME, "60"), (container.name_for(engine, mark, 2), "0"), (other, "0")):
+    for name, seconds in ((NAME, "60"), (container.container_name(engine, mark, 2), "0"), (other, "0")):
         subprocess.run([*words, f"--name={name}", rig.IMAGE, "sleep", seconds], check=True, capture_output=True)
-    until(lambda: container.exit_code(engine, container.name_for(engine, mark, 2)) == 0)
-    assert container.leftover_names(engine, mark) == (NAME,)
+    until(lambda: container.exit_code(engine, container.container_name(engine, mark, 2)) == 0)
+    assert container.remove_ended_and_list_running(engine, mark) == (NAME,)
     assert set(containers()) == {NAME, other}
     container.stop(engine, NAME, 1)
     assert not container.still_runs(engine, NAME, lambda: True)
-    assert container.leftover_names(engine, mark) == ()
+    assert container.remove_ended_and_list_running(engine, mark) == ()
     assert containers() == [other]

@@ -51,7 +51,7 @@ PORT = Variable("PORT")
 GPUS = Variable("GPUS")
 
 # Placeholders in files for values that only the running script knows.
-FILE_PLACEHOLDERS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}
+FILE_PLACEHOLDERS = {"RUN_DIR": fill.RUN_DIR_PLACEHOLDER, "CHECKPOINT": fill.CHECKPOINT_PLACEHOLDER}
 
 
 def in_run_dir(path: str, prefix: str = "") -> Joined:

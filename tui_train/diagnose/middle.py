@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tui_train.diagnose.anchors import Anchors, alternation, anchors, may_match, normalized, rarest_words
 from tui_train.diagnose.details import load_details
 from tui_train.diagnose.signatures import NOT_AN_ERROR, load_signatures
-from tui_train.runner.lines import split_origin
+from tui_train.runner.lines import split_rank_and_text
 
 # So many of the first and of the latest lines are kept of each expression; more of one kind say nothing new.
 _LINES_PER_EXPRESSION = 3
@@ -158,7 +158,7 @@ class MiddleLines:
     def _match(self, numbers: tuple[int, ...], number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""
         raw = ESCAPE.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
-        text = "\n".join(split_origin(piece)[1].rstrip() for piece in raw.split("\r"))
+        text = "\n".join(split_rank_and_text(piece)[1].rstrip() for piece in raw.split("\r"))
         expressions = _expressions()
         is_report = None
         for which in numbers:
@@ -181,7 +181,7 @@ class MiddleLines:
             self._end_traceback()
             self._open = [(number, line)]
             return
-        text = split_origin(ESCAPE.sub(b"", line).decode("utf-8", "replace"))[1]
+        text = split_rank_and_text(ESCAPE.sub(b"", line).decode("utf-8", "replace"))[1]
         self._frames.append((number, line))
         if text[:1].strip() and not text.startswith(("│", "|", "╭", "╰", "+")):
             self._end_traceback()

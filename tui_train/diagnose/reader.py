@@ -17,7 +17,7 @@ from tui_train.base.files import error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose.middle import ESCAPE, MiddleLines, Numbered, shortened_lines
 from tui_train.diagnose.types import UNKNOWN_NUMBER, Diagnosis, LogLine
-from tui_train.runner.lines import split_origin
+from tui_train.runner.lines import split_rank_and_text
 from tui_train.runner.safe_open import open_regular
 
 _BLOCK = 128 * 1024
@@ -241,6 +241,6 @@ def _split(number: int, block: bytes) -> list[Numbered]:
 def _clean_lines(number: int, raw: bytes) -> Iterable[LogLine]:
     """Return what a terminal would have shown of a line, after its carriage returns."""
     for piece in ESCAPE.sub(b"", raw).split(b"\r"):
-        rank, text = split_origin(piece.decode("utf-8", "replace").replace("\0", ""))
+        rank, text = split_rank_and_text(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():
             yield LogLine(number, text.rstrip(), rank)

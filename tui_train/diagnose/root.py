@@ -18,7 +18,7 @@ from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.runner.holders import other_holder
+from tui_train.runner.holders import largest_other_holder
 from tui_train.runner.memory_end import deciding_error
 from tui_train.runner.tracebacks import OTHER, phase_of, read_errors
 
@@ -122,7 +122,7 @@ def _groups(match: re.Match[str], line: LogLine) -> dict[str, str] | None:
     groups = {name: value for name, value in match.groupdict().items() if value}
     if "held" not in groups:
         return groups
-    holder = other_holder(line.text)
+    holder = largest_other_holder(line.text)
     return {**groups, "pid": holder.pid, "held": holder.shown_size} if holder else None
 
 

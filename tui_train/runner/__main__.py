@@ -10,22 +10,22 @@ if sys.version_info < (3, 8):  # noqa: UP036 - any Python may be named, and an o
     sys.stderr.write("launch.sh: needs Python 3.8 or newer here, and this is %d.%d\n" % sys.version_info[:2])  # noqa: UP031
     sys.exit(69)
 
-_ZIP = os.path.dirname(os.path.realpath(__file__))
+_ZIP_PATH = os.path.dirname(os.path.realpath(__file__))
 
 
-def _import_folder() -> str:
+def _unpacked_modules_folder() -> str:
     """Return where the modules are unpacked in the user's cache, empty where that cannot be.
 
     A zip keeps no compiled modules, and to compile them takes longer than all else before a training begins.
     """
     try:
-        with open(_ZIP, "rb") as file:
+        with open(_ZIP_PATH, "rb") as file:
             name = f"{zlib.crc32(file.read()):08x}"
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         parent = os.path.join(cache, "tui-train", "runner")
         folder = os.path.join(parent, name)
         if not os.path.isdir(folder):
-            _unpack(parent, name)
+            _unpack_modules(parent, name)
         status = os.stat(folder)
     except OSError:
         return ""
@@ -33,24 +33,24 @@ def _import_folder() -> str:
     return folder if os.path.isabs(cache) and status.st_uid == os.geteuid() and not status.st_mode & 0o022 else ""
 
 
-def _unpack(parent: str, name: str) -> None:
+def _unpack_modules(cache_folder: str, name: str) -> None:
     import shutil
     import tempfile
     import zipfile
 
-    os.makedirs(parent, mode=0o700, exist_ok=True)
-    beside = tempfile.mkdtemp(dir=parent)
+    os.makedirs(cache_folder, mode=0o700, exist_ok=True)
+    beside = tempfile.mkdtemp(dir=cache_folder)
     try:
-        with zipfile.ZipFile(_ZIP) as packed:
+        with zipfile.ZipFile(_ZIP_PATH) as packed:
             packed.extractall(beside)
-        os.rename(beside, os.path.join(parent, name))
+        os.rename(beside, os.path.join(cache_folder, name))
     except OSError:
         # Another start was quicker, or the disk is full.
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _run() -> int:
-    folder = _import_folder()
+def _run_command_line() -> int:
+    folder = _unpacked_modules_folder()
     if folder:
         sys.path[0] = folder
     try:
@@ -63,13 +63,13 @@ def _run() -> int:
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
-        os.execv(sys.executable, [sys.executable, "-I", "-S", "-X", "utf8", _ZIP, *sys.argv[1:]])  # noqa: S606
-    program.PATH = _ZIP
-    return int(main(sys.argv[1:], os.path.dirname(_ZIP)))
+        os.execv(sys.executable, [sys.executable, "-I", "-S", "-X", "utf8", _ZIP_PATH, *sys.argv[1:]])  # noqa: S606
+    program.PATH = _ZIP_PATH
+    return int(main(sys.argv[1:], os.path.dirname(_ZIP_PATH)))
 
 
 if __name__ == "__main__":
     # Ctrl-C ends it without a word until it listens to signals.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(_run())
+    sys.exit(_run_command_line())

@@ -18,13 +18,13 @@ from .signals import AT_ONCE
 from .start import Start, print_message
 from .transport import LocalTask, LocalTransport, NodeCommand
 
-_ADDRESS = "TUI_TRAIN_ADDRESS"
+_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
 _ANSWER_SECONDS = 60.0
 _END_SECONDS = 12.0
 # Clocks that are further apart give confusing times in logs.
-_MAX_CLOCK_SKEW = 30.0
-_SHARD_NAME = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
+_MAX_CLOCK_SKEW_SECONDS = 30.0
+_SHARD_NAME_PATTERN = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
 class HostsTransport(LocalTransport):
@@ -83,15 +83,15 @@ def connect_hosts(start: Start) -> Start:
     answers = _ask_machines(start, python)
     torch = node.torch_version()
     for host, answer in zip(plan.hosts[1:], answers):
-        _require_ready(plan, host, answer, python, torch)
-        if abs(answer["off"]) > _MAX_CLOCK_SKEW:
+        _require_host_ready(plan, host, answer, python, torch)
+        if abs(answer["off"]) > _MAX_CLOCK_SKEW_SECONDS:
             print_message(
                 f"the clock of {visible(host)} is {abs(answer['off']):.0f} s {_clock_direction(answer['off'])} this one"
             )
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
-    environment = {**os.environ, **start.environment, _ADDRESS: answers[0]["address"]}
-    more = {_ADDRESS: environment[_ADDRESS], **machines.interface_environment(plan, environment)}
+    environment = {**os.environ, **start.environment, _ADDRESS_VARIABLE: answers[0]["address"]}
+    more = {_ADDRESS_VARIABLE: environment[_ADDRESS_VARIABLE], **machines.interface_environment(plan, environment)}
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
 
 
@@ -118,7 +118,7 @@ def _ask_machines(start: Start, python: str, checkpoint: str = "", *, only_look:
 
 def _is_sharded(checkpoint: str) -> bool:
     """Tell whether each process wrote a part of a checkpoint: FSDP2's and Megatron's by torch, or DeepSpeed's."""
-    return any(_SHARD_NAME.search(name) for _, _, names in os.walk(checkpoint) for name in names)
+    return any(_SHARD_NAME_PATTERN.search(name) for _, _, names in os.walk(checkpoint) for name in names)
 
 
 def _parse_answers(probe_answer: other_programs.Answer) -> list[dict[str, Any]]:
@@ -130,14 +130,18 @@ def _parse_answers(probe_answer: other_programs.Answer) -> list[dict[str, Any]]:
     return [dict(answer) for answer in answers]
 
 
-def _require_ready(plan: Planned, host: str, answer: Mapping[str, Any], python: str, torch: str) -> None:
+def _require_host_ready(
+    plan: Planned, host: str, answer: Mapping[str, Any], python_path: str, torch_version: str
+) -> None:
     name, problem = visible(host), visible(str(answer.get("problem", "")))
     if problem == "no_python":
-        raise Refused(MISSING, f"{name} has no {visible(python)}: put the same environment at the same path there")
+        raise Refused(MISSING, f"{name} has no {visible(python_path)}: put the same environment at the same path there")
     if problem:
         raise Refused(MISSING, f"{name}: {problem}")
-    if answer["torch"].partition("+")[0] != torch.partition("+")[0]:
-        words = f"{name} has torch {visible(answer['torch']) or 'not at all'}, and this machine {torch or 'none'}"
+    if answer["torch"].partition("+")[0] != torch_version.partition("+")[0]:
+        words = (
+            f"{name} has torch {visible(answer['torch']) or 'not at all'}, and this machine {torch_version or 'none'}"
+        )
         raise Refused(MISSING, f"{words}: install the same version on all")
     if not answer["address"]:
         tried = ", ".join(map(visible, answer["tried"])) or "no address that leads here"
@@ -145,5 +149,5 @@ def _require_ready(plan: Planned, host: str, answer: Mapping[str, Any], python: 
         raise Refused(MISSING, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}")
 
 
-def _clock_direction(off: float) -> str:
-    return "ahead of" if off > 0 else "behind"
+def _clock_direction(offset_seconds: float) -> str:
+    return "ahead of" if offset_seconds > 0 else "behind"

@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from .holders import foreign_pid
-from .lines import unstyled
+from .holders import foreign_holder_pid
+from .lines import without_escape_sequences
 from .progress import Progress, advance
 from .safe_open import open_regular
 from .tracebacks import ECHO, MEMORY, LoggedError, read_errors
@@ -36,7 +36,7 @@ class MemoryEnd(NamedTuple):
     """
 
     phase: str = ""
-    foreign_pid: str = ""
+    foreign_holder_pid: str = ""
     host_memory: bool = False
 
 
@@ -50,7 +50,7 @@ def memory_end(log: str, own: Container[int]) -> MemoryEnd:
     if last is None or last.kind != MEMORY or code in _KILL_CODES or _continued(lines[last.line_index + 1 :]):
         return MemoryEnd(host_memory=on_host)
     before = [error for error in errors[: errors.index(last) + 1] if error.kind != ECHO]
-    return MemoryEnd(_phase(before), foreign_pid(last.message, own), on_host)
+    return MemoryEnd(_phase(before), foreign_holder_pid(last.message, own), on_host)
 
 
 def _last_lines(log: str) -> list[str]:
@@ -64,7 +64,9 @@ def _last_lines(log: str) -> list[str]:
         return []
     if begin:
         data = data[data.find(b"\n") + 1 :]
-    return unstyled(data.replace(b"\0", b"").replace(b"\r", b"\n").decode("utf-8", "replace")).split("\n")
+    return without_escape_sequences(data.replace(b"\0", b"").replace(b"\r", b"\n").decode("utf-8", "replace")).split(
+        "\n"
+    )
 
 
 def deciding_error(lines: Sequence[str], logged: Sequence[LoggedError]) -> LoggedError | None:

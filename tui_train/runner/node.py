@@ -212,7 +212,7 @@ def _wait_for_end(leader: Process, family: Family, signals: Signals, output: _Ou
     while True:
         status = reap_children().get(leader.pid)
         if status is not None:
-            code = other_programs.exit_code(status)
+            code = other_programs.shell_exit_code(status)
             family.wait(LEAVE_SECONDS if code == 0 else 0, lambda: (output.wait(_POLL_SECONDS), reap_children()))
             return code
         if output.wait(_POLL_SECONDS, 0):

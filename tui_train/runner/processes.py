@@ -113,7 +113,7 @@ class Family:
             if entry.group == group or self.seen_ticks.get(pid) == entry.ticks or has_mark(pid, self.mark)
         }
         if self.cgroup:
-            members |= cgroup.members(self.cgroup, self.mark) & stats.keys()
+            members |= cgroup.member_pids(self.cgroup, self.mark) & stats.keys()
         if self.root:
             members |= {pid for pid, entry in stats.items() if entry.parent == self.root}
         outside = self.excluded | {self.root, os.getpid()}

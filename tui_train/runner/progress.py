@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from . import records
 from .curve import Curve, CurveBuilder, Point
-from .lines import without_rank
+from .lines import without_rank_prefix
 from .losses import ASSIGNMENT, NUMBER, Losses, losses_in_line
 from .progress_bars import parse_bar
 from .records import Record, Table, parse_number
@@ -136,7 +136,7 @@ class _Parser:
 
     def take_line(self, line: str) -> None:
         """Take what a line of a known form reports."""
-        line = without_rank(line)[:_MAX_LINE]
+        line = without_rank_prefix(line)[:_MAX_LINE]
         if self.table.names and (record := records.parse_row(line, self.table)).values:
             self._take_record(record)
         elif "oss'" in line and "{'" in line:

@@ -84,7 +84,7 @@ def _already_logged(engine: str, name: str, log: str) -> _Logged | str:
             stream.skip(len(last))
     for end in (own, *ends):
         os.close(end)
-    code = other_programs.exit_code(os.waitpid(pid, 0)[1])
+    code = other_programs.shell_exit_code(os.waitpid(pid, 0)[1])
     if code != 0:
         return last.decode(errors="replace").strip() or f"{engine} logs ended with exit code {code}"
     return _Logged(passed, begun)

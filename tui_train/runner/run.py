@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from . import gpus
-from .attempt import AttemptEnd, attempt_title, newest_loadable, run_attempt
+from .attempt import AttemptEnd, attempt_title, newest_loadable_checkpoint, run_attempt
 from .memory_patterns import PHASE_TEXT
 from .refused import CANNOT_WRITE
 from .safe_text import visible
@@ -33,7 +33,7 @@ def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> O
     if first > 1 and start.falls_back and not chosen_by_user:
         print_message(f"begins with {attempt_title(start, first)}, where it was; --attempt=1 begins with the first")
     # Processes that computed on the cards before this run are not waited for.
-    neighbours = (gpus.compute_pids(start.cards) or ()) if start.falls_back else ()
+    neighbours = (gpus.pids_computing_on(start.cards) or ()) if start.falls_back else ()
     position = first
     while not start.signals.stop:
         number = next_attempt_number(start.own_dir)
@@ -73,7 +73,7 @@ def _outcome_of(start: Start, ended: AttemptEnd, position: int, number: int) -> 
     if ended.stopped_rank is not None:
         return Outcome("stopped", ended.code or 143, f"stopped: machine {ended.stopped_rank} was asked to stop")
     if ended.code == 0:
-        return Outcome("finished", 0, _finished_text(ended, newest_loadable(start, position)))
+        return Outcome("finished", 0, _finished_text(ended, newest_loadable_checkpoint(start, position)))
     log = f"see attempt-{number}.log"
     if not ended.phase:
         return Outcome("failed", ended.code, f"{_failure_text(ended)}: {log}")

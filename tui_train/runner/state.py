@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from . import events, lock_owner
 from .events import Event
-from .lock_owner import Owner
+from .lock_owner import LockOwner
 from .processes import Family, Process, has_mark
 
 # A job that waits in a queue is only known to viewers.
@@ -115,7 +115,7 @@ def _is_valid_value(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_valid_value, value))
     if isinstance(value, float):
-        return 0 <= value < events.LATEST_TIME
+        return 0 <= value < events.MAX_UNIX_TIME
     # The largest is an inode.
     return not isinstance(value, int) or -1 <= value < 2**64
 
@@ -123,7 +123,7 @@ def _is_valid_value(value: object) -> bool:
 def read(run_dir: str) -> Status:
     """Return how the run of a folder stands now."""
     logged = events.read(run_dir)
-    owner = lock_owner.read(os.path.join(run_dir, lock_owner.NAME))
+    owner = lock_owner.read_owner(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME))
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
@@ -138,13 +138,13 @@ def read(run_dir: str) -> Status:
     return _status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
 
 
-def _event_of_owner(owner: Owner) -> Event:
+def _event_of_owner(owner: LockOwner) -> Event:
     return Event(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
 
 
-def _owner_of_event(last: Event) -> Owner:
+def _owner_of_event(last: Event) -> LockOwner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
-    near = lock_owner.own_owner("", "")
+    near = lock_owner.this_process_as_owner("", "")
     return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
 
 
@@ -185,7 +185,7 @@ def _is_original_folder(run_dir: str, now: Status) -> bool:
 def _is_users_folder(run_dir: str) -> bool:
     """Tell whether what a folder says of processes was written by this user."""
     try:
-        owners = {os.stat(path).st_uid for path in (run_dir, os.path.join(run_dir, events.NAME))}
+        owners = {os.stat(path).st_uid for path in (run_dir, os.path.join(run_dir, events.JOURNAL_FILE_NAME))}
     except FileNotFoundError:
         # Removed under a live run.
         return os.path.isdir(run_dir) and os.stat(run_dir).st_uid == os.geteuid()
@@ -195,7 +195,7 @@ def _is_users_folder(run_dir: str) -> bool:
 
 
 def _status(
-    run_dir: str, owner: Owner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
+    run_dir: str, owner: LockOwner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
 ) -> Status:
     end = next((event for event in after if event.event == "run_ended" and event.state in _END_STATES), None)
     lead = next((event for event in after[::-1] if event.leader), Event())
@@ -243,10 +243,10 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
 
 
-def _supervisor_works(run_dir: str, owner: Owner) -> bool:
+def _supervisor_works(run_dir: str, owner: LockOwner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
     if not owner.is_local:
-        return lock_owner.is_held_by(os.path.join(run_dir, lock_owner.NAME), owner)
+        return lock_owner.is_owner_working(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME), owner)
     return owner.process.alive and _holds_open(owner.pid, run_dir)
 
 

@@ -65,7 +65,7 @@ def _stop(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Sta
 
 def _end_container(now: Status) -> None:
     """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
-    if container.is_ours(now.engine, now.container):
+    if container.is_named_like_ours(now.engine, now.container):
         container.stop(now.engine, now.container, now.grace, lambda: False)
         container.remove(now.engine, now.container)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .lines import split_origin
+from .lines import split_rank_and_text
 from .memory_patterns import OUT_OF_MEMORY
 
 MEMORY, ECHO, OTHER = "memory", "echo", "other"
@@ -117,7 +117,7 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     streams: dict[int | None, _Stream] = {}
     errors: list[LoggedError] = []
     for place, line in enumerate(lines):
-        rank, text = split_origin(line)
+        rank, text = split_rank_and_text(line)
         stream = streams.setdefault(rank, _Stream(rank))
         error = _read_line(stream, place, line, text)
         if error is None:

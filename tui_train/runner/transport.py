@@ -84,7 +84,7 @@ class LocalTransport:
                 os.read(ready, 1)
                 _exec_command(command, log, before)
             self._codes[pid] = None
-            enclosed = bool(command.cgroup) and cgroup.enter(command.cgroup, pid)
+            enclosed = bool(command.cgroup) and cgroup.move_process_into(command.cgroup, pid)
         finally:
             os.close(ready)
             os.close(go)
@@ -97,7 +97,7 @@ class LocalTransport:
         """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
         for ended, status in reap_children().items():
             if ended in self._codes:
-                self._codes[ended] = other_programs.exit_code(status)
+                self._codes[ended] = other_programs.shell_exit_code(status)
         return self._codes.get(pid)
 
 

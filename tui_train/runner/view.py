@@ -9,7 +9,7 @@ import time
 from typing import Iterator
 
 from . import planned, safe_open, state, stop
-from .lines import MAX_LINE, fold
+from .lines import MAX_LINE_LENGTH, fold_carriage_returns
 from .progress import Progress, advance
 from .refused import MISSING, Refused
 from .run import attempt_log
@@ -46,7 +46,7 @@ def show_tail(run_dir: str, *, as_json: bool, most: int) -> int:
         data = b""
     except OSError as error:
         raise Refused(MISSING, _unreadable(run_dir, number, error)) from None
-    lines = [shown for line in data.split(b"\n") for shown in fold(line)]
+    lines = [shown for line in data.split(b"\n") for shown in fold_carriage_returns(line)]
     shown = lines[:-1] if lines and not lines[-1] else lines
     for line in shown[-most:] if most else []:
         _print({"attempt": number, "line": line} if as_json else line)
@@ -86,12 +86,12 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
             whole, rest = [rest[:at]], rest[at:]
         for line in whole:
             shown_at = time.monotonic()
-            for shown in fold(line):
+            for shown in fold_carriage_returns(line):
                 yield number, shown
         if data:
             continue
         if newest_attempt(run_dir) > number or not live:
-            yield from ((number, shown) for shown in (fold(rest) if rest else ()))
+            yield from ((number, shown) for shown in (fold_carriage_returns(rest) if rest else ()))
             if newest_attempt(run_dir) == number:
                 return
             number, offset, rest = number + 1, 0, b""
@@ -102,10 +102,10 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
 def _split_lines(data: bytes) -> tuple[list[bytes], bytes]:
     """Return the lines of some output, and the beginning of the next one; what has no end for too long is cut."""
     *whole, rest = data.split(b"\n")
-    while len(rest) > MAX_LINE:
+    while len(rest) > MAX_LINE_LENGTH:
         # A progress bar that draws itself again and again is cut between two of its states.
-        at = rest.rfind(b"\r", 1, MAX_LINE)
-        at = at if at > 0 else MAX_LINE
+        at = rest.rfind(b"\r", 1, MAX_LINE_LENGTH)
+        at = at if at > 0 else MAX_LINE_LENGTH
         whole.append(rest[:at])
         rest = rest[at:]
     return whole, rest
@@ -150,7 +150,7 @@ def _progress_text(run_dir: str, log: str) -> list[str]:
         pieces = safe_open.read(log, _PROGRESS_BYTES, end=True).replace(b"\r", b"\n").split(b"\n")
     except (OSError, Refused):
         return []
-    now = advance(Progress(), [line for piece in pieces[:-1] for line in fold(piece)], reading)
+    now = advance(Progress(), [line for piece in pieces[:-1] for line in fold_carriage_returns(piece)], reading)
     words = [f"step {now.step} of {now.steps}" if now.steps else f"step {now.step}"] if now.step else []
     return [*words, f"loss {now.last.loss:.4g}"] if now.last else words
 

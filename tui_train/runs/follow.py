@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from tui_train.base.files import read_regular
-from tui_train.runner.first_step import HEAD_BYTES, first_step, ignored_sentence
-from tui_train.runner.lines import rank_of
+from tui_train.runner.first_step import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
+from tui_train.runner.lines import rank_in_line
 from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
 from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import AttemptStatus, Status
@@ -318,7 +318,7 @@ class _Reader:
             self._lines += len(lines)
             self._losses += sum("loss" in line.lower() for line in lines)
         if len(self.prefixes) < MAX_RANKS:
-            line_ranks = (rank_of(line) for line in lines if "]:" in line)
+            line_ranks = (rank_in_line(line) for line in lines if "]:" in line)
             self.prefixes.update(number for number in line_ranks if number is not None)
         bar = self.tail.bar
         if lines or bar:
@@ -331,9 +331,9 @@ class _Reader:
         """Compare the first step with the given checkpoint, until a step is found or too much was written."""
         if not self._resumed:
             return
-        first = first_step(str(self._log), reading)
-        self.not_resumed = ignored_sentence(first, self._resumed)
-        if first or self.tail.size() > HEAD_BYTES:
+        first = first_logged_step(str(self._log), reading)
+        self.not_resumed = ignored_checkpoint_sentence(first, self._resumed)
+        if first or self.tail.size() > LOG_HEAD_BYTES:
             self._resumed = 0
 
     def unread(self, reading: Reading) -> str:

@@ -66,7 +66,7 @@ class RunDir(Struct, frozen=True):
     @property
     def events_file(self) -> Path:
         """The events, one JSON object per line."""
-        return self.path / events.NAME
+        return self.path / events.JOURNAL_FILE_NAME
 
     @property
     def launcher_log(self) -> Path:

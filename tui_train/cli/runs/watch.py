@@ -152,7 +152,7 @@ def _report_failure(run: RunDir) -> None:
 def _with_ends_only(progress: Progress) -> Progress:
     """Return the progress with its first and last point only, so that each line of a long run costs the same."""
     first, last = progress.first, progress.last
-    return progress._replace(curve=curve.curve_of((first, last))) if first and last and first != last else progress
+    return progress._replace(curve=curve.build_curve((first, last))) if first and last and first != last else progress
 
 
 def exit_code(now: Status) -> int:

@@ -35,7 +35,7 @@ class HostReport(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what no calendar and no system takes."""
-        if not (0 <= self.at < events.LATEST_TIME and 0 <= self.starts < 2**31 and is_valid(self.status)):
+        if not (0 <= self.at < events.MAX_UNIX_TIME and 0 <= self.starts < 2**31 and is_valid(self.status)):
             raise ValueError("a date or number in it is impossible")
 
 

@@ -174,7 +174,7 @@ def _with_weights(partial: Result, run: RunDir, plan: Planned, now: Status) -> R
         return replace(partial, weights=chosen, source="stopped", step=step, base=_absolute(partial.base, run))
     if chosen is final:
         return replace(partial, weights=chosen, base=_absolute(partial.base, run))
-    step = checkpoints.step_of(saved)
+    step = checkpoints.step_in_name(saved)
     return replace(partial, weights=chosen, source="checkpoint", step=step, base=_absolute(partial.base, run))
 
 
@@ -187,7 +187,7 @@ def _stopped_at(run: RunDir, now: Status, output: Path, saved: str, written: flo
     """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
     if step := _state_step(output):
         return step
-    checkpoint = _state_step(Path(saved)) or checkpoints.step_of(saved) if saved else 0
+    checkpoint = _state_step(Path(saved)) or checkpoints.step_in_name(saved) if saved else 0
     last = now.attempts[-1] if now.attempts else None
     if now.live or not last or written < last.started - _CLOCK_TOLERANCE:
         # What the newest attempt logs came after them.
@@ -207,7 +207,9 @@ def _state_step(folder: Path) -> int:
 def _newest_of_automodel(output: Path) -> str:
     """Return the newest checkpoint of a trainer that finds its own: NeMo AutoModel's; empty where there is none."""
     try:
-        steps = {str(path): checkpoints.step_of(str(path)) for path in output.glob(_AUTOMODEL_PATTERN) if path.is_dir()}
+        steps = {
+            str(path): checkpoints.step_in_name(str(path)) for path in output.glob(_AUTOMODEL_PATTERN) if path.is_dir()
+        }
     except OSError:
         return ""
     return max(steps, key=lambda path: steps[path], default="")

@@ -20,7 +20,7 @@ from tui_train.base.command import (
 )
 from tui_train.profile.mounts import Mount, parse_mount
 from tui_train.profile.types import Container, Profile
-from tui_train.runner.container import OUTLIVING_ENGINES, mount_option
+from tui_train.runner.container import ENGINES_STOPPED_BY_NAME, mount_option
 from tui_train.trainers import model_id, takes_field, trainer_of
 
 HOST_SHARED_MEMORY = "host"
@@ -47,7 +47,7 @@ def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Wo
     inner_words = (
         "sh",
         "-c",
-        _SHIM_SCRIPT + (_ONE_STREAM if chosen.engine in OUTLIVING_ENGINES else ""),
+        _SHIM_SCRIPT + (_ONE_STREAM if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
         in_run_dir("shim"),
     )
     return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)
@@ -172,7 +172,9 @@ def _card_parts(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[P
     if not gpus:
         return ()
     why = "the chosen GPUs; the others are not even seen"
-    shown = card_options_per_node(engine) if several and engine in OUTLIVING_ENGINES else card_options(engine, gpus)
+    shown = (
+        card_options_per_node(engine) if several and engine in ENGINES_STOPPED_BY_NAME else card_options(engine, gpus)
+    )
     return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
 
 
