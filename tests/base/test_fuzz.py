@@ -195,7 +195,7 @@ class Places:
         first_logged_step(str(log), self.run.log_reading())
         read_ranks(self.run, 1)
         text = data.decode("utf-8", "replace")
-        masked, _ = secrets.mask(text)
+        masked, _ = secrets.mask_secrets(text)
         assert "hf_aB1aB1aB1aB1" not in masked
         archive.entries(self.run, "{}")
 

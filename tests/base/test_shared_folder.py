@@ -21,7 +21,7 @@ from tui_train.base import ssh
 from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
 from tui_train.runner import events, fill, lock, lock_owner, receive, safe_open
-from tui_train.runner.refused import BUSY, Refused
+from tui_train.runner.refused import BUSY_EXIT_CODE, Refused
 from tui_train.runs.conflicts import start_lock
 
 # Numbers without a name, in reach of neither sudo nor a login.
@@ -126,7 +126,7 @@ def test_what_another_user_links_to_at_the_name_of_a_lock_is_kept(shared):
     at = lock_of(folder / "all/out")
     subprocess.run(["ln", "-s", precious, at], check=True, **as_user(OTHERS))
     refused = start(run, **as_user(MINE))
-    assert (refused.returncode, list(precious.iterdir())) == (BUSY, [precious / "chapter"])
+    assert (refused.returncode, list(precious.iterdir())) == (BUSY_EXIT_CODE, [precious / "chapter"])
     assert f"{at} is a link of user {OTHERS}, not a lock" in refused.stderr
     assert at.is_symlink()
 
@@ -145,7 +145,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
     with process:
         trains = until(lambda: [event.leader for event in of_others.events() if event.leader])
         refused = start(run, **as_user(MINE))
-        assert refused.returncode == BUSY
+        assert refused.returncode == BUSY_EXIT_CODE
         assert f"already (process {process.pid} of user {OTHERS})" in refused.stderr
         assert stat.S_IMODE(at.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH) == 0
         process.kill()
@@ -153,7 +153,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
             os.killpg(pid, 9)
     left = {path: path.read_bytes() for path in at.iterdir()}
     refused = start(run, **as_user(MINE))
-    assert refused.returncode == BUSY
+    assert refused.returncode == BUSY_EXIT_CODE
     remedy = f"have user {OTHERS} remove it" if sticky else "move it away"
     assert f"is a lock of user {OTHERS}: if nothing trains there, {remedy}" in refused.stderr
     assert {path: path.read_bytes() for path in at.iterdir()} == left
@@ -177,7 +177,7 @@ def test_a_folder_of_another_user_that_says_to_be_our_lock_is_none_of_ours(tmp_p
     held = lock.Lock(str(at), me, "a training runs", lambda _dead: pytest.fail("it asks what another user names"))
     with pytest.raises(Refused) as refused:
         held.take()
-    assert (refused.value.code, f"user {OTHERS}" in refused.value.why) == (BUSY, True)
+    assert (refused.value.code, f"user {OTHERS}" in refused.value.why) == (BUSY_EXIT_CODE, True)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in at.iterdir()} == before
 
 
@@ -204,7 +204,7 @@ def test_a_training_leaves_the_folder_that_a_link_at_its_locks_name_leads_to(tmp
     at.parent.mkdir()
     at.symlink_to(precious)
     refused = start(run)
-    assert (refused.returncode, f"{at} is a link, not a lock: move it away" in refused.stderr) == (BUSY, True)
+    assert (refused.returncode, f"{at} is a link, not a lock: move it away" in refused.stderr) == (BUSY_EXIT_CODE, True)
     assert kept(precious)
     assert not run.events_file.exists()
 
@@ -235,15 +235,15 @@ def test_a_lock_whose_place_a_link_takes_is_not_followed(tmp_path, precious, the
         with safe_open.open_folder(tmp_path) as folder:
             lock.drop_disk_reserve(folder)
     else:
-        {"release": held.release, "beat": held.renew, "keep_reserve": lambda: held.keep_reserve(16)}[then]()
+        {"release": held.release, "beat": held.renew, "keep_reserve": lambda: held.keep_disk_reserve(16)}[then]()
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in precious.iterdir()} == before
 
 
 def test_only_the_names_of_a_lock_are_removed(tmp_path):
     at = tmp_path / ".lock"
     held = held_at(at)
-    held.keep_reserve(16)
-    (at / f"owner{safe_open.NEW_SUFFIX}left by a power cut").write_text("")
+    held.keep_disk_reserve(16)
+    (at / f"owner{safe_open.TEMPORARY_SUFFIX}left by a power cut").write_text("")
     (at / "chapter").write_text("thesis")
     held.release()
     assert {path.name for path in at.iterdir()} == {"chapter", "owner"}
@@ -287,7 +287,7 @@ def test_a_lock_follows_its_folder_and_a_link_of_the_owner_names_nobody(tmp_path
 def test_no_link_at_the_name_of_a_file_being_written_is_followed(tmp_path, precious):
     for taken in (f"owner.new.{os.getpid()}", f"config.filled.yaml.new.{os.uname().nodename}.{os.getpid()}"):
         (tmp_path / taken).symlink_to(precious / "chapter")
-    safe_open.write_beside(str(tmp_path / "owner"), b"new")
+    safe_open.write_atomically(str(tmp_path / "owner"), b"new")
     fill._write_filled_file(str(tmp_path / "config.filled.yaml"), "new")
     assert kept(precious)
     assert [(tmp_path / name).read_text() for name in ("owner", "config.filled.yaml")] == ["new", "new"]
@@ -307,9 +307,9 @@ def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
 def test_no_connection_is_shared_where_others_could_answer_it():
     os.environ["XDG_CACHE_HOME"] = short = tempfile.mkdtemp(prefix="t")
     try:
-        assert any("ControlPath=" in word for word in ssh.ssh_command("box"))
+        assert any("ControlPath=" in word for word in ssh.ssh_command_prefix("box"))
         connections_folder().chmod(0o777)
-        assert not any("ControlPath=" in word for word in ssh.ssh_command("box"))
+        assert not any("ControlPath=" in word for word in ssh.ssh_command_prefix("box"))
     finally:
         shutil.rmtree(short)
 

@@ -13,7 +13,7 @@ from tui_train.memory.ladder.rungs import get_rung, helps_phase, why_rung_unusab
 from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import PHASES
+from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.ladder_context import LadderContext
 from tui_train.trainers import takes_field
 
@@ -65,7 +65,7 @@ def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
         loads_model=loads,
         eval_batch=evidence.eval_batch,
     )
-    phase = evidence.phase if evidence.phase in PHASES else "loss"
+    phase = evidence.phase if evidence.phase in FALLBACK_PHASES else "loss"
     useful = (
         name
         for name in _LESS_MEMORY

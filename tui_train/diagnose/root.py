@@ -20,7 +20,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runner.holders import largest_other_holder
 from tui_train.runner.memory_end import deciding_error
-from tui_train.runner.tracebacks import OTHER, phase_of, read_errors
+from tui_train.runner.tracebacks import OTHER_KIND, phase_of, read_errors
 
 _FRAME = re.compile(r'\s+File "')
 _BEGIN = "(most recent call last)"
@@ -184,7 +184,7 @@ def _without_caught_oom(hits: list[Hit], evidence: Evidence) -> list[Hit]:
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
     last = deciding_error(texts, read_errors(texts))
-    if last is None or last.kind != OTHER:
+    if last is None or last.kind != OTHER_KIND:
         return hits
     end = evidence.lines[last.line_index]
 

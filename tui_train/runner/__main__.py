@@ -64,7 +64,7 @@ def _run_command_line() -> int:
 
         shutil.rmtree(folder, ignore_errors=True)
         os.execv(sys.executable, [sys.executable, "-I", "-S", "-X", "utf8", _ZIP_PATH, *sys.argv[1:]])  # noqa: S606
-    program.PATH = _ZIP_PATH
+    program.ZIP_PATH = _ZIP_PATH
     return int(main(sys.argv[1:], os.path.dirname(_ZIP_PATH)))
 
 

@@ -8,9 +8,17 @@ import time
 from typing import Callable, NamedTuple
 
 from . import cgroup, checkpoints, container, energy, lock, machines, other_programs
-from .planned import reading_of
-from .processes import LEAVE_SECONDS, MARK, Family, Process, become_subreaper, process_at, send_signal
-from .refused import CANNOT_WRITE, TRAINED_APART, Refused
+from .planned import log_reading_of
+from .processes import (
+    LEFTOVER_WAIT_SECONDS,
+    MARK_VARIABLE,
+    Process,
+    ProcessFamily,
+    become_subreaper,
+    process_at,
+    send_signal,
+)
+from .refused import CANNOT_WRITE_EXIT_CODE, TRAINED_APART_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import reset_signals
 from .start import Start, print_message, record_event
@@ -77,7 +85,7 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     except OSError as error:
         cgroup.remove(cgroup_path, start.mark)
         print_message(f"cannot start it, its output in {log}: {error.strerror}")
-        return AttemptEnd(CANNOT_WRITE)
+        return AttemptEnd(CANNOT_WRITE_EXIT_CODE)
     task: Task = started
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
@@ -92,7 +100,7 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     record_event(
         start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **details
     )
-    family = Family(start.mark, task.leader, os.getpid())
+    family = ProcessFamily(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
     family.excluded |= other_programs.stuck_pids
     metering = energy.start_metering(start.cards)
@@ -140,7 +148,7 @@ def attempt_title(start: Start, position: int) -> str:
 
 def newly_stopped_rank(start: Start) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
-    return machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stop_counts)
+    return machines.newly_stopped_rank(start.planned, start.run_dir, start.node_rank, start.stop_counts)
 
 
 def checkpoint_to_resume(start: Start, position: int) -> str:
@@ -163,13 +171,13 @@ def _attempt_command(start: Start, position: int, log: str, resumed_from: str, c
         words.append(f"--gpus={','.join(start.cards)}")
     if start.planned.by_hand:
         words.append(f"--node-rank={start.node_rank}")
-    environment = {**os.environ, **start.environment, MARK: start.mark}
+    environment = {**os.environ, **start.environment, MARK_VARIABLE: start.mark}
     if container_name:
         environment["TUI_TRAIN_CONTAINER_NAME"] = container_name
     return NodeCommand(tuple(words), environment, log)
 
 
-def _wait_for_end(start: Start, task: Task, family: Family, container_name: str, log: str) -> tuple[int, bool]:
+def _wait_for_end(start: Start, task: Task, family: ProcessFamily, container_name: str, log: str) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
 
     A stop asks it to, and so does a lost lock.
@@ -206,7 +214,7 @@ def _renew_locks(start: Start) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _stop_attempt(start: Start, task: Task, family: Family, container_name: str) -> int:
+def _stop_attempt(start: Start, task: Task, family: ProcessFamily, container_name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
@@ -232,7 +240,7 @@ def _stop_attempt(start: Start, task: Task, family: Family, container_name: str)
     return start.signals.code if code is None else code
 
 
-def _kill_attempt(task: Task, family: Family) -> None:
+def _kill_attempt(task: Task, family: ProcessFamily) -> None:
     task.end_remote_parts()
     family.kill(lambda: _sleep_and_poll(task))
 
@@ -242,9 +250,9 @@ def _sleep_and_poll(task: Task) -> None:
     task.poll()
 
 
-def _leftover_processes(task: Task, family: Family) -> str:
+def _leftover_processes(task: Task, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
-    living = family.wait(LEAVE_SECONDS, lambda: _sleep_and_poll(task))
+    living = family.wait(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
     return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_LEFTOVER_PROCESSES])
@@ -268,18 +276,18 @@ def _first_step_if_checkpoint_ignored(start: Start, log: str, resumed_step: int)
         return 0
     from . import first_step
 
-    return first_step.first_step_if_checkpoint_ignored(log, resumed_step, reading_of(start.planned))
+    return first_step.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of(start.planned))
 
 
-def _end_from_log(start: Start, position: int, log: str, code: int, family: Family) -> AttemptEnd:
+def _end_from_log(start: Start, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
     from . import group_check, memory_end
 
     if code == 0:
         apart = group_check.each_trained_alone(log, start.planned.world_size)
-        return AttemptEnd(TRAINED_APART, trained_apart=True) if apart else AttemptEnd(0)
-    end = memory_end.memory_end(log, family.seen_ticks)
+        return AttemptEnd(TRAINED_APART_EXIT_CODE, trained_apart=True) if apart else AttemptEnd(0)
+    end = memory_end.read_memory_end(log, family.seen_ticks)
     # Whoever was killed had no error of its own.
     if not end.phase or code == _SIGKILL_EXIT_CODE:
         return AttemptEnd(code, host_memory=end.host_memory)

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Sequence
 
-from .refused import USAGE, Refused
+from .refused import USAGE_EXIT_CODE, Refused
 from .safe_text import visible
 
 _USAGE_TEXT = """usage: python3 RUN/runner.pyz COMMAND
@@ -43,14 +43,14 @@ def _run_command(words: list[str], run_dir: str) -> int:
         from .launch import launch
 
         if not rest:
-            raise Refused(USAGE, "launch: which script?")
+            raise Refused(USAGE_EXIT_CODE, "launch: which script?")
         return launch(run_dir, rest[0], rest[1:])
     if name in ("checkpoint", "fill", "meter", "rejoin", "fan", "reach", "look", "keep"):
         return _run_internal_command(name, rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):
         return _run_viewer_command(name, rest, run_dir)
     sys.stderr.write(_USAGE_TEXT)
-    return 0 if name in ("help", "--help", "-h") else USAGE
+    return 0 if name in ("help", "--help", "-h") else USAGE_EXIT_CODE
 
 
 def _run_internal_command(name: str, rest: list[str], run_dir: str) -> int:
@@ -70,7 +70,7 @@ def _run_internal_command(name: str, rest: list[str], run_dir: str) -> int:
         return rejoin(*rest)
     if name in ("fan", "reach", "look", "keep"):
         return _run_multi_machine_command(name, rest, run_dir)
-    raise Refused(USAGE, f"{name} does not take {visible(' '.join(rest))}", "see python3 runner.pyz help")
+    raise Refused(USAGE_EXIT_CODE, f"{name} does not take {visible(' '.join(rest))}", "see python3 runner.pyz help")
 
 
 def _run_multi_machine_command(name: str, rest: list[str], run_dir: str) -> int:
@@ -78,12 +78,12 @@ def _run_multi_machine_command(name: str, rest: list[str], run_dir: str) -> int:
     from . import multi_machine_attempt, node, reach
 
     if name == "keep":
-        return node.run_rank(run_dir)
+        return node.run_machine_part(run_dir)
     if name == "fan" and len(rest) > 1:
         return multi_machine_attempt.main(rest[0], rest[1:], run_dir)
     if len(rest) != 1:
-        raise Refused(USAGE, f"{name}: what is asked?")
-    return (reach.main if name == "reach" else node.preflight)(rest[0], run_dir)
+        raise Refused(USAGE_EXIT_CODE, f"{name}: what is asked?")
+    return (reach.main if name == "reach" else node.print_readiness)(rest[0], run_dir)
 
 
 def _print_checkpoints(attempt: str, run_dir: str) -> int:
@@ -114,7 +114,7 @@ def _fill_config_files(words: list[str], run_dir: str) -> int:
 
     plan = planned.read(run_dir)
     if not words or not words[0].isdigit() or not 1 <= int(words[0]) <= len(plan.attempts):
-        raise Refused(USAGE, f"fill: which attempt, 1 to {len(plan.attempts)}?")
+        raise Refused(USAGE_EXIT_CODE, f"fill: which attempt, 1 to {len(plan.attempts)}?")
     fill_config_files(plan, int(words[0]), run_dir, words[1] if len(words) > 1 else "")
     return 0
 
@@ -127,9 +127,9 @@ def _run_viewer_command(name: str, words: list[str], run_dir: str) -> int:
     if name == "status" and not words:
         return view.show_status(run_dir, as_json=as_json)
     if name == "stop" and words in ([], ["--now"]):
-        return view.show_stop(run_dir, as_json=as_json, at_once=bool(words))
+        return view.stop_and_show(run_dir, as_json=as_json, at_once=bool(words))
     if name == "follow" and not words:
-        return view.show_follow(run_dir, as_json=as_json)
+        return view.follow_log(run_dir, as_json=as_json)
     if name == "tail" and (not words or (len(words) == 2 and words[0] == "-n" and words[1].isdigit())):
-        return view.show_tail(run_dir, as_json=as_json, most=int(words[1]) if words else 20)
-    raise Refused(USAGE, f"{name} does not take {visible(' '.join(words))}", "see python3 runner.pyz help")
+        return view.show_tail(run_dir, as_json=as_json, max_lines=int(words[1]) if words else 20)
+    raise Refused(USAGE_EXIT_CODE, f"{name} does not take {visible(' '.join(words))}", "see python3 runner.pyz help")

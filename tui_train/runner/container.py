@@ -9,7 +9,7 @@ from typing import Callable, Mapping
 
 from . import other_programs
 from .planned import Planned
-from .refused import CANNOT_WRITE, MISSING, Refused
+from .refused import CANNOT_WRITE_EXIT_CODE, MISSING_EXIT_CODE, Refused
 from .safe_text import visible
 
 # Engines whose containers live beside whoever started them, and are stopped by name.
@@ -51,26 +51,28 @@ def prepare_environment(planned: Planned, run_dir: str) -> Mapping[str, str]:
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise Refused(CANNOT_WRITE, f"cannot make the folder {visible(folder)}: {error.strerror}") from None
+            raise Refused(
+                CANNOT_WRITE_EXIT_CODE, f"cannot make the folder {visible(folder)}: {error.strerror}"
+            ) from None
     return values
 
 
 def _require_image(engine: str, image: str) -> None:
     if engine == "apptainer":
         if not _is_on_path(engine):
-            raise Refused(MISSING, "there is no apptainer on this machine: install it")
+            raise Refused(MISSING_EXIT_CODE, "there is no apptainer on this machine: install it")
         if not os.path.exists(image):
-            raise Refused(MISSING, f"there is no {visible(image)}: build or copy it first")
+            raise Refused(MISSING_EXIT_CODE, f"there is no {visible(image)}: build or copy it first")
         return
     if not _is_on_path(engine):
-        raise Refused(MISSING, f"there is no {visible(engine)} on this machine: install it")
+        raise Refused(MISSING_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
     answer = other_programs.run((engine, "ps", "-q"), _ANSWER_SECONDS)
     if answer.code != 0:
         answered = visible((answer.err.strip() or f"no word in {_ANSWER_SECONDS:.0f} s").splitlines()[-1])
-        raise Refused(MISSING, f"{engine} does not answer: {answered}")
+        raise Refused(MISSING_EXIT_CODE, f"{engine} does not answer: {answered}")
     if other_programs.run((engine, "image", "inspect", image), _ANSWER_SECONDS).code != 0:
         where = f"the image {visible(image)} is not on this machine"
-        raise Refused(MISSING, f"{where}: {engine} pull {visible(image)}")
+        raise Refused(MISSING_EXIT_CODE, f"{where}: {engine} pull {visible(image)}")
 
 
 def _is_on_path(program: str) -> bool:
@@ -107,7 +109,7 @@ def _max_locked_bytes(rootless: bool) -> int:
 def _apptainer_home_option(cache_folder: str) -> str:
     if re.search("[:,]", cache_folder):
         why = f"apptainer has no way to mount {visible(cache_folder)}"
-        raise Refused(MISSING, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
+        raise Refused(MISSING_EXIT_CODE, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
     return f"--home={cache_folder}:/cache"
 
 
@@ -131,7 +133,8 @@ def _require_mount_option(engine: str, host_path: str, inside_path: str) -> str:
     if word is None:
         separators = "line breaks" if engine != "podman" else "colons, commas and quotes"
         raise Refused(
-            MISSING, f"{engine} has no way to mount {visible(host_path)}: choose a folder without {separators}"
+            MISSING_EXIT_CODE,
+            f"{engine} has no way to mount {visible(host_path)}: choose a folder without {separators}",
         )
     return word
 

@@ -58,7 +58,7 @@ def start_metering(cards: Sequence[str]) -> Metering:
         return Metering()
     try:
         pid, answer, errors = other_programs.spawn(
-            program.own_words("meter", str(os.getpid()), *whole_cards), os.environ
+            program.own_command("meter", str(os.getpid()), *whole_cards), os.environ
         )
     except OSError:
         return Metering()

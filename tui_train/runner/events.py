@@ -75,15 +75,15 @@ def read(folder: str) -> tuple[Event, ...]:
 def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
     """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
-        data = safe_open.read(os.path.join(folder, JOURNAL_FILE_NAME), safe_open.MAX_BYTES + 1, end=True)
+        data = safe_open.read(os.path.join(folder, JOURNAL_FILE_NAME), safe_open.DEFAULT_MAX_BYTES + 1, end=True)
     except FileNotFoundError:
         return (), ""
     except OSError as error:
         return (), f"{JOURNAL_FILE_NAME}: {error.strerror}"
     events, damage = (
         [],
-        f"{JOURNAL_FILE_NAME}: it is larger than {safe_open.MAX_BYTES >> 20} MiB"
-        if len(data) > safe_open.MAX_BYTES
+        f"{JOURNAL_FILE_NAME}: it is larger than {safe_open.DEFAULT_MAX_BYTES >> 20} MiB"
+        if len(data) > safe_open.DEFAULT_MAX_BYTES
         else "",
     )
     *complete, rest = data.split(b"\n")

@@ -86,6 +86,6 @@ def _escape_character(char: str) -> str:
 
 def _write_filled_file(target: str, text: str) -> None:
     try:
-        safe_open.write_beside(target, text.encode("utf-8", "surrogateescape"))
+        safe_open.write_atomically(target, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise Refused(73, f"{target} cannot be written: {error.strerror}") from None

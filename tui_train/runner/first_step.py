@@ -6,7 +6,7 @@ import re
 
 from . import safe_open
 from .lines import fold_carriage_returns
-from .progress import Progress, Reading, advance
+from .progress import LogReading, Progress, advance_progress
 
 # The first step comes after a training's own preparations, and before much else is written.
 LOG_HEAD_BYTES = 256 << 10
@@ -14,7 +14,7 @@ LOG_HEAD_BYTES = 256 << 10
 _LABELLED_BAR_PATTERN = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 
 
-def first_logged_step(log: str, reading: Reading) -> int:
+def first_logged_step(log: str, reading: LogReading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
         head = safe_open.read(log, LOG_HEAD_BYTES)
@@ -22,14 +22,14 @@ def first_logged_step(log: str, reading: Reading) -> int:
         return 0
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:
         lines = [line for line in fold_carriage_returns(piece) if not _is_about_other_steps(line)]
-        now = advance(Progress(), lines, reading)
+        now = advance_progress(Progress(), lines, reading)
         # A bar of another length is of something else, and a step within an epoch is none.
         if now.step and not now.batch and (not reading.steps or now.steps == reading.steps):
             return now.step
     return 0
 
 
-def first_step_if_checkpoint_ignored(log: str, resumed_step: int, reading: Reading) -> int:
+def first_step_if_checkpoint_ignored(log: str, resumed_step: int, reading: LogReading) -> int:
     """Return the first step that a log tells where that is before the step of the given checkpoint, else 0."""
     first = first_logged_step(log, reading) if resumed_step > 0 else 0
     return first if first < resumed_step else 0

@@ -8,7 +8,7 @@ from typing import Callable, Collection, NamedTuple, Sequence
 
 from . import other_programs
 from .planned import Planned
-from .refused import MISSING, USAGE, Refused
+from .refused import MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from .safe_text import visible
 
 # A driver that wakes up takes its time; one that hangs never answers.
@@ -61,7 +61,7 @@ def choose_cards(planned: Planned, gpus_option: str, node_rank: int) -> tuple[st
     if present is None and chosen:
         return chosen
     if present is None:
-        raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
+        raise Refused(MISSING_EXIT_CODE, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
     split_uuids = {card.parent_uuid for card in present}
     whole_cards = [card for card in present if not card.parent_uuid and card.uuid not in split_uuids]
     if chosen and {card.uuid for card in whole_cards}.issuperset(chosen):
@@ -71,28 +71,28 @@ def choose_cards(planned: Planned, gpus_option: str, node_rank: int) -> tuple[st
     if len(cards) != wanted:
         trains = "this machine trains" if planned.uneven else "each machine trains"
         words = "%s on %d GPU%s, and this one has: %s; choose with --gpus=UUID,…"
-        raise Refused(MISSING, words % (trains, wanted, "s" * (wanted != 1), _cards_text(present)))
+        raise Refused(MISSING_EXIT_CODE, words % (trains, wanted, "s" * (wanted != 1), _cards_text(present)))
     return tuple(card.uuid for card in cards)
 
 
 def _cards_named_by_option(planned: Planned, gpus_option: str, wanted_count: int) -> tuple[str, ...]:
     shown = f"--gpus={visible(gpus_option)}"
     if not planned.gpus:
-        raise Refused(USAGE, f"{shown}: this trains on the CPU")
+        raise Refused(USAGE_EXIT_CODE, f"{shown}: this trains on the CPU")
     cards = tuple(gpus_option.split(","))
     if any(not card or re.search(r"\s", card) for card in cards):
-        raise Refused(USAGE, f"{shown} names a GPU that is empty or has a space")
+        raise Refused(USAGE_EXIT_CODE, f"{shown} names a GPU that is empty or has a space")
     for card in cards:
         if not _UUID_PATTERN.fullmatch(card):
             listed_gpus = list_cards()
             present = "see nvidia-smi -L" if listed_gpus is None else f"there are {_cards_text(listed_gpus)}"
             why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs"
-            raise Refused(USAGE, f"{shown}: {why}: {present}")
+            raise Refused(USAGE_EXIT_CODE, f"{shown}: {why}: {present}")
         if cards.count(card) > 1:
-            raise Refused(USAGE, f"{shown} names {card} twice")
+            raise Refused(USAGE_EXIT_CODE, f"{shown} names {card} twice")
     if len(cards) != wanted_count:
         each = "each machine" if planned.nodes > 1 and not planned.uneven else "this"
-        raise Refused(USAGE, f"--gpus names {len(cards)}, and {each} trains on {wanted_count}")
+        raise Refused(USAGE_EXIT_CODE, f"--gpus names {len(cards)}, and {each} trains on {wanted_count}")
     return cards
 
 
@@ -114,7 +114,8 @@ def require_cards_present(planned: Planned, cards: Sequence[str], print_message:
         if card not in uuids:
             words = "the GPU %s (%s) is not there: this machine has %s. Take others with --gpus=UUID,…"
             raise Refused(
-                MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _cards_text(present))
+                MISSING_EXIT_CODE,
+                words % (visible(card), visible(names.get(card, "chosen here")), _cards_text(present)),
             )
 
 

@@ -12,9 +12,9 @@ from typing import Any, Mapping
 from . import machines, node, other_programs, program, untrusted_json
 from .planned import Planned
 from .processes import send_signal
-from .refused import MISSING, Refused
+from .refused import MISSING_EXIT_CODE, Refused
 from .safe_text import visible
-from .signals import AT_ONCE
+from .signals import AT_ONCE_SIGNAL
 from .start import Start, print_message
 from .transport import LocalTask, LocalTransport, NodeCommand
 
@@ -50,7 +50,7 @@ class HostsTransport(LocalTransport):
         absent = []
         for host, answer in zip(self._start.planned.hosts[1:], answers):
             if answer.get("problem"):
-                raise Refused(MISSING, f"{visible(host)}: {visible(str(answer['problem']))}")
+                raise Refused(MISSING_EXIT_CODE, f"{visible(host)}: {visible(str(answer['problem']))}")
             absent += [] if answer["there"] else [visible(host)]
         if absent and sharded:
             return f"it has a shard of each machine, and {', '.join(absent)} sees another disk (trainer.output)"
@@ -61,7 +61,7 @@ class HostsTransport(LocalTransport):
     def start(self, command: NodeCommand) -> HostsTask:
         """Start a command on each machine, their output to one log."""
         task = super().start(
-            command._replace(words=(*program.own_words("fan", json.dumps(self._fan_request)), *command.words))
+            command._replace(words=(*program.own_command("fan", json.dumps(self._fan_request)), *command.words))
         )
         return HostsTask(self, task.leader, enclosed=task.enclosed)
 
@@ -71,7 +71,7 @@ class HostsTask(LocalTask):
 
     def end_remote_parts(self) -> None:
         """Have it close its links, by which the others end everything of theirs."""
-        send_signal(self.leader, AT_ONCE)
+        send_signal(self.leader, AT_ONCE_SIGNAL)
         deadline = time.monotonic() + _END_SECONDS
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -111,7 +111,7 @@ def _ask_machines(start: Start, python: str, checkpoint: str = "", *, only_look:
     }
     return _parse_answers(
         other_programs.run(
-            program.own_words("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS
+            program.own_command("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS
         )
     )
 
@@ -126,7 +126,7 @@ def _parse_answers(probe_answer: other_programs.Answer) -> list[dict[str, Any]]:
         answers = untrusted_json.parse(probe_answer.out.encode(), list)
     except untrusted_json.Unparsable:
         last = (probe_answer.err.strip().splitlines() or ["no answer"])[-1]
-        raise Refused(MISSING, f"the other machines cannot be asked: {visible(last)}") from None
+        raise Refused(MISSING_EXIT_CODE, f"the other machines cannot be asked: {visible(last)}") from None
     return [dict(answer) for answer in answers]
 
 
@@ -135,18 +135,22 @@ def _require_host_ready(
 ) -> None:
     name, problem = visible(host), visible(str(answer.get("problem", "")))
     if problem == "no_python":
-        raise Refused(MISSING, f"{name} has no {visible(python_path)}: put the same environment at the same path there")
+        raise Refused(
+            MISSING_EXIT_CODE, f"{name} has no {visible(python_path)}: put the same environment at the same path there"
+        )
     if problem:
-        raise Refused(MISSING, f"{name}: {problem}")
+        raise Refused(MISSING_EXIT_CODE, f"{name}: {problem}")
     if answer["torch"].partition("+")[0] != torch_version.partition("+")[0]:
         words = (
             f"{name} has torch {visible(answer['torch']) or 'not at all'}, and this machine {torch_version or 'none'}"
         )
-        raise Refused(MISSING, f"{words}: install the same version on all")
+        raise Refused(MISSING_EXIT_CODE, f"{words}: install the same version on all")
     if not answer["address"]:
         tried = ", ".join(map(visible, answer["tried"])) or "no address that leads here"
         remedy = "open it in the firewall of this machine, or name its address (nodes.address)"
-        raise Refused(MISSING, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}")
+        raise Refused(
+            MISSING_EXIT_CODE, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}"
+        )
 
 
 def _clock_direction(offset_seconds: float) -> str:

@@ -14,11 +14,11 @@ from .events import Journal
 from .lock import Lock, drop_disk_reserve, output_lock
 from .lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
 from .planned import Planned
-from .processes import Family, boot_id, process_at
-from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
+from .processes import ProcessFamily, boot_id, process_at
+from .refused import BUSY_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from .run import Outcome, run_attempts
 from .safe_text import visible
-from .signals import Signals
+from .signals import StopSignals
 from .srun import SrunTransport
 from .start import Start, print_message, record_event
 from .transport import LocalTransport
@@ -49,13 +49,13 @@ def parse_options(words: Sequence[str]) -> LaunchOptions:
         elif name == "--gpus" and value:
             chosen = chosen._replace(gpus=value)
         else:
-            raise Refused(USAGE, f"{visible(word)}: see bash launch.sh --help")
+            raise Refused(USAGE_EXIT_CODE, f"{visible(word)}: see bash launch.sh --help")
     return chosen
 
 
 def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     """Run a script's training, supervised, and return the exit code; Refused says why it does not start."""
-    signals = Signals()
+    signals = StopSignals()
     other_programs.interrupted = lambda: bool(signals.stop)
     held_locks: list[Lock] = []
     try:
@@ -82,35 +82,39 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
             lock.release()
     # Without the locks: another start does not wait for what the user is told.
     if start.node_rank == 0 and (start.planned.notify_command or start.planned.notify_webhook):
-        from .notify import notify
+        from .notify import notify_user
 
-        notify(start.planned, run_dir, outcome, os.environ)
+        notify_user(start.planned, run_dir, outcome, os.environ)
     return outcome.code
 
 
-def _prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: Signals) -> Start:
+def _prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> Start:
     plan = planned.read(run_dir)
     rank = machines.node_rank(plan, options.node_rank) if plan.by_hand else 0
     if not plan.by_hand and (options.resume or options.node_rank):
         why = "Slurm gives each machine its rank" if plan.slurm else "this trains on one"
         why = "this one starts the others" if plan.hosts else why
-        raise Refused(USAGE, f"--node-rank and --resume are for several machines that are started by hand, and {why}")
+        raise Refused(
+            USAGE_EXIT_CODE, f"--node-rank and --resume are for several machines that are started by hand, and {why}"
+        )
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose_cards(plan, options.gpus, rank)
     environment = dict(container.prepare_environment(plan, run_dir)) if plan.engine else {}
     if plan.slurm and plan.nodes > 1 and not os.environ.get("SLURM_JOB_ID"):
-        raise Refused(MISSING, "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder")
+        raise Refused(
+            MISSING_EXIT_CODE, "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder"
+        )
     if plan.by_hand:
         environment.update(machines.interface_environment(plan))
     for name in plan.secrets:
         if not os.environ.get(name):
-            raise Refused(MISSING, f"{visible(name)} is not set: export it, then start again")
+            raise Refused(MISSING_EXIT_CODE, f"{visible(name)} is not set: export it, then start again")
     if plan.notify_webhook and rank == 0:
         from .notify import webhook_address
 
         problem = webhook_address(plan.notify_webhook, os.environ)[1]
         if problem:
-            raise Refused(MISSING, f"notify.webhook: {problem}")
+            raise Refused(MISSING_EXIT_CODE, f"notify.webhook: {problem}")
     mark = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
     start = Start(
         planned=plan,
@@ -139,7 +143,7 @@ def _prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: S
 def _grace_seconds(plan: Planned) -> int:
     grace = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
     if not grace.isascii() or not grace.isdigit() or len(grace) > 9:
-        raise Refused(USAGE, f"TUI_TRAIN_GRACE is {visible(grace)}: give whole seconds")
+        raise Refused(USAGE_EXIT_CODE, f"TUI_TRAIN_GRACE is {visible(grace)}: give whole seconds")
     return int(grace)
 
 
@@ -149,7 +153,7 @@ def _chosen_position(options: LaunchOptions, start: Start) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
-        raise Refused(USAGE, f"--attempt={visible(text)}: give a number from 1 to {most}")
+        raise Refused(USAGE_EXIT_CODE, f"--attempt={visible(text)}: give a number from 1 to {most}")
     return int(text)
 
 
@@ -158,16 +162,16 @@ def _require_agreed_resume(start: Start, position: int) -> None:
     rule = start.attempts[position - 1].checkpoints
     if start.resume and not start.planned.resumes:
         why = "finds its checkpoints by itself" if start.planned.resumes_itself else "cannot resume"
-        raise Refused(USAGE, f"--resume: this training {why}")
+        raise Refused(USAGE_EXIT_CODE, f"--resume: this training {why}")
     if rule is None:
         return
     newest = checkpoint_to_resume(start._replace(resume=True), position)
     if newest and not start.resume:
         remedy = "add --resume on every machine, whose output folder all must see, or name another output folder"
-        raise Refused(USAGE, f"there is a checkpoint at {visible(newest)}: {remedy}")
+        raise Refused(USAGE_EXIT_CODE, f"there is a checkpoint at {visible(newest)}: {remedy}")
     if start.resume and not newest:
         why = f"this machine sees no complete checkpoint in {visible(rule.folder)}"
-        raise Refused(MISSING, f"--resume: {why}, and all must see the same output folder")
+        raise Refused(MISSING_EXIT_CODE, f"--resume: {why}, and all must see the same output folder")
 
 
 def _take_locks(start: Start, held_locks: list[Lock]) -> None:
@@ -175,7 +179,7 @@ def _take_locks(start: Start, held_locks: list[Lock]) -> None:
     try:
         os.makedirs(start.own_dir, exist_ok=True)
     except OSError as error:
-        raise Refused(CANNOT_WRITE, f"cannot write in {visible(start.run_dir)}: {error.strerror}") from None
+        raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write in {visible(start.run_dir)}: {error.strerror}") from None
     owner = this_process_as_owner(start.mark, start.own_dir)
     at = os.path.join(start.own_dir, LOCK_FOLDER_NAME)
     locks = [Lock(at, owner, "a training runs in this folder", lambda dead: _still_training_text(start.planned, dead))]
@@ -189,9 +193,9 @@ def _take_locks(start: Start, held_locks: list[Lock]) -> None:
         held_locks.append(lock)
     # A viewer believes whoever holds the folder itself open.
     start.journal.open_folder()
-    last = state.last_start(start.own_dir)
+    last = state.last_start_status(start.own_dir)
     if last.trains_on:
-        raise Refused(BUSY, _end_first_text(last.leftover))
+        raise Refused(BUSY_EXIT_CODE, _end_first_text(last.leftover))
     cgroup.remove(last.cgroup, last.mark)
 
 
@@ -201,7 +205,7 @@ def _still_training_text(plan: Planned, dead_owner: LockOwner) -> str:
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
     living = (
-        {*state.last_start(dead_owner.folder).leftover, *Family(dead_owner.mark).living()}
+        {*state.last_start_status(dead_owner.folder).leftover, *ProcessFamily(dead_owner.mark).living()}
         if dead_owner.is_local
         else set()
     )
@@ -215,7 +219,7 @@ def _end_first_text(living_pids: Collection[int]) -> str:
 
 def _run_supervised(start: Start, number: int) -> Outcome:
     first = number or (_position_of_earlier_start(start) if not start.planned.by_hand else 1)
-    start.locks[0].keep_reserve(_DISK_RESERVE_BYTES)
+    start.locks[0].keep_disk_reserve(_DISK_RESERVE_BYTES)
     me = process_at(os.getpid())
     try:
         start.journal.append(
@@ -230,7 +234,7 @@ def _run_supervised(start: Start, number: int) -> Outcome:
             grace=start.grace,
         )
     except OSError as error:
-        raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
+        raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     print_message(_control_hint(start.run_dir))
     outcome = run_attempts(start, first, chosen_by_user=bool(number))
     more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
@@ -241,14 +245,14 @@ def _run_supervised(start: Start, number: int) -> Outcome:
 
 def _control_hint(run_dir: str) -> str:
     """Return how the run is watched and ended from another terminal."""
-    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.NAME)))}"
+    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.ZIP_NAME)))}"
     return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
 
 
 def _plan_checksum(start: Start) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
     checksum = 0
-    for path in (start.script, os.path.join(start.run_dir, planned.NAME)):
+    for path in (start.script, os.path.join(start.run_dir, planned.PLAN_FILE_NAME)):
         checksum = zlib.crc32(safe_open.read(path), checksum)
     return f"{checksum:08x}"
 

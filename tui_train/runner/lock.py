@@ -16,7 +16,7 @@ from typing import Callable
 
 from . import lock_owner, safe_open
 from .lock_owner import LEASE_SECONDS, OWNER_FILE_NAME, LockOwner
-from .refused import BUSY, CANNOT_WRITE, Refused
+from .refused import BUSY_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
 from .safe_text import visible
 
 _HEIR_FOLDER_NAME = "heir"
@@ -67,7 +67,9 @@ class Lock:
         while not self._create():
             waited = time.monotonic() - begun
             if interrupted() or waited >= _MAX_WAIT_SECONDS:
-                raise Refused(BUSY, f"{visible(self.path)} cannot be taken over: remove it, if nothing trains there")
+                raise Refused(
+                    BUSY_EXIT_CODE, f"{visible(self.path)} cannot be taken over: remove it, if nothing trains there"
+                )
             if self._take_over(waited):
                 return
             time.sleep(0.1)
@@ -101,7 +103,7 @@ class Lock:
                 if waited_seconds < _OWNER_WAIT_SECONDS and (lives or who is None):
                     return False
                 if who and lives:
-                    raise Refused(BUSY, self._busy_sentence(who, self._foreign_user(folder)))
+                    raise Refused(BUSY_EXIT_CODE, self._busy_sentence(who, self._foreign_user(folder)))
                 self._refuse_foreign_lock(folder, who)
                 return self._replace_owner(folder, who, waited_seconds) and self._is_mine()
         except FileNotFoundError:
@@ -132,7 +134,7 @@ class Lock:
         """Take the lock of a dead owner, which only one can; false where another one does."""
         left = self.still_training(dead_owner) if dead_owner else ""
         if left:
-            raise Refused(BUSY, left)
+            raise Refused(BUSY_EXIT_CODE, left)
         try:
             os.mkdir(_HEIR_FOLDER_NAME, dir_fd=folder)
         except FileExistsError:
@@ -151,7 +153,7 @@ class Lock:
         return True
 
     def _write_owner(self, folder: int) -> int:
-        return safe_open.write_beside(OWNER_FILE_NAME, json.dumps(self.owner._asdict()).encode(), folder=folder)
+        return safe_open.write_atomically(OWNER_FILE_NAME, json.dumps(self.owner._asdict()).encode(), folder=folder)
 
     def _is_mine(self) -> bool:
         """Tell whether what is at the lock's name is a lock of this process."""
@@ -184,7 +186,7 @@ class Lock:
 
     def _write_refusal(self, error: OSError) -> Refused:
         why = f"{error.strerror}: choose another folder, or free some space"
-        return Refused(CANNOT_WRITE, f"cannot write in {visible(os.path.dirname(self.path))}: {why}")
+        return Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write in {visible(os.path.dirname(self.path))}: {why}")
 
     def _refusal_of_obstacle(self, description: str) -> Refused:
         """Return the refusal for what stays at the lock's name until somebody moves it."""
@@ -192,7 +194,7 @@ class Lock:
         # As in /tmp.
         others_stay = around.st_mode & stat.S_ISVTX and not self._is_ours(around.st_uid)
         remedy = f"have {whose} remove it" if whose and others_stay else "move it away"
-        return Refused(BUSY, f"{visible(self.path)} {description}{remedy}, or choose another folder")
+        return Refused(BUSY_EXIT_CODE, f"{visible(self.path)} {description}{remedy}, or choose another folder")
 
     def _busy_sentence(self, owner: LockOwner, foreign_user: str) -> str:
         whose = f"process {owner.pid} of {foreign_user}" if foreign_user else f"process {owner.pid}"
@@ -224,10 +226,10 @@ class Lock:
             return True
         return who is None or who == self.owner
 
-    def keep_reserve(self, byte_count: int) -> None:
+    def keep_disk_reserve(self, byte_count: int) -> None:
         """Keep some bytes of the disk in it, for `drop_disk_reserve`, where they are to be had."""
         with contextlib.suppress(OSError), safe_open.open_folder(self._name, self._parent) as folder:
-            safe_open.write_beside(_RESERVE_FILE_NAME, bytes(byte_count), folder=folder)
+            safe_open.write_atomically(_RESERVE_FILE_NAME, bytes(byte_count), folder=folder)
 
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
@@ -244,7 +246,7 @@ class Lock:
             if len(ours) < len(names):
                 # The folder stays, as a lock of nobody, which any start takes over.
                 left = json.dumps(self.owner._replace(pid=0)._asdict()).encode()
-                safe_open.write_beside(OWNER_FILE_NAME, left, folder=folder)
+                safe_open.write_atomically(OWNER_FILE_NAME, left, folder=folder)
                 os.utime(OWNER_FILE_NAME, (0, 0), dir_fd=folder, follow_symlinks=False)
                 ours.discard(OWNER_FILE_NAME)
             for each in ours:
@@ -266,7 +268,7 @@ def drop_disk_reserve(run_folder: int) -> None:
 
 def _is_lock_file_name(name: str) -> bool:
     return name in (OWNER_FILE_NAME, _HEIR_FOLDER_NAME, _RESERVE_FILE_NAME) or name.startswith(
-        (OWNER_FILE_NAME + safe_open.NEW_SUFFIX, _RESERVE_FILE_NAME + safe_open.NEW_SUFFIX)
+        (OWNER_FILE_NAME + safe_open.TEMPORARY_SUFFIX, _RESERVE_FILE_NAME + safe_open.TEMPORARY_SUFFIX)
     )
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from . import gpus
 from .attempt import AttemptEnd, attempt_title, newest_loadable_checkpoint, run_attempt
-from .memory_patterns import PHASE_TEXT
-from .refused import CANNOT_WRITE
+from .memory_patterns import TEXT_BY_PHASE
+from .refused import CANNOT_WRITE_EXIT_CODE
 from .safe_text import visible
 from .start import Start, print_message
 
@@ -37,11 +37,11 @@ def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> O
     position = first
     while not start.signals.stop:
         number = next_attempt_number(start.own_dir)
-        log = attempt_log(start.own_dir, number)
+        log = attempt_log_path(start.own_dir, number)
         try:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         except OSError as error:
-            return Outcome("failed", CANNOT_WRITE, f"cannot write {visible(log)}: {error.strerror}")
+            return Outcome("failed", CANNOT_WRITE_EXIT_CODE, f"cannot write {visible(log)}: {error.strerror}")
         ended = run_attempt(start, position, number, log)
         outcome = _outcome_of(start, ended, position, number)
         if outcome:
@@ -51,7 +51,7 @@ def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> O
     return Outcome("stopped", start.signals.code, "stopped")
 
 
-def attempt_log(own_dir: str, number: int) -> str:
+def attempt_log_path(own_dir: str, number: int) -> str:
     """Return where the output of an attempt goes, counted from 1 over every start of the folder."""
     return os.path.join(own_dir, f"attempt-{number}.log")
 
@@ -59,7 +59,7 @@ def attempt_log(own_dir: str, number: int) -> str:
 def next_attempt_number(own_dir: str) -> int:
     """Return the number of the first attempt that has no log yet: logs of an earlier start stay."""
     number = 1
-    while os.path.lexists(attempt_log(own_dir, number)):
+    while os.path.lexists(attempt_log_path(own_dir, number)):
         number += 1
     return number
 
@@ -77,7 +77,7 @@ def _outcome_of(start: Start, ended: AttemptEnd, position: int, number: int) -> 
     log = f"see attempt-{number}.log"
     if not ended.phase:
         return Outcome("failed", ended.code, f"{_failure_text(ended)}: {log}")
-    where = PHASE_TEXT.get(ended.phase, "")
+    where = TEXT_BY_PHASE.get(ended.phase, "")
     print_message(f"attempt {number} ran out of GPU memory {where}")
     why = _why_no_fallback(start, ended)
     return Outcome("failed", ended.code, f"out of GPU memory {where}: {why}; {log}", why=why) if why else None

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from . import events, lock_owner
 from .events import Event
 from .lock_owner import LockOwner
-from .processes import Family, Process, has_mark
+from .processes import Process, ProcessFamily, has_mark
 
 # A job that waits in a queue is only known to viewers.
 LIVE_STATES = frozenset({"queued", "running", "stopping", "unconfirmed"})
 # Its start was sent to another machine, which has not said whether it began: only viewers know that.
-UNCONFIRMED = "unconfirmed"
+UNCONFIRMED_STATE = "unconfirmed"
 _END_STATES = frozenset({"finished", "failed", "stopped"})
 STATES = frozenset({"new", "lost", *LIVE_STATES, *_END_STATES})
 
@@ -105,7 +105,7 @@ class Status(NamedTuple):
         return self.empty or (self.ended is not None and not self.left)
 
 
-def is_valid(status: Status) -> bool:
+def is_valid_status(status: Status) -> bool:
     """Tell whether a status that another machine sent has dates and numbers that a calendar and the system take."""
     pids = (status.pid, status.leader, *status.leftover)
     return status.state in STATES and all(-1 <= pid < 2**31 for pid in pids) and all(map(_is_valid_value, status))
@@ -128,14 +128,14 @@ def read(run_dir: str) -> Status:
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
         if owner and _supervisor_works(run_dir, owner):
-            return _status(run_dir, owner, _event_of_owner(owner), (), _attempt_statuses(logged))
+            return _build_status(run_dir, owner, _event_of_owner(owner), (), _attempt_statuses(logged))
         owner = None
     if last is None and not any(event.event == "run_ended" for event in logged):
         return Status("new", _attempt_statuses(logged))
     if last is None:
-        return _status(run_dir, _owner_of_event(Event()), Event(), logged, _attempt_statuses(logged))
+        return _build_status(run_dir, _owner_of_event(Event()), Event(), logged, _attempt_statuses(logged))
     after = logged[len(logged) - logged[::-1].index(last) :]
-    return _status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
+    return _build_status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
 
 
 def _event_of_owner(owner: LockOwner) -> Event:
@@ -148,27 +148,27 @@ def _owner_of_event(last: Event) -> LockOwner:
     return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
 
 
-def run_family(run_dir: str, now: Status) -> Family:
+def run_family(run_dir: str, status: Status) -> ProcessFamily:
     """Return the processes of a run; none where another user could have written who they are.
 
     A leader that events.jsonl names counts only where it is this folder's.
     """
-    leader = Process(now.leader, now.leader_ticks)
-    if not _is_original_folder(run_dir, now) or not _is_users_folder(run_dir):
-        return Family("")
-    ours = leader.alive and (has_mark(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
-    members = Family(now.mark, leader if ours else Process(), cgroup=now.cgroup)
-    members.seen_ticks.update(now.left)
+    leader = Process(status.leader, status.leader_ticks)
+    if not _is_original_folder(run_dir, status) or not _is_users_folder(run_dir):
+        return ProcessFamily("")
+    ours = leader.alive and (has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
+    members = ProcessFamily(status.mark, leader if ours else Process(), cgroup=status.cgroup)
+    members.seen_ticks.update(status.left)
     return members
 
 
-def last_start(run_dir: str) -> Status:
+def last_start_status(run_dir: str) -> Status:
     """Return how the last start stands, whoever holds the folder now."""
     logged = events.read(run_dir)
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None:
         return Status("new")
-    return _status(run_dir, _owner_of_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
+    return _build_status(run_dir, _owner_of_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
 
 
 def _is_original_folder(run_dir: str, now: Status) -> bool:
@@ -194,7 +194,7 @@ def _is_users_folder(run_dir: str) -> bool:
     return owners == {os.geteuid()}
 
 
-def _status(
+def _build_status(
     run_dir: str, owner: LockOwner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
 ) -> Status:
     end = next((event for event in after if event.event == "run_ended" and event.state in _END_STATES), None)
@@ -236,10 +236,10 @@ def _status(
 def _processes_left(end: Event) -> tuple[Process, ...]:
     """Return the processes that run_ended names; what is none is passed over."""
     pairs = (word.partition(":") for word in end.left.split())
-    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _is_number(pid) and _is_number(ticks))
+    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _is_decimal(pid) and _is_decimal(ticks))
 
 
-def _is_number(text: str) -> bool:
+def _is_decimal(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
 
 
@@ -247,10 +247,10 @@ def _supervisor_works(run_dir: str, owner: LockOwner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
     if not owner.is_local:
         return lock_owner.is_owner_working(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME), owner)
-    return owner.process.alive and _holds_open(owner.pid, run_dir)
+    return owner.process.alive and _holds_folder_open(owner.pid, run_dir)
 
 
-def _holds_open(pid: int, run_dir: str) -> bool:
+def _holds_folder_open(pid: int, run_dir: str) -> bool:
     """Tell whether a process has a folder open, as the supervisor has; another user's, which hides that, may."""
     try:
         folder = os.stat(run_dir)
@@ -267,7 +267,7 @@ def _holds_open(pid: int, run_dir: str) -> bool:
     return False
 
 
-def _writes_in(pid: int, run_dir: str) -> bool:
+def _writes_output_in(pid: int, run_dir: str) -> bool:
     try:
         return os.path.dirname(os.readlink(f"/proc/{pid}/fd/1")) == os.path.realpath(run_dir)
     except OSError:

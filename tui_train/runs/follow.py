@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from tui_train.base.files import read_regular
 from tui_train.runner.first_step import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
 from tui_train.runner.lines import rank_in_line
-from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.health import MANY_LINES, unread_text
@@ -186,7 +186,7 @@ class _Watcher:
         elif self._reader:
             if self._unread_before:
                 earlier, self._last_steps = _earlier_progress(self._run, now.attempts[:-1], self._reading)
-                self._reader.progress, self._unread_before = for_next_attempt(earlier), False
+                self._reader.progress, self._unread_before = progress_for_next_attempt(earlier), False
             self._reader.read(self._reading)
 
     def _end_attempt_before(self, now: Status) -> Progress:
@@ -202,7 +202,7 @@ class _Watcher:
             return Progress()
         reader.read(self._reading)
         self._last_steps[reader.number] = reader.progress.step
-        return for_next_attempt(reader.progress)
+        return progress_for_next_attempt(reader.progress)
 
     def news(self, now: Status) -> RunNews:
         """Return what a viewer is shown."""
@@ -248,14 +248,14 @@ def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
 
 
 def _earlier_progress(
-    run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading
+    run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReading
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
     progress, last_steps = Progress(), {}
     for attempt in attempts[-_MAX_EARLIER_ATTEMPTS:]:
         tail = Tail(run.attempt_log(attempt.number), last=_TAIL_BYTES)
-        progress = advance(for_next_attempt(progress), tail.lines(), reading)
-        progress = advance(progress, [tail.bar] if tail.bar else [], reading)
+        progress = advance_progress(progress_for_next_attempt(progress), tail.lines(), reading)
+        progress = advance_progress(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step
     return progress, last_steps
 
@@ -307,7 +307,7 @@ class _Reader:
         self.begun = False
         self._began = (0.0, 0)
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: LogReading) -> None:
         """Read the new part of the log, or its end."""
         if self.begun and self.tail.unread_bytes > _SHOWN_BYTES:
             self.tail.skip(_SHOWN_BYTES)
@@ -322,12 +322,12 @@ class _Reader:
             self.prefixes.update(number for number in line_ranks if number is not None)
         bar = self.tail.bar
         if lines or bar:
-            self.progress = advance(self.progress, [*lines, bar], reading)
+            self.progress = advance_progress(self.progress, [*lines, bar], reading)
             self._check_resumed(reading)
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
 
-    def _check_resumed(self, reading: Reading) -> None:
+    def _check_resumed(self, reading: LogReading) -> None:
         """Compare the first step with the given checkpoint, until a step is found or too much was written."""
         if not self._resumed:
             return
@@ -336,7 +336,7 @@ class _Reader:
         if first or self.tail.size() > LOG_HEAD_BYTES:
             self._resumed = 0
 
-    def unread(self, reading: Reading) -> str:
+    def unread(self, reading: LogReading) -> str:
         """Return in words that no step is read, though there were lines that would have had one."""
         # Of a number that grows, only the first: else each line would be news.
         return unread_text(self.progress, min(self._lines, MANY_LINES), self._losses, reading)

@@ -3,7 +3,7 @@
 import math
 from itertools import takewhile
 
-from tui_train.runner.progress import Progress, Reading
+from tui_train.runner.progress import LogReading, Progress
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
 PATIENCE_MINUTES = 3
@@ -30,7 +30,7 @@ def health_problems(
     )
 
 
-def unread_text(progress: Progress, lines: int, losses: int, reading: Reading) -> str:
+def unread_text(progress: Progress, lines: int, losses: int, reading: LogReading) -> str:
     """Return in words that a script's log has had many lines, or some that name a loss, and no step was read of them.
 
     Empty where one was, and where the profile cannot name an expression.

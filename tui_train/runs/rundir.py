@@ -21,13 +21,13 @@ from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, File
 from tui_train.plan.types import LogRules
 from tui_train.runner import events, state
 from tui_train.runner.events import Event
-from tui_train.runner.progress import Reading
+from tui_train.runner.progress import LogReading
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
 from tui_train.runs.order import NUMBER, next_number, number_of
 
 if TYPE_CHECKING:
-    from tui_train.runner.progress import Reading
+    from tui_train.runner.progress import LogReading
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
@@ -104,15 +104,15 @@ class RunDir(Struct, frozen=True):
         except Unparsable as error:
             return {}, f"{name}: {error}"
 
-    def log_reading(self) -> "Reading":
+    def log_reading(self) -> "LogReading":
         """Return how log lines are read according to the plan; invalid values are ignored."""
-        from tui_train.runner.progress import Reading
+        from tui_train.runner.progress import LogReading
 
         try:
             log = msgspec.convert(self.plan().get("log", {}), prepared_type(LogRules))
-            return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
+            return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
-            return Reading()
+            return LogReading()
 
     def titles(self) -> list[str]:
         """Return the titles of the attempts in the plan, none without a valid plan.json."""

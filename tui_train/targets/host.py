@@ -18,7 +18,7 @@ from tui_train.facts.types import Facts
 from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.runner.state import UNCONFIRMED, Status
+from tui_train.runner.state import UNCONFIRMED_STATE, Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines import far
@@ -79,7 +79,7 @@ class Host(Struct, frozen=True):
 
     def state(self, run: RunDir) -> Status:
         """Ask the host for a run's state, and bring what it wrote."""
-        if status(run).state == UNCONFIRMED:
+        if status(run).state == UNCONFIRMED_STATE:
             self.probe_state(run)
         if why := Mirror(run, follow=False).update_once():
             raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_remedy(_place(run)))
@@ -91,7 +91,7 @@ class Host(Struct, frozen=True):
         try:
             report = far.status(place)
         except RunGone:
-            if status(run).state == UNCONFIRMED:
+            if status(run).state == UNCONFIRMED_STATE:
                 # Only a start that was refused removes the folder.
                 write_report(run, HostReport(at=time.time(), status=Status("new")))
             raise
@@ -134,7 +134,9 @@ def _start(run: RunDir, place: Place, options: tuple[str, ...]) -> None:
     before = report_of(run.path)
     report = before or HostReport(at=time.time(), status=Status("new"))
     # From here on it may train, whatever becomes of the answer.
-    write_report(run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state=UNCONFIRMED)))
+    write_report(
+        run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state=UNCONFIRMED_STATE))
+    )
     try:
         failure = far.start(place, DETACH_SCRIPT, options, report.starts)
     except NoAnswer as error:
@@ -175,7 +177,7 @@ def _restore_report(run: RunDir, before: HostReport | None) -> None:
 def _unknown_state_text(run: RunDir) -> str:
     """Return the beginning of an error about a run on a host that does not answer, with what was known of it last."""
     report, name = report_of(run.path), visible(run.name)
-    if report is None or report.status.state == UNCONFIRMED:
+    if report is None or report.status.state == UNCONFIRMED_STATE:
         return f"it is not known whether {name} trains"
     ago = duration_text(max(0.0, time.time() - report.at))
     return f"it is not known how {name} stands ({report.status.state} {ago} ago)"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.base.versions import at_least
+from tui_train.base.versions import is_at_least
 from tui_train.checks.finding import Finding, error, note
 from tui_train.facts.models.nemo_models import SIZE_NAMES, sizes_by_recipe
 from tui_train.facts.types import Facts
@@ -172,7 +172,7 @@ def replaces_nemo(setup: Setup) -> Iterator[Finding]:
             "no model is named: a finetune by Megatron-Bridge starts from a checkpoint",
             f"Name its folder (trainer.model). From Hugging Face: {convert}.",
         )
-    elif model and not at_least(version, _READS_HF) and setup.facts.paths.get(f"{model}/config.json") == "file":
+    elif model and not is_at_least(version, _READS_HF) and setup.facts.paths.get(f"{model}/config.json") == "file":
         yield error(
             "trainer.model",
             f"{visible(model)} is a Hugging Face folder: Megatron-Bridge {version} needs it converted",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tui_train.base.text import counted, size
-from tui_train.base.versions import older
+from tui_train.base.versions import is_older
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models.hub import HubCache, HubModel
 from tui_train.facts.types import Facts
@@ -54,7 +54,7 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     tool = setup.toolchain
     version = tool.packages.get("trl") if tool and trainer_of(setup.effective).conventions() == "trl" else None
-    if profile.trainer.revision and model_id(profile) and older(version, _MIN_TOKENIZER_TRL):
+    if profile.trainer.revision and model_id(profile) and is_older(version, _MIN_TOKENIZER_TRL):
         message = f"TRL {version} takes the tokenizer of {model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TOKENIZER_TRL} or newer, or name a folder with that revision."
         yield warning("trainer.revision", message, remedy)

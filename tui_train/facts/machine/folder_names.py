@@ -59,7 +59,7 @@ class RemoteNames:
         from tui_train.facts.machine.child_process import run_child
 
         command = shlex.join(["python3", "-c", _PROGRAM, folder, str(_MAX_NAMES + 1)])
-        answer = run_child([*ssh.ssh_command(self.host), command], _DEADLINE, folder=None)
+        answer = run_child([*ssh.ssh_command_prefix(self.host), command], _DEADLINE, folder=None)
         try:
             names = json_as(answer.out.splitlines()[-1], list[str]) if answer.code == 0 else []
         except (Unparsable, IndexError):

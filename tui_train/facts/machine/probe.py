@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from tui_train.base.app_paths import UNFINISHED_MARKER, environments_folder
+from tui_train.base.app_paths import UNFINISHED_MARKER_NAME, environments_folder
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import child_command, find_on_path, run_child
@@ -127,7 +127,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
 
 def _own_environments() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
-        if not (python.parent.parent / UNFINISHED_MARKER).exists():
+        if not (python.parent.parent / UNFINISHED_MARKER_NAME).exists():
             yield f"env {python.parent.parent.name}", str(python)
 
 

@@ -37,7 +37,7 @@ def probe_hosts(hosts: Sequence[str], python: str, paths: Sequence[str], first: 
         words: Sequence[str] = ssh.ssh_command(host, command)
         # The keys of the wizard come first. The connection to `first` is shared with what comes later, and keeps its
         # priority.
-        words = [*connections.ssh_command(first), shlex.join(words)] if first else ["nice", *words]
+        words = [*connections.ssh_command_prefix(first), shlex.join(words)] if first else ["nice", *words]
         left = end_time - time.monotonic()
         if left <= 0:
             return TrainingHost(problem=f"was not asked within {total_seconds:.0f} s")
@@ -56,7 +56,7 @@ class _AskingMachine(NamedTuple):
 
 def _read_asking_machine(first: str) -> _AskingMachine:
     command = ["sh", "-c", 'echo "$(uname -n) $(cat /proc/sys/kernel/random/boot_id) $(date +%s)"']
-    words = [*connections.ssh_command(first), shlex.join(command)] if first else command
+    words = [*connections.ssh_command_prefix(first), shlex.join(command)] if first else command
     lines = run_child(words, _HOST_SECONDS, folder=None).out.decode("utf-8", "replace").strip().splitlines()
     identity, _, clock = (lines or [""])[-1].strip().rpartition(" ")
     known = clock.isascii() and clock.isdigit() and len(clock) < 15
@@ -67,7 +67,7 @@ def _probe_host(host: str, words: Sequence[str], asking: _AskingMachine, deadlin
     answer = run_child(words, deadline, folder=None)
     survey = parse_survey(answer.out)
     if survey is None:
-        return TrainingHost(problem=visible(answer.failure) if answer.failure else ssh.failure_text(answer.error))
+        return TrainingHost(problem=visible(answer.failure) if answer.failure else ssh.failure_advice(answer.error))
     return TrainingHost(
         machine=parse_nvidia_smi(host, survey.said.text) if survey.said and not survey.said.code else None,
         is_first=bool(asking.identity) and survey.identity == asking.identity,

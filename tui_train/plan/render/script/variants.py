@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tui_train.base.command import GPUS, Part, Setting, Word, joined, needs_checkpoint
+from tui_train.base.command import GPUS, Part, Setting, Word, join_pieces, needs_checkpoint
 from tui_train.plan.render.quoting import Expansion, quoted, word_pieces
 from tui_train.plan.types import Plan
 
@@ -129,7 +129,7 @@ def merge_attempts(plan: Plan, prefix: str = "") -> MergedAttempts:
 def _setting_part(item: Setting, plan: Plan) -> Part:
     # The GPUs are listed once in the script, because --gpus replaces them.
     pinned = item.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and item.value == ",".join(plan.gpus)
-    return Part((joined((f"{item.name}=", *((GPUS,) if pinned else word_pieces(item.value)))),), item.why)
+    return Part((join_pieces((f"{item.name}=", *((GPUS,) if pinned else word_pieces(item.value)))),), item.why)
 
 
 def _aligned_slots(sequences: Sequence[Sequence[Part]]) -> list[_Slot]:
@@ -171,8 +171,8 @@ def _after_stem(word: Word) -> Word:
     first, *more = word_pieces(word) or ("",)
     if not isinstance(first, str):
         return word
-    rest = joined((first[len(_option_stem(word)) :], *more)).pieces
-    return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else joined(rest)
+    rest = join_pieces((first[len(_option_stem(word)) :], *more)).pieces
+    return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else join_pieces(rest)
 
 
 def _split_slot(slot: _Slot, attempts: int) -> list[_Slot]:
