@@ -154,9 +154,7 @@ def _resolve_without_getent(name: str) -> tuple[str, ...]:
 def stop_counts(planned: Planned, run_dir: str, own_rank: int) -> tuple[int, ...]:
     """Return how often each machine's training was asked to stop so far, where all share the run folder.
 
-    0 for `own_rank`.
-
-    They are counted, for the clocks of machines differ.
+    0 for `own_rank`. They are counted, for the clocks of machines differ.
     """
     return tuple(0 if other == own_rank else _stop_count(run_dir, other) for other in range(planned.nodes))
 
