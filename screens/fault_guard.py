@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.worker import NoActiveWorker, WorkerFailed, get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.fault_log import record
+from tui_train.base.fault_log import record_fault
 from tui_train.base.text import visible
 
 from .themes import lacks_true_colour
@@ -109,7 +109,7 @@ class GuardedApp(App[int]):
         if now - self._faults.get(name, -_REPEATED_FAULT_SECONDS) < _REPEATED_FAULT_SECONDS:
             return
         self._faults[name] = now
-        self._last_fault = _fault_line(error, record(error), self.size.width)
+        self._last_fault = _fault_line(error, record_fault(error), self.size.width)
         if not self._running or self._exit:
             return
         self.notify(self._last_fault, severity="error", timeout=_NOTICE_SECONDS, markup=False)

@@ -28,7 +28,7 @@ from tui_train.plan.render import prepare as preparing
 from tui_train.profile import fields
 from tui_train.profile.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.runner.processes import Family, boot_id, process_at
+from tui_train.runner.processes import ProcessFamily, boot_id, process_at
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 
@@ -352,7 +352,7 @@ def free_port():
 
 def marked(mark, leader=0):
     """The living processes of a run, but for its supervisor."""
-    return tuple(sorted(Family(mark, process_at(leader)).living()))
+    return tuple(sorted(ProcessFamily(mark, process_at(leader)).living()))
 
 
 def holder(folder):

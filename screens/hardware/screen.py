@@ -265,7 +265,7 @@ def _zero_processes_text(setup: Setup) -> str:
 def _checked_address(address: str) -> str:
     """Return the name of a host as it was typed; BadInput where it is none."""
     if (address := address.strip()) not in hosts.saved_hosts():
-        ssh.ssh_command(address)
+        ssh.ssh_command_prefix(address)
     return address
 
 

@@ -11,7 +11,7 @@ from tui_train.memory.predict import Prediction
 from tui_train.plan.render.script.plain_command import PlainCommand, wrap_command
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import Difference
-from tui_train.runner.memory_patterns import PHASE_TEXT
+from tui_train.runner.memory_patterns import TEXT_BY_PHASE
 from tui_train.views.overview import OverviewLine
 
 from .memory import memory_lines
@@ -174,7 +174,7 @@ def fallbacks_by_place(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     places: dict[str, list[str]] = {}
     for phase in plan.phases:
         if changes := plan.attempts[plan.fallback_path(phase)[-1] - 1].changes:
-            places.setdefault(", ".join(changes), []).append(PHASE_TEXT[phase])
+            places.setdefault(", ".join(changes), []).append(TEXT_BY_PHASE[phase])
     return tuple((" or ".join(where), tried) for tried, where in places.items())
 
 

@@ -27,7 +27,7 @@ from tui_train.facts.yaml_documents import parse_document as read_document
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
 from tui_train.profile.presets.user_presets import user_presets
-from tui_train.runner.first_step import first_step
+from tui_train.runner.first_step import first_logged_step
 from tui_train.runs import archive, rundir
 from tui_train.runs.conflicts import planned_resources
 from tui_train.runs.follow import read_attempt_ranks
@@ -192,10 +192,10 @@ class Places:
         there = [line.start for line in file.forward(0)]
         assert there == [line.start for line in file.backward(file.size())][::-1]
         parse_ranks(shown)
-        first_step(str(log), self.run.log_reading())
+        first_logged_step(str(log), self.run.log_reading())
         read_attempt_ranks(self.run, 1)
         text = data.decode("utf-8", "replace")
-        masked, _ = secrets.mask(text)
+        masked, _ = secrets.mask_secrets(text)
         assert "hf_aB1aB1aB1aB1" not in masked
         archive.archive_entries(self.run, "{}")
 

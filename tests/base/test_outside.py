@@ -38,9 +38,9 @@ from tui_train.plan.render import RUNNER_NAME
 from tui_train.programs import probe, survey
 from tui_train.runner import view
 from tui_train.runner.checkpoints import is_complete_file
-from tui_train.runner.fill import fill
-from tui_train.runner.group_check import trained_apart
-from tui_train.runner.memory_end import memory_end
+from tui_train.runner.fill import fill_config_files
+from tui_train.runner.group_check import each_trained_alone
+from tui_train.runner.memory_end import read_memory_end
 from tui_train.runner.planned import read as read_plan
 from tui_train.runner.refused import Refused
 from tui_train.runs.logs.search import start_search
@@ -177,15 +177,15 @@ def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     path = tmp_path / "log"
     PLACES[place](path)
     assert not is_complete_file(str(path))
-    assert not trained_apart(str(path), 2)
-    assert not memory_end(str(path), ()).phase
+    assert not each_trained_alone(str(path), 2)
+    assert not read_memory_end(str(path), ()).phase
     run, _ = exported(tmp_path / "run", profile({"trainer.launcher": "accelerate"}), facts())
     plan = read_plan(str(run.path))
     attempt = plan.attempts[0]._replace(fills=(("accelerate.yaml", None),))
     (run.path / "accelerate.yaml").unlink()
     PLACES[place](run.path / "accelerate.yaml")
     with pytest.raises(Refused):
-        fill(plan._replace(attempts=(attempt,)), 1, str(run.path), "")
+        fill_config_files(plan._replace(attempts=(attempt,)), 1, str(run.path), "")
 
 
 # ---- JSON, TOML and safetensors that others may have written
@@ -297,7 +297,7 @@ def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
     run.events_file.write_bytes(EVENT[:-2] + b"," + json.dumps(holder(run.path)).encode()[1:] + b"\n")
     assert read_status(run).live
     run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
-    monkeypatch.setattr(view, "_BAR_SECONDS", 0.2)
+    monkeypatch.setattr(view, "_BAR_REFRESH_SECONDS", 0.2)
     shown = []
     thread = threading.Thread(target=lambda: shown.append(next(view._follow_lines(str(run.path)))), daemon=True)
     thread.start()

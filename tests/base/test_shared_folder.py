@@ -21,7 +21,7 @@ from tui_train.base import ssh
 from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
 from tui_train.runner import events, fill, lock, lock_owner, receive, safe_open
-from tui_train.runner.refused import BUSY, Refused
+from tui_train.runner.refused import BUSY_EXIT_CODE, Refused
 from tui_train.runs.conflicts import start_lock
 
 # Numbers without a name, in reach of neither sudo nor a login.
@@ -51,7 +51,9 @@ def kept(folder):
 
 def held_at(at, mark="m"):
     """A lock that this process takes."""
-    held = lock.Lock(str(at), lock_owner.own_owner(mark, str(at.parent)), "a training runs", lambda _dead: "")
+    held = lock.Lock(
+        str(at), lock_owner.this_process_as_owner(mark, str(at.parent)), "a training runs", lambda _dead: ""
+    )
     held.take()
     return held
 
@@ -124,7 +126,7 @@ def test_what_another_user_links_to_at_the_name_of_a_lock_is_kept(shared):
     at = lock_of(folder / "all/out")
     subprocess.run(["ln", "-s", precious, at], check=True, **as_user(OTHERS))
     refused = start(run, **as_user(MINE))
-    assert (refused.returncode, list(precious.iterdir())) == (BUSY, [precious / "chapter"])
+    assert (refused.returncode, list(precious.iterdir())) == (BUSY_EXIT_CODE, [precious / "chapter"])
     assert f"{at} is a link of user {OTHERS}, not a lock" in refused.stderr
     assert at.is_symlink()
 
@@ -143,7 +145,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
     with process:
         trains = until(lambda: [event.leader for event in of_others.events() if event.leader])
         refused = start(run, **as_user(MINE))
-        assert refused.returncode == BUSY
+        assert refused.returncode == BUSY_EXIT_CODE
         assert f"already (process {process.pid} of user {OTHERS})" in refused.stderr
         assert stat.S_IMODE(at.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH) == 0
         process.kill()
@@ -151,7 +153,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
             os.killpg(pid, 9)
     left = {path: path.read_bytes() for path in at.iterdir()}
     refused = start(run, **as_user(MINE))
-    assert refused.returncode == BUSY
+    assert refused.returncode == BUSY_EXIT_CODE
     remedy = f"have user {OTHERS} remove it" if sticky else "move it away"
     assert f"is a lock of user {OTHERS}: if nothing trains there, {remedy}" in refused.stderr
     assert {path: path.read_bytes() for path in at.iterdir()} == left
@@ -164,7 +166,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
 @ROOT
 @pytest.mark.parametrize("names", ["us", "a dead one", pytest.param("nobody", marks=pytest.mark.whole)])
 def test_a_folder_of_another_user_that_says_to_be_our_lock_is_none_of_ours(tmp_path, names):
-    at, me = tmp_path / ".lock", lock_owner.own_owner("m", str(tmp_path))
+    at, me = tmp_path / ".lock", lock_owner.this_process_as_owner("m", str(tmp_path))
     at.mkdir()
     (at / "chapter").write_text("thesis")
     if names != "nobody":
@@ -175,7 +177,7 @@ def test_a_folder_of_another_user_that_says_to_be_our_lock_is_none_of_ours(tmp_p
     held = lock.Lock(str(at), me, "a training runs", lambda _dead: pytest.fail("it asks what another user names"))
     with pytest.raises(Refused) as refused:
         held.take()
-    assert (refused.value.code, f"user {OTHERS}" in refused.value.why) == (BUSY, True)
+    assert (refused.value.code, f"user {OTHERS}" in refused.value.why) == (BUSY_EXIT_CODE, True)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in at.iterdir()} == before
 
 
@@ -202,7 +204,7 @@ def test_a_training_leaves_the_folder_that_a_link_at_its_locks_name_leads_to(tmp
     at.parent.mkdir()
     at.symlink_to(precious)
     refused = start(run)
-    assert (refused.returncode, f"{at} is a link, not a lock: move it away" in refused.stderr) == (BUSY, True)
+    assert (refused.returncode, f"{at} is a link, not a lock: move it away" in refused.stderr) == (BUSY_EXIT_CODE, True)
     assert kept(precious)
     assert not run.events_file.exists()
 
@@ -220,7 +222,7 @@ def test_what_is_not_a_lock_is_named_and_stays(tmp_path, precious, kind):
     assert os.path.lexists(at)
 
 
-@pytest.mark.parametrize("then", ["release", "beat", "keep_reserve", "drop_reserve"])
+@pytest.mark.parametrize("then", ["release", "beat", "keep_reserve", "drop_disk_reserve"])
 def test_a_lock_whose_place_a_link_takes_is_not_followed(tmp_path, precious, then):
     at = tmp_path / ".lock"
     held = held_at(at)
@@ -229,19 +231,19 @@ def test_a_lock_whose_place_a_link_takes_is_not_followed(tmp_path, precious, the
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in precious.iterdir()}
     at.rename(tmp_path / "aside")
     at.symlink_to(precious)
-    if then == "drop_reserve":
+    if then == "drop_disk_reserve":
         with safe_open.open_folder(tmp_path) as folder:
-            lock.drop_reserve(folder)
+            lock.drop_disk_reserve(folder)
     else:
-        {"release": held.release, "beat": held.renew, "keep_reserve": lambda: held.keep_reserve(16)}[then]()
+        {"release": held.release, "beat": held.renew, "keep_reserve": lambda: held.keep_disk_reserve(16)}[then]()
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in precious.iterdir()} == before
 
 
 def test_only_the_names_of_a_lock_are_removed(tmp_path):
     at = tmp_path / ".lock"
     held = held_at(at)
-    held.keep_reserve(16)
-    (at / f"owner{safe_open.NEW_SUFFIX}left by a power cut").write_text("")
+    held.keep_disk_reserve(16)
+    (at / f"owner{safe_open.TEMPORARY_SUFFIX}left by a power cut").write_text("")
     (at / "chapter").write_text("thesis")
     held.release()
     assert {path.name for path in at.iterdir()} == {"chapter", "owner"}
@@ -251,7 +253,7 @@ def test_only_the_names_of_a_lock_are_removed(tmp_path):
 
 @pytest.mark.parametrize("names", ["a dead one", "nobody"])
 def test_a_lock_in_which_a_disk_left_something_is_taken_over_again_and_again(tmp_path, names):
-    at, me = tmp_path / ".lock", lock_owner.own_owner("m", str(tmp_path))
+    at, me = tmp_path / ".lock", lock_owner.this_process_as_owner("m", str(tmp_path))
     at.mkdir()
     if names == "a dead one":
         (at / "owner").write_text(json.dumps(me._replace(pid=2**22 + 1)._asdict()))
@@ -259,7 +261,7 @@ def test_a_lock_in_which_a_disk_left_something_is_taken_over_again_and_again(tmp
         (at / left).write_text("open")
     for _ in range(2):
         held = held_at(at)
-        assert lock_owner.read(str(at)) == me
+        assert lock_owner.read_owner(str(at)) == me
         held.release()
     assert {path.name for path in at.iterdir()} == {".nfs000000000a1b2c3d00000001", ".DS_Store", "owner"}
 
@@ -274,9 +276,9 @@ def test_a_lock_follows_its_folder_and_a_link_of_the_owner_names_nobody(tmp_path
     assert list((tmp_path / "there").iterdir()) == []
     at = tmp_path / ".lock"
     at.mkdir()
-    (tmp_path / "owner").write_text(json.dumps(lock_owner.own_owner("m", "")._asdict()))
+    (tmp_path / "owner").write_text(json.dumps(lock_owner.this_process_as_owner("m", "")._asdict()))
     (at / "owner").symlink_to(tmp_path / "owner")
-    assert lock_owner.read(str(at)) is None
+    assert lock_owner.read_owner(str(at)) is None
 
 
 # ---- other names
@@ -285,8 +287,8 @@ def test_a_lock_follows_its_folder_and_a_link_of_the_owner_names_nobody(tmp_path
 def test_no_link_at_the_name_of_a_file_being_written_is_followed(tmp_path, precious):
     for taken in (f"owner.new.{os.getpid()}", f"config.filled.yaml.new.{os.uname().nodename}.{os.getpid()}"):
         (tmp_path / taken).symlink_to(precious / "chapter")
-    safe_open.write_beside(str(tmp_path / "owner"), b"new")
-    fill._write(str(tmp_path / "config.filled.yaml"), "new")
+    safe_open.write_atomically(str(tmp_path / "owner"), b"new")
+    fill._write_filled_file(str(tmp_path / "config.filled.yaml"), "new")
     assert kept(precious)
     assert [(tmp_path / name).read_text() for name in ("owner", "config.filled.yaml")] == ["new", "new"]
 
@@ -294,8 +296,8 @@ def test_no_link_at_the_name_of_a_file_being_written_is_followed(tmp_path, preci
 def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
     (precious / "reserve").write_text("")
     (tmp_path / ".lock").symlink_to(precious)
-    (tmp_path / events.NAME).mkdir()
-    journal = events.Journal(str(tmp_path), lock.drop_reserve)
+    (tmp_path / events.JOURNAL_FILE_NAME).mkdir()
+    journal = events.Journal(str(tmp_path), lock.drop_disk_reserve)
     journal.open_folder()
     with pytest.raises(OSError, match="directory"):
         journal.append("run_started")
@@ -305,9 +307,9 @@ def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
 def test_no_connection_is_shared_where_others_could_answer_it():
     os.environ["XDG_CACHE_HOME"] = short = tempfile.mkdtemp(prefix="t")
     try:
-        assert any("ControlPath=" in word for word in ssh.ssh_command("box"))
+        assert any("ControlPath=" in word for word in ssh.ssh_command_prefix("box"))
         connections_folder().chmod(0o777)
-        assert not any("ControlPath=" in word for word in ssh.ssh_command("box"))
+        assert not any("ControlPath=" in word for word in ssh.ssh_command_prefix("box"))
     finally:
         shutil.rmtree(short)
 

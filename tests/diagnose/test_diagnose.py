@@ -31,7 +31,7 @@ from tui_train.profile.fields import put
 from tui_train.profile.presets import get_preset, shipped_presets
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
-from tui_train.runner.lines import rank_of
+from tui_train.runner.lines import rank_in_line
 from tui_train.runs.rundir import RunDir
 
 # As the built-in trainer would train, every value named.
@@ -160,7 +160,7 @@ def test_the_root_comes_before_its_echoes(tmp_path):
     found = said(done.stdout + done.stderr, done.returncode)
     assert (found.failure, found.rank) == ("cuda_oom", 1)
     assert "3.00 GiB" in found.cause
-    assert "CUDA out of memory" in "".join(line for line in done.stderr.splitlines() if rank_of(line) == 1)
+    assert "CUDA out of memory" in "".join(line for line in done.stderr.splitlines() if rank_in_line(line) == 1)
 
 
 def test_what_a_training_got_over_is_no_failure():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import check, examples, facts, gpu, plan, profile, ready, taken
 
-from tui_train.base.command import argv, in_run_dir
+from tui_train.base.command import argv, word_in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.facts.types import YamlDocument
 from tui_train.memory.ladder.attempt_order import fallback_attempts
@@ -18,7 +18,7 @@ from tui_train.memory.ladder.rungs import RUNGS, get_rung, rung_helps_phase, why
 from tui_train.profile import batch
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import PHASES
+from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.setup import Setup
 from tui_train.views import show
 
@@ -210,7 +210,7 @@ def test_all_ways_fit_where_there_are_many():
     )
     assert len(found) == 24
     # Those of one phase are all there; where the mixed one is not, one with more changes takes its place.
-    assert all(found[0].then.get(phase) for phase in PHASES)
+    assert all(found[0].then.get(phase) for phase in FALLBACK_PHASES)
     last = found[-1]
     assert not last.then or max(last.then.values()) < 24
 
@@ -285,7 +285,7 @@ def test_another_optimizer_or_method_begins_anew(name, word, suffix):
         words = argv(attempt.command, "/run")
         found.append(word in words)
         assert f"--output_dir=/run/output{suffix if found[-1] else ''}" in words
-        assert attempt.checkpoints.folder == in_run_dir(f"output{suffix if found[-1] else ''}")
+        assert attempt.checkpoints.folder == word_in_run_dir(f"output{suffix if found[-1] else ''}")
     assert not found[0]
     assert found.count(True) > 1
     # One that is so from the start keeps its folder.

@@ -28,7 +28,7 @@ from tui_train.plan.render import File
 from tui_train.profile import hosts
 from tui_train.profile.fields import put
 from tui_train.profile.store import save
-from tui_train.runner.ssh import failure_text
+from tui_train.runner.ssh import failure_advice
 from tui_train.runs import rundir
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.other_machines import far
@@ -234,7 +234,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     ],
 )
 def test_what_ssh_says_has_a_remedy(said, part):
-    words = failure_text(said)
+    words = failure_advice(said)
     assert part in words
     assert "\x1b" not in words
 

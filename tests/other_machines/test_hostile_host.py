@@ -584,7 +584,7 @@ Host box
 """)
     if shutil.which("ssh") is None:
         pytest.skip("NOT TESTED, for want of ssh (openssh-client): the user's configuration")
-    command, *words = ssh.ssh_command("box")
+    command, *words = ssh.ssh_command_prefix("box")
     # As to a client that does not know it yet, nor what the user's configuration has it ignore.
     old = [word.replace("RemoteCommand", "RemoteCommandOfLater") for word in words]
     (tmp_path / "old").write_text(

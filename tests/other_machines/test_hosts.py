@@ -125,17 +125,17 @@ def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhe
 
 
 def test_the_beat_keeps_a_lock_and_a_machine_that_booted_again_loses_it(tmp_path, monkeypatch):
-    me = lock_owner.own_owner("mark", str(tmp_path))
+    me = lock_owner.this_process_as_owner("mark", str(tmp_path))
     at = tmp_path / ".lock"
     held = lock.Lock(str(at), me, "words", lambda dead: "")
     held.take()
     other = me._replace(boot="another", machine="another", host="node7")
     (at / "owner").write_text(json.dumps(other._asdict()))
-    assert lock_owner.is_held_by(str(at), other)
+    assert lock_owner.is_owner_working(str(at), other)
     assert not held.renew(), "another one has taken it"
-    assert not lock_owner.is_held_by(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
+    assert not lock_owner.is_owner_working(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
     monkeypatch.setattr(lock_owner, "LEASE_SECONDS", -1.0)
-    assert not lock_owner.is_held_by(str(at), other)
+    assert not lock_owner.is_owner_working(str(at), other)
     (at / "owner").write_text(json.dumps(me._asdict()))
     assert held.renew()
     held.release()
@@ -291,7 +291,7 @@ def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
 
 
 def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
-    change_runner(run, "lock.py", "RENEW_SECONDS = 10.0", "RENEW_SECONDS = 0.2")
+    change_runner(run, "lock.py", "RENEW_INTERVAL_SECONDS = 10.0", "RENEW_INTERVAL_SECONDS = 0.2")
     with training(run):
         shutil.rmtree(run.path / ".lock")
         until((run.path / ".lock" / "owner").exists)
@@ -313,7 +313,7 @@ def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
 
 
 def test_an_owner_of_a_later_version_is_believed(run):
-    me = lock_owner.own_owner("m", str(run.path))
+    me = lock_owner.this_process_as_owner("m", str(run.path))
     (run.path / ".lock").mkdir()
     (run.path / ".lock" / "owner").write_text(json.dumps(me._asdict() | {"more": [1]}))
     refused = bash(run)
@@ -331,7 +331,12 @@ def test_the_script_that_is_started_is_what_runs(run):
 
 def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     """nvidia-smi may take its time before the run reports itself."""
-    change_runner(run, "launch.py", "    gpus.require_cards(", "    import time; time.sleep(3); gpus.require_cards(")
+    change_runner(
+        run,
+        "launch.py",
+        "    gpus.require_cards_present(",
+        "    import time; time.sleep(3); gpus.require_cards_present(",
+    )
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         until(lambda: read_status(run).live)

@@ -79,7 +79,7 @@ def submitted(fake, tmp_path, state="PENDING", **more):
 def lost(run):
     """Have a run started, whose supervisor then went with its node."""
     started = Event(event="run_started", mark="0" * 32, pid=2**22 + 1, start_ticks=1, boot_id="other", host="n1")
-    with (run.path / events.NAME).open("a") as file:
+    with (run.path / events.JOURNAL_FILE_NAME).open("a") as file:
         file.write(json.dumps(started._asdict()) + "\n")
 
 

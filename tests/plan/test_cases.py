@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from support import engine_stub, noted, plain_environment, prepare, sample, stub
 
-from tui_train.base.command import argv, expand, in_run_dir
+from tui_train.base.command import argv, expand_word, word_in_run_dir
 from tui_train.facts.types import Facts
 from tui_train.plan.render import PLAN_NAME, RUNNER_NAME
 from tui_train.plan.render.script.launch import render_launch_script
@@ -72,7 +72,7 @@ TOLD |= {"TUI_TRAIN_CONTAINER_NAME": TOLD["TUI_TRAIN_CONTAINER"], "TUI_TRAIN_CON
 def standing(plan):
     """The plan with the folders of this test's machine in place of those of the case's."""
     attempts = tuple(
-        msgspec.structs.replace(attempt, command=msgspec.structs.replace(attempt.command, cwd=in_run_dir("")))
+        msgspec.structs.replace(attempt, command=msgspec.structs.replace(attempt.command, cwd=word_in_run_dir("")))
         for attempt in plan.attempts
     )
     container = plan.container and msgspec.structs.replace(plan.container, folders=())
@@ -112,7 +112,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
         started = ["bash", run / "launch.sh", "--plain", f"--attempt={number}", *given, *several]
         subprocess.run(started, env=environment, check=True, stdout=subprocess.DEVNULL)
         note = noted(tmp_path / "notes")[-1]
-        told = [f"{setting.name}={expand(setting.value, values)}" for setting in attempt.command.env]
+        told = [f"{setting.name}={expand_word(setting.value, values)}" for setting in attempt.command.env]
         if engine:
             wanted = container_command(
                 plan.container, attempt.command, values | {"CHECKPOINT": checkpoint if given else ""}

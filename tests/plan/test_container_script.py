@@ -8,7 +8,7 @@ import sys
 import pytest
 from support import bash, boxed, exported, inside, plain_environment, profile
 
-from tui_train.runner import commands, container
+from tui_train.runner import container, other_programs
 from tui_train.runner.planned import Planned
 from tui_train.runner.refused import Refused
 
@@ -43,7 +43,7 @@ def planned(engine="docker", image="nemo:1", **more):
 
 
 def prepared(tmp_path, engine="docker", **more):
-    return container.prepare(planned(engine, **more), str(tmp_path / "run"))
+    return container.prepare_environment(planned(engine, **more), str(tmp_path / "run"))
 
 
 # ---- what launch.sh is told
@@ -81,7 +81,7 @@ def test_a_docker_without_roots_rights_is_its_user_and_locks_no_more_than_you(tm
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 19, 1 << 19));"
         "from tui_train.runner import container as c, planned as p;"
-        f"told = c.prepare(p.Planned(engine='docker', image='x'), {str(tmp_path)!r});"
+        f"told = c.prepare_environment(p.Planned(engine='docker', image='x'), {str(tmp_path)!r});"
         "print(told['TUI_TRAIN_CONTAINER_USER'], told['TUI_TRAIN_MEMLOCK'])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -105,8 +105,8 @@ def test_apptainer_has_no_container_that_outlives_it(tmp_path, engine):
     assert told["TUI_TRAIN_CACHE_MOUNT"] == f"--home={tmp_path}/cache/tui-train/container:/cache"
     assert set(told) == {"TUI_TRAIN_RUN_MOUNT", "TUI_TRAIN_CACHE_MOUNT", "TUI_TRAIN_HUGGING_FACE_MOUNT"}
     assert asked() == []
-    assert container.name_for("apptainer", MARK, 1) == ""
-    assert container.name_for("docker", MARK, 1) == NAME
+    assert container.container_name("apptainer", MARK, 1) == ""
+    assert container.container_name("docker", MARK, 1) == NAME
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_folder_that_no_word_mounts_is_refused(tmp_path, engine, kind, folder,
     engine(kind)
     (tmp_path / "i.sif").touch()
     with pytest.raises(Refused) as refused:
-        container.prepare(planned(kind, str(tmp_path / "i.sif")), str(tmp_path / folder))
+        container.prepare_environment(planned(kind, str(tmp_path / "i.sif")), str(tmp_path / folder))
     assert (refused.value.code, said in refused.value.message) == (69, True), refused.value.message
     assert "\n" not in refused.value.message
 
@@ -209,7 +209,7 @@ def test_a_container_that_has_ended(engine, does, alive):
 
 def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch, tmp_path):
     engine("docker", f"sleep 60; touch {tmp_path}/answered")
-    monkeypatch.setattr(commands, "interrupted", lambda: True)
+    monkeypatch.setattr(other_programs, "interrupted", lambda: True)
     assert container.still_runs("docker", NAME, lambda: True)
     assert not (tmp_path / "answered").exists()
 
@@ -230,9 +230,9 @@ def test_what_an_earlier_start_left_is_named_or_removed(engine):
         f"case $* in 'ps -a'*) printf '%s\\n' {NAME} {NAME}2 {other} ;; ps*) printf '%s\\n' {NAME} {other} ;;"
         " *ExitCode*) echo false 0 ;; esac",
     )
-    assert container.leftover_names("podman", MARK) == (NAME,)
+    assert container.remove_ended_and_list_running("podman", MARK) == (NAME,)
     assert [words for words in asked() if words.startswith("rm")] == [f"rm {NAME}2"]
-    assert container.leftover_names("apptainer", MARK) == ()
+    assert container.remove_ended_and_list_running("apptainer", MARK) == ()
 
 
 # ---- the whole of it

@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 
 from tui_train.base.command import ConfigFile
 from tui_train.plan.render.config_yaml import render_config_yaml
-from tui_train.runner.fill import CHECKPOINT, RUN_DIR, fill, filled_path, yaml_value
+from tui_train.runner.fill import CHECKPOINT_PLACEHOLDER, RUN_DIR_PLACEHOLDER, fill_config_files, filled_path, yaml_text
 from tui_train.runner.planned import Planned, PlannedAttempt
 from tui_train.runner.refused import Refused
 
-VALUES = {"output_dir": f"{RUN_DIR}/output", "resume": CHECKPOINT, "text": 'it\'s "own"', "steps": 5}
+VALUES = {
+    "output_dir": f"{RUN_DIR_PLACEHOLDER}/output",
+    "resume": CHECKPOINT_PLACEHOLDER,
+    "text": 'it\'s "own"',
+    "steps": 5,
+}
 
 
 def planned(*fills):
@@ -27,7 +32,7 @@ def planned(*fills):
 def written(folder, checkpoint="", otherwise=None, values=None, name="config.yaml"):
     """What a YAML reader finds in the file of the second attempt."""
     (folder / name).write_text(render_config_yaml(ConfigFile(name, "why", values or VALUES)))
-    fill(planned((name, otherwise)), 2, str(folder), checkpoint)
+    fill_config_files(planned((name, otherwise)), 2, str(folder), checkpoint)
     assert {path.name for path in folder.iterdir()} == {name, filled_path(name)}
     return yaml.safe_load((folder / filled_path(name)).read_bytes())
 
@@ -41,7 +46,7 @@ def test_paths_are_put_in_beside_the_file(tmp_path):
 NAMES = ["a: b # c", 'say "hi"', "back\\slash \\n", "é ü 中文 🏖", "new\nline\ttab", "\x07\x85", "'"]
 
 
-@pytest.mark.parametrize("name", [*NAMES, CHECKPOINT, RUN_DIR])
+@pytest.mark.parametrize("name", [*NAMES, CHECKPOINT_PLACEHOLDER, RUN_DIR_PLACEHOLDER])
 def test_any_path_reads_back(tmp_path, name):
     run = tmp_path / name
     run.mkdir()
@@ -53,7 +58,7 @@ def test_bytes_that_are_no_text_stay(tmp_path):
     run = tmp_path / os.fsdecode(b"\xff")
     run.mkdir()
     (run / "config.yaml").write_text(render_config_yaml(ConfigFile("config.yaml", "why", VALUES)))
-    fill(planned(("config.yaml", None)), 2, str(run), "")
+    fill_config_files(planned(("config.yaml", None)), 2, str(run), "")
     assert b'"' + os.fsencode(run) + b'/output"' in (run / "config.filled.yaml").read_bytes()
 
 
@@ -71,9 +76,9 @@ def test_without_a_checkpoint_the_users_own_value_stands_there(tmp_path, otherwi
 
 
 def test_numbers_that_are_none():
-    assert yaml.safe_load(yaml_value(math.inf)) == math.inf
-    assert yaml.safe_load(yaml_value(-math.inf)) == -math.inf
-    assert math.isnan(yaml.safe_load(yaml_value(math.nan)))
+    assert yaml.safe_load(yaml_text(math.inf)) == math.inf
+    assert yaml.safe_load(yaml_text(-math.inf)) == -math.inf
+    assert math.isnan(yaml.safe_load(yaml_text(math.nan)))
 
 
 @given(
@@ -84,13 +89,13 @@ def test_numbers_that_are_none():
     )
 )
 def test_any_value_reads_back(value):
-    text = yaml_value(value)
+    text = yaml_text(value)
     assert "\n" not in text
     assert yaml.safe_load(text) == value
 
 
 def test_part_of_a_text_is_empty_without_a_checkpoint(tmp_path):
-    assert written(tmp_path, "", 5, {"x": f"{CHECKPOINT}/weights"}) == {"x": "/weights"}
+    assert written(tmp_path, "", 5, {"x": f"{CHECKPOINT_PLACEHOLDER}/weights"}) == {"x": "/weights"}
 
 
 @pytest.mark.parametrize(("name", "beside"), [("c.yaml", "c.filled.yaml"), ("a.b.yml", "a.b.filled.yml")])
@@ -100,17 +105,17 @@ def test_where_it_is_written(tmp_path, name, beside):
 
 
 def test_an_attempt_without_files_writes_none(tmp_path):
-    fill(planned(("config.yaml", None)), 1, str(tmp_path), "")
+    fill_config_files(planned(("config.yaml", None)), 1, str(tmp_path), "")
     assert not [*tmp_path.iterdir()]
 
 
 def test_what_cannot_be_done_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(Refused, match=r"config\.yaml cannot be read") as refused:
-        fill(planned(("config.yaml", None)), 2, str(tmp_path), "")
+        fill_config_files(planned(("config.yaml", None)), 2, str(tmp_path), "")
     assert refused.value.code == 69
     (tmp_path / "config.yaml").write_text("x: 1\n")
     (tmp_path / "config.filled.yaml" / "taken").mkdir(parents=True)
     with pytest.raises(Refused, match=r"config\.filled\.yaml cannot be written") as refused:
-        fill(planned(("config.yaml", None)), 2, str(tmp_path), "")
+        fill_config_files(planned(("config.yaml", None)), 2, str(tmp_path), "")
     assert refused.value.code == 73
     assert {path.name for path in tmp_path.iterdir()} == {"config.filled.yaml", "config.yaml"}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import UUIDS, examples, facts, gpu, plan, profile, ready, taken, toolchain
 
-from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand, joined
+from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand_word, join_pieces
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.plan.render.script.launch import render_launch_script
@@ -25,7 +25,7 @@ def words(chosen, found=None, attempt=0, checkpoint=""):
 def environment(chosen, found=None, attempt=0):
     made = plan(chosen, found or facts(python="/py"))
     values = {"RUN_DIR": "/run", "PYTHONPATH": ":/before", "GPUS": "$GPUS", "NODE_RANK": "0", "ADDRESS": "10.0.0.1"}
-    return {setting.name: expand(setting.value, values) for setting in made.attempts[attempt].command.env}
+    return {setting.name: expand_word(setting.value, values) for setting in made.attempts[attempt].command.env}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_only_what_reaches_the_training_is_said_of_it():
 
 
 def test_words_of_a_checkpoint_are_left_out_together():
-    command = Command((Part(("/py",)), Part(("--resume", joined((CHECKPOINT,))))), (), "/")
+    command = Command((Part(("/py",)), Part(("--resume", join_pieces((CHECKPOINT,))))), (), "/")
     assert argv(command, "/run") == ["/py"]
     assert argv(command, "/run", "/c") == ["/py", "--resume", "/c"]
     made = plan(Profile(), facts())

@@ -34,7 +34,7 @@ from support import (
 )
 
 from tui_train import runner
-from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
+from tui_train.base.command import Command, Part, Setting, argv, expand_word, word_in_run_dir
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME, shown_files
 from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
@@ -51,9 +51,9 @@ NAMES = ("PYTHON", "RUN_DIR", "RUN_ID", "GRACE", "BOOT_ID", "CDPATH", "GLOBIGNOR
 def assert_same(note, command, run, environment, checkpoint=""):
     """What the stub was given is what the plan says."""
     assert note["argv"] == argv(command, str(run.path), checkpoint)
-    assert note["cwd"] == expand(command.cwd, {"RUN_DIR": str(run.path)})
+    assert note["cwd"] == expand_word(command.cwd, {"RUN_DIR": str(run.path)})
     values = {"RUN_DIR": str(run.path), "PYTHONPATH": ""}
-    wanted = environment | {setting.name: expand(setting.value, values) for setting in command.env}
+    wanted = environment | {setting.name: expand_word(setting.value, values) for setting in command.env}
     found = {name: value for name, value in note["env"].items() if name not in OF_BASH | {"TUI_TRAIN_RUN_ID"}}
     assert found == {name: value for name, value in wanted.items() if name not in OF_BASH}
 
@@ -396,7 +396,7 @@ def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory
     made = []
     for parts, value in attempts:
         env = (Setting("ALL", value, "", "ladder"), *([Setting("SOME", value, "", "ladder")] if "a" in value else []))
-        command = Command((Part((str(python),)), *parts), env, in_run_dir(""))
+        command = Command((Part((str(python),)), *parts), env, word_in_run_dir(""))
         made.append(msgspec.structs.replace(base.attempts[0], command=command))
     (folder / "launch.sh").write_text(render_launch_script(msgspec.structs.replace(base, attempts=tuple(made))))
     for number, attempt in enumerate(made, start=1):

@@ -52,7 +52,7 @@ from tui_train.profile.presets import (
 from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.curve import Point
-from tui_train.runner.progress import Progress, advance
+from tui_train.runner.progress import Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -266,7 +266,7 @@ def test_yours_come_first_where_they_hold_a_whole_configuration(tmp_path):
 def test_logs_are_read_as_the_preset_says(tmp_path, name, lines, expected):
     chosen, found = chosen_for(name, tmp_path)
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan(chosen, found)))
-    progress = advance(Progress(), lines, RunDir(tmp_path).log_reading())
+    progress = advance_progress(Progress(), lines, RunDir(tmp_path).log_reading())
     assert (progress.curve.points(), progress.step, progress.steps) == expected
 
 
@@ -310,7 +310,7 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
     progress = Progress()
     for number in (1, 2):
-        progress = advance(progress, LogTail(run.attempt_log(number)).lines(), run.log_reading())
+        progress = advance_progress(progress, LogTail(run.attempt_log(number)).lines(), run.log_reading())
     assert (progress.step, progress.steps) == (9, 9)
     assert [point.step for point in progress.curve.points() if point.step] == [*range(1, 10)]
     assert progress.last.loss == pytest.approx(math.pow(0.9, 18), abs=1e-4)
@@ -380,7 +380,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
         assert {*re.findall(r"samples: (\d+)", log_of(run, number))} == {"32"}
     assert config.read_text() == MINE
     (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
-    progress = advance(Progress(), LogTail(run.attempt_log(2)).lines(), run.log_reading())
+    progress = advance_progress(Progress(), LogTail(run.attempt_log(2)).lines(), run.log_reading())
     assert (progress.step, progress.steps, progress.learning_rate) == (4, 4, 0.1)
     assert progress.last[:2] == (4, pytest.approx(math.pow(0.8, 6), abs=1e-5))
 

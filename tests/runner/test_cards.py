@@ -11,7 +11,7 @@ import pytest
 from support import UUIDS, facts, gpu, ready, sleeping, until
 
 from tui_train.base.errors import Unavailable
-from tui_train.runner import commands, gpus
+from tui_train.runner import gpus, other_programs
 from tui_train.runner.planned import Planned
 from tui_train.runner.processes import start_ticks
 from tui_train.runner.refused import Refused
@@ -59,7 +59,7 @@ def impatient(monkeypatch):
 def check(cards, planned=PLANNED):
     """Return what is said of cards that are looked at."""
     said = []
-    gpus.require_cards(planned, cards, said.append)
+    gpus.require_cards_present(planned, cards, said.append)
     return said
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_choice_is_refused(smi, planned, listed, asked, refusal):
 def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, impatient, before):
     smi(WHOLE, before=before)
     assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
-    assert gpus.compute_pids(UUIDS) is None
+    assert gpus.pids_computing_on(UUIDS) is None
     with pytest.raises(Refused, match="nvidia-smi does not answer: name the GPUs"):
         gpus.choose_cards(SEVERAL, "", 1)
     said = []
@@ -159,9 +159,9 @@ def test_a_machine_without_nvidia_smi_trains_all_the_same(monkeypatch, tmp_path)
 
 def test_who_computes_on_the_cards(smi):
     smi(users=f"{UUIDS[0]}, 42\nGPU-other, 7\n{UUIDS[1]}, 43\n{UUIDS[1]}, [N/A]\n")
-    assert gpus.compute_pids(UUIDS) == (42, 43)
-    assert gpus.compute_pids(UUIDS[1:]) == (43,)
-    assert gpus.compute_pids(()) == ()
+    assert gpus.pids_computing_on(UUIDS) == (42, 43)
+    assert gpus.pids_computing_on(UUIDS[1:]) == (43,)
+    assert gpus.pids_computing_on(()) == ()
 
 
 def test_cards_are_waited_for_until_they_are_empty(smi):
@@ -173,15 +173,15 @@ def test_cards_are_waited_for_until_they_are_empty(smi):
     smi(users=f"{UUIDS[0]}, 42\n", before=f'case $1 in -L) ;; *) trap "echo > {folder}/users" EXIT ;; esac')
     gpus.wait_until_free(UUIDS, (7,), 600.0, said.append)
     assert len(said) == 1
-    assert gpus.compute_pids(UUIDS) == ()
+    assert gpus.pids_computing_on(UUIDS) == ()
 
 
 def test_a_stop_ends_the_waiting(smi, monkeypatch):
     smi(WHOLE, users=f"{UUIDS[0]}, 42\n", before="exec sleep 600")
-    monkeypatch.setattr(commands, "interrupted", lambda: True)
+    monkeypatch.setattr(other_programs, "interrupted", lambda: True)
     said = []
     gpus.wait_until_free(UUIDS, (), 60.0, said.append)
-    gpus.require_cards(PLANNED, UUIDS, said.append)
+    gpus.require_cards_present(PLANNED, UUIDS, said.append)
     assert said == []
 
 
@@ -189,23 +189,23 @@ def test_a_stop_ends_the_waiting(smi, monkeypatch):
 
 
 def test_a_program_answers_and_its_words_are_bounded():
-    answer = commands.run(("sh", "-c", "echo out; echo err >&2; cat; exit 3"), 20)
+    answer = other_programs.run(("sh", "-c", "echo out; echo err >&2; cat; exit 3"), 20)
     assert answer == (3, "out\n", "err\n")
-    answer = commands.run(("sh", "-c", "yes | head -c 5000000; echo end >&2"), 60)
+    answer = other_programs.run(("sh", "-c", "yes | head -c 5000000; echo end >&2"), 60)
     assert (answer.code, len(answer.out), answer.err) == (0, 1 << 20, "end\n")
-    assert commands.run(("sh", "-c", "kill -9 $$"), 20).code == 137
-    assert commands.run(("env",), 20, {"PATH": os.environ["PATH"], "A": "b"}).out.splitlines()[-1] == "A=b"
-    assert commands.run(("not-there",), 20).code is None
+    assert other_programs.run(("sh", "-c", "kill -9 $$"), 20).code == 137
+    assert other_programs.run(("env",), 20, {"PATH": os.environ["PATH"], "A": "b"}).out.splitlines()[-1] == "A=b"
+    assert other_programs.run(("not-there",), 20).code is None
 
 
 def test_a_program_that_is_out_of_time_goes_with_all_that_it_started():
-    answer = commands.run(("sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait; sleep 600"), 0.5)
+    answer = other_programs.run(("sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait; sleep 600"), 0.5)
     assert answer.code is None
     until(lambda: start_ticks(int(answer.out)) is None)
 
 
 def test_a_program_that_leaves_another_with_its_output_is_not_waited_for():
-    answer = commands.run(("sh", "-c", "sleep 600 & echo $!"), 60)
+    answer = other_programs.run(("sh", "-c", "sleep 600 & echo $!"), 60)
     assert answer.code == 0
     os.kill(int(answer.out), signal.SIGKILL)
 
@@ -214,7 +214,7 @@ def test_a_program_has_nothing_of_ours_open_and_no_signal_ignored():
     read, write = os.pipe()
     os.set_inheritable(write, True)
     try:
-        told = commands.run(("sh", "-c", "ls -l /proc/$$/fd; grep SigIgn /proc/$$/status"), 20).out
+        told = other_programs.run(("sh", "-c", "ls -l /proc/$$/fd; grep SigIgn /proc/$$/status"), 20).out
     finally:
         os.close(read)
         os.close(write)
@@ -226,12 +226,12 @@ def test_a_program_has_nothing_of_ours_open_and_no_signal_ignored():
 
 def test_an_answer_that_is_of_no_use_is_not_waited_for(monkeypatch):
     wanted = []
-    monkeypatch.setattr(commands, "interrupted", lambda: bool(wanted))
+    monkeypatch.setattr(other_programs, "interrupted", lambda: bool(wanted))
     before = signal.signal(signal.SIGALRM, lambda *_: wanted.append(True))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
-        assert commands.run(("sleep", "600"), 600).code is None
-        assert commands.run(("sleep", "0.2"), 60, interruptible=False).code == 0
+        assert other_programs.run(("sleep", "600"), 600).code is None
+        assert other_programs.run(("sleep", "0.2"), 60, interruptible=False).code == 0
     finally:
         signal.signal(signal.SIGALRM, before)
 
@@ -239,7 +239,7 @@ def test_an_answer_that_is_of_no_use_is_not_waited_for(monkeypatch):
 def test_asking_costs_little_at_the_start():
     """It stands between `bash launch.sh` and the training."""
     code = (
-        "import sys; from tui_train.runner import commands, gpus, container;"
+        "import sys; from tui_train.runner import other_programs, gpus, container;"
         "print('subprocess' in sys.modules, 'threading' in sys.modules, 'socket' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout

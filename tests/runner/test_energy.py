@@ -195,7 +195,7 @@ def test_all_attempts_of_a_ladder_count(box):
     # What is written of another machine counts as well.
     node = box.run.path / "node-1"
     node.mkdir()
-    (node / events.NAME).write_bytes(Path(box.run.path, events.NAME).read_bytes())
+    (node / events.JOURNAL_FILE_NAME).write_bytes(Path(box.run.path, events.JOURNAL_FILE_NAME).read_bytes())
     assert read_result(box.run).joules == 30.0
 
 
@@ -235,5 +235,5 @@ def test_an_energy_in_words(joules, shown):
 def test_events_that_are_damaged_meter_nothing(tmp_path):
     bad = [{"joules": -1}, {"joules": "x"}, {"joules": 1e300}, {"joules": 1.0, "cards": True}]
     text = "".join(json.dumps({"event": "energy", "attempt": 1, **more}) + "\n" for more in bad)
-    (tmp_path / events.NAME).write_text(text)
+    (tmp_path / events.JOURNAL_FILE_NAME).write_text(text)
     assert events.read(str(tmp_path)) == ()

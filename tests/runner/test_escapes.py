@@ -58,9 +58,9 @@ def training(folder, word, seconds, into=None):
 @pytest.fixture
 def own_cgroup():
     """Skip where the system grants no cgroup."""
-    folder = cgroup.make("test", os.getpid())
+    folder = cgroup.make_for_attempt("test", os.getpid())
     with subprocess.Popen(["sleep", "60"]) as child:
-        granted = bool(folder) and cgroup.enter(folder, child.pid)
+        granted = bool(folder) and cgroup.move_process_into(folder, child.pid)
         child.kill()
     cgroup.remove(folder, "test")
     if not granted:
@@ -110,7 +110,10 @@ def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, w
 def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, word):
     run = training(tmp_path, word, 600)
     change_runner(
-        run, "cgroup.py", "    for mount, root in _mounts():\n        own", "    for mount, root in ():\n        own"
+        run,
+        "cgroup.py",
+        "    for mount, root in _cgroup_mounts():\n        own",
+        "    for mount, root in ():\n        own",
     )
     lost(run, word)
     escaped = set(with_word(word))
@@ -126,7 +129,7 @@ def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     start_run(run)
     until(lambda: with_word(word))
     folder = until(lambda: read_status(run).cgroup)
-    assert set(with_word(word)) < cgroup.members(folder, read_status(run).mark)
+    assert set(with_word(word)) < cgroup.member_pids(folder, read_status(run).mark)
     assert show.after_stop_text(stop_run(run, at_once=True)).startswith("stopped; no process")
     assert not Path(folder).exists()
 
@@ -135,11 +138,11 @@ def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     "folder", ["", "/", "/sys/fs/cgroup", "/sys/fs/cgroup/..", "/proc/tui-train-m-1", "tui-train-m-1"]
 )
 def test_a_folder_that_a_file_names_is_not_believed(folder, tmp_path):
-    assert cgroup.members(folder, "m") == set()
+    assert cgroup.member_pids(folder, "m") == set()
     mine = tmp_path / "tui-train-m-1"
     mine.mkdir()
     (mine / "cgroup.procs").write_text(f"{os.getpid()}\n")
-    assert cgroup.members(str(mine), "m") == set()
+    assert cgroup.member_pids(str(mine), "m") == set()
     cgroup.remove(str(mine), "m")
     assert mine.is_dir()
 
@@ -188,14 +191,14 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
 
 
 def test_to_look_at_a_lock_changes_nothing_in_it(tmp_path):
-    at = tmp_path / lock_owner.NAME
+    at = tmp_path / lock_owner.LOCK_FOLDER_NAME
     at.mkdir()
     (at / "owner").write_text("{}")
     before = at.stat().st_mtime_ns
-    elsewhere = lock_owner.Owner(pid=1, ticks=1, boot="b", machine="m", host="h", mark="m")
-    assert lock_owner.is_held_by(str(at), elsewhere)
+    elsewhere = lock_owner.LockOwner(pid=1, ticks=1, boot="b", machine="m", host="h", mark="m")
+    assert lock_owner.is_owner_working(str(at), elsewhere)
     assert at.stat().st_mtime_ns == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == [lock_owner.NAME]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [lock_owner.LOCK_FOLDER_NAME]
 
 
 @pytest.mark.parametrize("foreign", [True, False])

@@ -8,14 +8,14 @@ from log_forms import FALSE_FRIENDS, FORMS
 from support import facts, plan, profile
 
 from tui_train.profile.presets.log_expression import why_expression_unusable
-from tui_train.runner.lines import fold
-from tui_train.runner.progress import Progress, Reading, advance
+from tui_train.runner.lines import fold_carriage_returns
+from tui_train.runner.progress import LogReading, Progress, advance_progress
 from tui_train.runs.health import no_step_read_text
 from tui_train.runs.rundir import RunDir
 
 
 def read(lines):
-    return advance(Progress(), [shown for line in lines for shown in fold(line.encode())])
+    return advance_progress(Progress(), [shown for line in lines for shown in fold_carriage_returns(line.encode())])
 
 
 def points(curve):
@@ -71,7 +71,7 @@ def test_an_expression_that_would_stop_the_supervisor_is_refused(expression, why
     assert why in why_expression_unusable(expression)
 
 
-OWN = Reading(nameable=True)
+OWN = LogReading(nameable=True)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ OWN = Reading(nameable=True)
         (200, 0, OWN, "trainer.progress"),
         (5, 5, OWN, "trainer.progress"),
         (199, 4, OWN, ""),
-        (500, 500, Reading(), ""),
+        (500, 500, LogReading(), ""),
         (200, 0, OWN._replace(expressions=(re.compile("(?P<step>x)"),)), "none fits Progress lines (trainer.progress)"),
     ],
 )
@@ -98,11 +98,11 @@ def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
     assert log.nameable
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
     reading = RunDir(tmp_path).log_reading()
-    found = advance(Progress(), ["at 3 of 9: L 1.5"], reading)
+    found = advance_progress(Progress(), ["at 3 of 9: L 1.5"], reading)
     assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
     assert reading.nameable
 
 
 @pytest.mark.parametrize("line", ["{'loss': 1.0, [1]: 2}", "{'loss', [1]}", "{'loss': 0x" + "f" * 3900 + "}"])
 def test_what_python_cannot_make_of_a_dictionary_is_no_progress(line):
-    assert advance(Progress(), [line]).curve.size == 0
+    assert advance_progress(Progress(), [line]).curve.size == 0

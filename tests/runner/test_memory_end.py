@@ -8,16 +8,16 @@ import pytest
 import warm
 from support import SCRIPTS
 
-from tui_train.runner.holders import other_holder
-from tui_train.runner.memory_end import MemoryEnd, memory_end
-from tui_train.runner.memory_patterns import OUT_OF_MEMORY, PHASE_TEXT, PHASES
+from tui_train.runner.holders import largest_other_holder
+from tui_train.runner.memory_end import MemoryEnd, read_memory_end
+from tui_train.runner.memory_patterns import FALLBACK_PHASES, OUT_OF_MEMORY_PATTERNS, TEXT_BY_PHASE
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 def end(folder, text, own=()):
     (folder / "log").write_bytes(text if isinstance(text, bytes) else text.encode())
-    return memory_end(str(folder / "log"), own)
+    return read_memory_end(str(folder / "log"), own)
 
 
 def traceback(error, *frames):
@@ -188,7 +188,7 @@ NOT_ENDED_BY_MEMORY = {
 @pytest.mark.parametrize("shape", ENDED_BY_MEMORY)
 def test_what_ended_it_was_gpu_memory(tmp_path, shape):
     for newline in ("\n", "\r\n"):
-        assert end(tmp_path, ENDED_BY_MEMORY[shape].replace("\n", newline)).phase in PHASES
+        assert end(tmp_path, ENDED_BY_MEMORY[shape].replace("\n", newline)).phase in FALLBACK_PHASES
 
 
 @pytest.mark.parametrize("shape", NOT_ENDED_BY_MEMORY)
@@ -245,7 +245,7 @@ def test_the_phase_is_that_of_the_innermost_frame(tmp_path, frames, phase):
     behind_a_bar = f"\r 40%|████      | 4/10 [00:00<00:00, 20.03it/s]{by(1, text)}"
     for written in (text, by(1, text), tee(3, text), behind_a_bar):
         assert end(tmp_path, f"{FULL}\n{STEPS}\n{written}\n{SUMMARY}").phase == phase
-    assert phase in PHASE_TEXT
+    assert phase in TEXT_BY_PHASE
 
 
 def test_a_line_that_repeats_the_error_keeps_its_phase(tmp_path):
@@ -304,7 +304,7 @@ def test_another_process_that_fills_the_card(tmp_path, held, own, stranger):
 
 def test_in_a_container_the_holder_of_as_much_as_torch_has_is_torch_itself():
     message = MESSAGE.format("Process 17 has 1.60 GiB memory in use. Process 4242 has 20.00 GiB memory in use.")
-    assert other_holder(message).pid == "4242"
+    assert largest_other_holder(message).pid == "4242"
 
 
 @pytest.mark.parametrize(
@@ -350,11 +350,11 @@ def test_of_a_long_log_the_end_is_read(tmp_path):
 
 
 def test_without_a_log_nothing_ended_it(tmp_path):
-    assert memory_end(str(tmp_path / "none"), ()) == MemoryEnd()
-    assert memory_end(str(tmp_path), ()) == MemoryEnd()
+    assert read_memory_end(str(tmp_path / "none"), ()) == MemoryEnd()
+    assert read_memory_end(str(tmp_path), ()) == MemoryEnd()
 
 
-@pytest.mark.parametrize("expression", [expression for _, expression in OUT_OF_MEMORY])
+@pytest.mark.parametrize("expression", [expression for _, expression in OUT_OF_MEMORY_PATTERNS])
 def test_every_wording_passes_the_quick_look(expression):
     """A wording that it does not let through would never be seen."""
     from hypothesis import given, settings
@@ -365,6 +365,6 @@ def test_every_wording_passes_the_quick_look(expression):
     @settings(max_examples=30, database=None)
     @given(st.from_regex(expression))
     def passes(text):
-        assert tracebacks._QUICK_CHECK.search(text)
+        assert tracebacks._QUICK_CHECK_PATTERN.search(text)
 
     passes()

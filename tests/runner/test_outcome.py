@@ -16,11 +16,11 @@ from support import SCRIPTS, bash, exported, facts, plain_environment, profile, 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
 from tui_train.diagnose.reader import relevant_lines
-from tui_train.runner.first_step import first_step, ignored_first_step, ignored_sentence
-from tui_train.runner.group_check import trained_apart
-from tui_train.runner.memory_end import memory_end
-from tui_train.runner.memory_patterns import OUT_OF_MEMORY
-from tui_train.runner.progress import Reading
+from tui_train.runner.first_step import first_logged_step, first_step_if_checkpoint_ignored, ignored_checkpoint_sentence
+from tui_train.runner.group_check import each_trained_alone
+from tui_train.runner.memory_end import read_memory_end
+from tui_train.runner.memory_patterns import OUT_OF_MEMORY_PATTERNS
+from tui_train.runner.progress import LogReading
 from tui_train.runs.follow import follow_news
 from tui_train.runs.health import health_problems
 from tui_train.runs.rundir import RunDir
@@ -118,10 +118,10 @@ NOT_FULL = [
 @pytest.mark.parametrize("line", FULL + NOT_FULL)
 def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
     found = of_text(f"{line}\n")
-    names = {failure for failure, _ in OUT_OF_MEMORY}
+    names = {failure for failure, _ in OUT_OF_MEMORY_PATTERNS}
     assert (found.failure in names) == (line in FULL), found
     (tmp_path / "log").write_text(f"{line}\n")
-    assert bool(memory_end(str(tmp_path / "log"), ()).phase) == (line in FULL)
+    assert bool(read_memory_end(str(tmp_path / "log"), ()).phase) == (line in FULL)
 
 
 # ---- a checkpoint that is not loaded
@@ -146,10 +146,10 @@ def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
 def test_where_a_training_began(tmp_path, lines, loses):
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    first = first_step(str(log), Reading())
-    assert bool(ignored_sentence(first, 500)) == loses
-    assert ignored_first_step(str(log), 500, Reading()) == (first if loses else 0)
-    assert ignored_first_step(str(log), 0, Reading()) == 0
+    first = first_logged_step(str(log), LogReading())
+    assert bool(ignored_checkpoint_sentence(first, 500)) == loses
+    assert first_step_if_checkpoint_ignored(str(log), 500, LogReading()) == (first if loses else 0)
+    assert first_step_if_checkpoint_ignored(str(log), 0, LogReading()) == 0
 
 
 RANK = "rank {} | host box | device cpu | backend {}\n"
@@ -170,8 +170,8 @@ RANK = "rank {} | host box | device cpu | backend {}\n"
 )
 def test_processes_that_train_apart(tmp_path, said, world_size, apart):
     (tmp_path / "log").write_text(said)
-    assert trained_apart(str(tmp_path / "log"), world_size) is apart
-    assert trained_apart(str(tmp_path / "none"), world_size) is False
+    assert each_trained_alone(str(tmp_path / "log"), world_size) is apart
+    assert each_trained_alone(str(tmp_path / "none"), world_size) is False
 
 
 def trained(folder, steps, source, name):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tui_train.runner import curve
 from tui_train.runner.curve import Point
-from tui_train.runner.progress import Progress, Reading, advance
+from tui_train.runner.progress import LogReading, Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 
 # As the built-in trainer writes, whose bar is too slow for its steps.
@@ -63,7 +63,7 @@ def losses(curve):
 
 
 def test_the_built_in_trainer():
-    found = advance(Progress(), BUILTIN.splitlines())
+    found = advance_progress(Progress(), BUILTIN.splitlines())
     assert (found.step, found.steps) == (2, 60)
     assert found.curve.points() == (Point(1, 5.569, 5e-4), Point(2, 5.122, 1e-3))
     assert (found.first, found.last) == found.curve.points()
@@ -72,7 +72,9 @@ def test_the_built_in_trainer():
 
 
 def test_steps_that_are_told_again_replace_what_came_after():
-    found = advance(Progress(), (SCRIPT + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines())
+    found = advance_progress(
+        Progress(), (SCRIPT + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines()
+    )
     assert losses(found.curve) == [(1, 5.5689101), (2, 5.1223001), (3, 4.5)]
     assert (found.step, found.tokens_per_second) == (3, 900)
 
@@ -81,22 +83,22 @@ def test_lines_may_come_one_by_one_or_all_at_once():
     lines = (BUILTIN + SCRIPT + RESUMED).splitlines()
     found = Progress()
     for line in lines:
-        found = advance(found, [line])
-    assert found == advance(Progress(), lines)
+        found = advance_progress(found, [line])
+    assert found == advance_progress(Progress(), lines)
 
 
 def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(HF)
     tail = LogTail(log)
-    found = advance(Progress(), tail.lines())
+    found = advance_progress(Progress(), tail.lines())
     assert (found.step, found.steps) == (6, 12)
     assert losses(found.curve) == [(2, 3.911), (4, 3.905), (6, 3.894)]
     assert losses(found.evaluations) == [(4, 3.906)]
     assert found.learning_rate == pytest.approx(2.917e-05)
     assert found.gradient_norm == pytest.approx(0.8228)
     # The bar at work is ahead of the last line.
-    assert advance(found, [tail.bar]).step == 7
+    assert advance_progress(found, [tail.bar]).step == 7
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     ],
 )
 def test_only_what_is_progress_counts(line, step, steps):
-    found = advance(Progress(), [line])
+    found = advance_progress(Progress(), [line])
     assert (found.step, found.steps, found.curve.points()) == (step, steps, ())
 
 
@@ -144,7 +146,7 @@ def test_only_what_is_progress_counts(line, step, steps):
     ],
 )  # fmt: skip
 def test_what_trainers_print(line, told):
-    found = advance(Progress(), [line])
+    found = advance_progress(Progress(), [line])
     loss = found.last.loss if found.last else None
     numbers = (found.step, found.steps, loss, found.learning_rate, found.gradient_norm, found.tokens_per_second)
     assert numbers == pytest.approx(told, nan_ok=True)
@@ -152,17 +154,19 @@ def test_what_trainers_print(line, told):
 
 def test_a_long_line_takes_no_time():
     line = "step 1 loss" + " loss: step " * 100_000
-    assert not advance(Progress(), [line] * 10).curve.size
+    assert not advance_progress(Progress(), [line] * 10).curve.size
 
 
 def test_a_loss_that_is_none_is_a_loss():
-    told = advance(Progress(), ["{'loss': 3.0, 'epoch': 0.1}", "{'loss': nan, 'grad_norm': nan, 'epoch': 0.2}"])
+    told = advance_progress(
+        Progress(), ["{'loss': 3.0, 'epoch': 0.1}", "{'loss': nan, 'grad_norm': nan, 'epoch': 0.2}"]
+    )
     assert math.isnan(told.last.loss)
     assert [point.step for point in told.curve.points()] == [0, 1]
 
 
 def test_a_bar_of_something_else_is_not_the_training():
-    told = advance(Progress(), ["step 5/1000 | loss 2.0", "100%|##########| 100/100 [00:01<00:00, 99.0it/s]"])
+    told = advance_progress(Progress(), ["step 5/1000 | loss 2.0", "100%|##########| 100/100 [00:01<00:00, 99.0it/s]"])
     assert (told.step, told.steps) == (5, 1000)
 
 
@@ -186,23 +190,25 @@ LONG = "9" * 400
     ],
 )
 def test_a_number_without_end_is_not_told(line):
-    before = advance(Progress(), ["step 4/60 | loss 2.5 | lr 1.0e-03"])
-    found = advance(before, [line])
+    before = advance_progress(Progress(), ["step 4/60 | loss 2.5 | lr 1.0e-03"])
+    found = advance_progress(before, [line])
     assert (found.curve.points(), found.learning_rate) == ((Point(4, 2.5, 1e-3),), 1e-3)
     assert (found.step, found.steps) in {(4, 60), (5, 60)}
 
 
 def test_a_number_without_end_of_a_presets_own_is_not_told():
-    reading = Reading((re.compile(r"s=(?P<step>\S+) l=(?P<loss>\S+) r=(?P<lr>\S+)"),))
-    found = advance(Progress(step=4), [f"s={LONG} l={LONG} r={LONG}", "s=nan l=inf r=-", "s=1e300 l=2.5 r=1"], reading)
+    reading = LogReading((re.compile(r"s=(?P<step>\S+) l=(?P<loss>\S+) r=(?P<lr>\S+)"),))
+    found = advance_progress(
+        Progress(step=4), [f"s={LONG} l={LONG} r={LONG}", "s=nan l=inf r=-", "s=1e300 l=2.5 r=1"], reading
+    )
     assert found.step == 4
     assert [point.loss for point in found.curve.points()] == [2.5]
 
 
 def test_to_advance_leaves_what_was_there_where_it_is():
     """It costs what is new, however long the curve is."""
-    long = curve.curve_of(Point(step, 2.0) for step in range(1, 200_000))
-    longer = advance(Progress(curve=long), ["step 1000000 | loss 2.0"]).curve
+    long = curve.build_curve(Point(step, 2.0) for step in range(1, 200_000))
+    longer = advance_progress(Progress(curve=long), ["step 1000000 | loss 2.0"]).curve
     assert longer.last == Point(10**6, 2.0)
     assert len(long.chunks) > 10
     assert all(one is other for one, other in zip(long.chunks, longer.chunks, strict=True))
@@ -210,7 +216,7 @@ def test_to_advance_leaves_what_was_there_where_it_is():
 
 @pytest.mark.whole
 def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
-    long = curve.curve_of(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
+    long = curve.build_curve(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
     kept = long.points()
     steps = [point.step for point in kept]
     assert long.size == len(kept) < 40_000
@@ -222,8 +228,8 @@ def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
 
 
 def test_a_thinned_curve_is_resumed_from_an_earlier_step():
-    long = curve.curve_of(Point(step, 1.0) for step in range(1, 100_001))
-    resumed = advance(Progress(curve=long), ["step 50001 | loss 2.0"]).curve
+    long = curve.build_curve(Point(step, 1.0) for step in range(1, 100_001))
+    resumed = advance_progress(Progress(curve=long), ["step 50001 | loss 2.0"]).curve
     assert resumed.last == Point(50_001, 2.0)
     assert all(point.step <= 50_000 for point in resumed.points()[:-1])
     assert resumed.size > 1000
@@ -271,7 +277,7 @@ EVALUATED = {
 @pytest.mark.parametrize("trainer", EVALUATED)
 def test_evaluations_are_apart_from_the_training(trainer):
     lines, trained, evaluated = EVALUATED[trainer]
-    found = advance(Progress(), lines)
+    found = advance_progress(Progress(), lines)
     for kept, expected in ((found.curve, trained), (found.evaluations, evaluated)):
         assert [step for step, _ in losses(kept)] == [step for step, _ in expected]
         assert [loss for _, loss in losses(kept)] == pytest.approx([loss for _, loss in expected], nan_ok=True)
@@ -279,13 +285,15 @@ def test_evaluations_are_apart_from_the_training(trainer):
 
 def test_evaluations_after_the_step_of_a_resume_are_dropped():
     lines = [f"step {at}/90 | loss 2.0" for at in range(1, 61)]
-    before = advance(Progress(), [*lines[:20], "eval | step 20 | loss 1.5", *lines[20:40], "eval | step 40 | loss 1.4"])
+    before = advance_progress(
+        Progress(), [*lines[:20], "eval | step 20 | loss 1.5", *lines[20:40], "eval | step 40 | loss 1.4"]
+    )
     assert before.best == Point(40, 1.4)
-    assert losses(advance(before, ["step 21/90 | loss 2.0"]).evaluations) == [(20, 1.5)]
+    assert losses(advance_progress(before, ["step 21/90 | loss 2.0"]).evaluations) == [(20, 1.5)]
 
 
 def test_the_rate_and_the_tokens_are_kept_by_step():
-    found = advance(Progress(), ["{'loss': 2.0, 'learning_rate': 1e-05, 'num_tokens': 4096.0, 'epoch': 0.1}",
+    found = advance_progress(Progress(), ["{'loss': 2.0, 'learning_rate': 1e-05, 'num_tokens': 4096.0, 'epoch': 0.1}",
                                  "step 7 | loss 1.0 | lr 2e-5 | tokens seen: 8192"])  # fmt: skip
     assert found.curve.points() == (Point(0, 2.0, 1e-5, 4096), Point(7, 1.0, 2e-5, 8192))
     assert found.tokens == 8192
@@ -294,7 +302,7 @@ def test_the_rate_and_the_tokens_are_kept_by_step():
 @given(st.lists(st.integers(1, 2000), max_size=60), st.integers(0, 1600), st.integers(1, 50))
 def test_a_curve_is_its_points(steps, before, most):
     expected = [Point(step, 0.5) for step in range(1, before + 1)]
-    begun = curve.curve_of(expected)
+    begun = curve.build_curve(expected)
     growing = curve.CurveBuilder(begun)
     for step in steps:
         growing.add(Point(step, 1.0))

@@ -18,8 +18,8 @@ from support import SCRIPTS, examples, until
 
 from tui_train.runner import attempt as attempts
 from tui_train.runner import container, rejoin
-from tui_train.runner.overlap import LoggedTail, Source, skip_logged
-from tui_train.runner.processes import Family
+from tui_train.runner.overlap import ByteSource, LoggedTail, skip_already_logged
+from tui_train.runner.processes import ProcessFamily
 from tui_train.runner.transport import LocalTransport, NodeCommand
 
 # As a plan has it before every command in a container.
@@ -37,8 +37,8 @@ def beyond(log, *streams):
         with tempfile.TemporaryFile() as file:
             file.write(text)
             file.seek(0)
-            sources.append(Source(os.dup(file.fileno())))
-    left = skip_logged(sources[0], sources[1:])
+            sources.append(ByteSource(os.dup(file.fileno())))
+    left = skip_already_logged(sources[0], sources[1:])
     for source in sources:
         os.close(source.descriptor)
     return [text[source.passed :] for text, source in zip(streams, sources[1:], strict=True)], left
@@ -87,7 +87,7 @@ def test_no_line_is_lost_and_none_is_there_twice(seed):
 
 def test_a_log_of_many_megabytes_is_read_in_pieces():
     out = b"".join(b"step %d loss 1.234\n" % number for number in range(200_000))
-    source = Source(os.memfd_create("log"))
+    source = ByteSource(os.memfd_create("log"))
     os.write(source.descriptor, out[:-10])
     os.lseek(source.descriptor, 0, os.SEEK_SET)
     assert beyond(out[:-10], out, b"") == ([out[-10:], b""], b"")
@@ -215,7 +215,9 @@ def test_a_stop_after_the_end_of_a_container_does_not_make_it_a_stopped_one(stub
     start = SimpleNamespace(planned=SimpleNamespace(engine="docker"), signals=signals)
     task = SimpleNamespace(poll=lambda: 0)
     monkeypatch.setattr(attempts, "_stop_attempt", lambda *_: 143)
-    assert attempts._wait_for_end(start, task, Family("none"), NAME, "") == ((143, True) if stops else (0, False))
+    assert attempts._wait_for_end(start, task, ProcessFamily("none"), NAME, "") == (
+        (143, True) if stops else (0, False)
+    )
 
 
 def test_a_start_without_a_free_descriptor_blocks_no_signal_and_leaves_nothing_open(tmp_path, monkeypatch):
@@ -315,14 +317,14 @@ def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
 def test_what_an_earlier_start_left(engine, containers, tmp_path):
     """Names that train are told; a container that has ended is removed, and one of another start is let be."""
     mark = NAME.removeprefix("tui-train-").rpartition("-")[0]
-    other = container.name_for(engine, "another", 1)
+    other = container.container_name(engine, "another", 1)
     words = [engine, "run", "-d", "--pull=never", "--network=none"]
-    for name, seconds in ((NAME, "60"), (container.name_for(engine, mark, 2), "0"), (other, "0")):
+    for name, seconds in ((NAME, "60"), (container.container_name(engine, mark, 2), "0"), (other, "0")):
         subprocess.run([*words, f"--name={name}", rig.IMAGE, "sleep", seconds], check=True, capture_output=True)
-    until(lambda: container.exit_code(engine, container.name_for(engine, mark, 2)) == 0)
-    assert container.leftover_names(engine, mark) == (NAME,)
+    until(lambda: container.exit_code(engine, container.container_name(engine, mark, 2)) == 0)
+    assert container.remove_ended_and_list_running(engine, mark) == (NAME,)
     assert set(containers()) == {NAME, other}
     container.stop(engine, NAME, 1)
     assert not container.still_runs(engine, NAME, lambda: True)
-    assert container.leftover_names(engine, mark) == ()
+    assert container.remove_ended_and_list_running(engine, mark) == ()
     assert containers() == [other]

@@ -18,17 +18,19 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__ma
 OOM = "Traceback (most recent call last):\n  File 'a.py', line 1, in forward\nRuntimeError: CUDA out of memory.\n"
 CALLS = {
     "safe_text": "safe_text.visible('a\\x1b') == 'a\\\\x1b'",
-    "lines": "lines.fold(b'a\\rb') == ['b'] and lines.fold_styled(b'\\x1b[1ma')[0][0].colour == '1'",
-    "curve": "curve.curve_of([curve.Point(1, 2.0)]).last.loss == 2.0",
-    "progress": "progress.advance(progress.Progress(), ['step 3/9 | loss 2.0']).curve.last[:2] == (3, 2.0)",
-    "memory_patterns": "set(memory_patterns.PHASES) < set(memory_patterns.PHASE_TEXT)",
+    "lines": (
+        "lines.fold_carriage_returns(b'a\\rb') == ['b'] and lines.fold_with_colours(b'\\x1b[1ma')[0][0].colour == '1'"
+    ),
+    "curve": "curve.build_curve([curve.Point(1, 2.0)]).last.loss == 2.0",
+    "progress": "progress.advance_progress(progress.Progress(), ['step 3/9 | loss 2.0']).curve.last[:2] == (3, 2.0)",
+    "memory_patterns": "set(memory_patterns.FALLBACK_PHASES) < set(memory_patterns.TEXT_BY_PHASE)",
     "tracebacks": "tracebacks.read_errors(open(log))[0].kind == 'memory'",
-    "memory_end": "memory_end.memory_end(log, ()) == ('loss', '', False)",
-    "holders": "holders.other_holder('nobody') is None",
-    "first_step": "first_step.ignored_first_step(log, 5, first_step.Reading()) == 0",
-    "group_check": "group_check.trained_apart(log, 2) is False",
-    "checkpoints": "checkpoints.step_of('/a/checkpoint-12') == 12 and checkpoints.is_complete_file(log)",
-    "fill": "fill.yaml_value([1e-05, 'a', None]) == '[1.0e-05, \"a\", null]'",
+    "memory_end": "memory_end.read_memory_end(log, ()) == ('loss', '', False)",
+    "holders": "holders.largest_other_holder('nobody') is None",
+    "first_step": "first_step.first_step_if_checkpoint_ignored(log, 5, first_step.LogReading()) == 0",
+    "group_check": "group_check.each_trained_alone(log, 2) is False",
+    "checkpoints": "checkpoints.step_in_name('/a/checkpoint-12') == 12 and checkpoints.is_complete_file(log)",
+    "fill": "fill.yaml_text([1e-05, 'a', None]) == '[1.0e-05, \"a\", null]'",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from support import RECIPE, facts, profile, ready
 
 from tui_train.runner import planned
-from tui_train.runner.checkpoints import is_complete_file, newest, step_of
+from tui_train.runner.checkpoints import is_complete_file, newest, step_in_name
 from tui_train.runner.planned import CheckpointRule
 
 
@@ -101,7 +101,7 @@ def test_where_nothing_can_be_read_there_is_none(tmp_path):
     ],
 )  # fmt: skip
 def test_the_step_is_the_last_number_of_a_name(path, number):
-    assert step_of(path) == number
+    assert step_in_name(path) == number
 
 
 def test_the_rule_of_a_real_plan_finds_them(tmp_path):

@@ -15,7 +15,7 @@ from tui_train.runs.health import health_problems
 
 
 def losses(*values):
-    return Progress(curve=curve.curve_of(Point(step, value) for step, value in enumerate(values, 1)))
+    return Progress(curve=curve.build_curve(Point(step, value) for step, value in enumerate(values, 1)))
 
 
 @pytest.mark.parametrize(

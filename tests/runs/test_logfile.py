@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from tui_train.runner.lines import RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
+from tui_train.runner.lines import (
+    RANK_PREFIX_PATTERN,
+    StyledPart,
+    fold_carriage_returns,
+    fold_with_colours,
+    rank_in_line,
+)
 from tui_train.runs.logs import logfile
 from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine, fold_bars, fold_bars_backward, is_same_bar
 
@@ -89,7 +95,7 @@ def test_an_endless_bar_shows_few_of_its_states(log):
     shown = [line for line in whole(log) if not line.hidden]
     assert 7 <= len(shown) <= 10
     assert not shown[-1].cut
-    assert all(fold(line.shown_data)[-1].startswith(" 17%|##") for line in shown)
+    assert all(fold_carriage_returns(line.shown_data)[-1].startswith(" 17%|##") for line in shown)
 
 
 def test_what_is_not_there_has_no_lines(log, tmp_path):
@@ -133,7 +139,7 @@ def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monk
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_colours_leave_the_text_as_it_is(text):
     line = text.encode()
-    assert ["".join(run.text for run in row) for row in fold_styled(line)] == fold(line)
+    assert ["".join(run.text for run in row) for row in fold_with_colours(line)] == fold_carriage_returns(line)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +153,11 @@ def test_colours_leave_the_text_as_it_is(text):
     ],
 )
 def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
-    assert fold_styled(line) == [runs]
+    assert fold_with_colours(line) == [runs]
 
 
 def test_colours_without_end_cost_nothing():
-    assert max(len(run.colour) for run in fold_styled(b"\x1b[1;31mx" * 10_000)[0]) < 300
+    assert max(len(run.colour) for run in fold_with_colours(b"\x1b[1;31mx" * 10_000)[0]) < 300
 
 
 @pytest.mark.parametrize(
@@ -167,8 +173,8 @@ def test_colours_without_end_cost_nothing():
     ],
 )
 def test_lines_tell_their_rank(line, number):
-    assert rank_of(line) == number
-    assert number is None or re.search(RANK_PREFIX % number, line)
+    assert rank_in_line(line) == number
+    assert number is None or re.search(RANK_PREFIX_PATTERN % number, line)
 
 
 def bar(percent, caption=b""):

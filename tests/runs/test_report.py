@@ -100,9 +100,9 @@ HARMLESS = [
 
 @pytest.mark.parametrize("line", LINES)
 def test_secrets_in_lines_are_masked(line):
-    text, found = secrets.mask(f"before\n{line}\nafter")
+    text, found = secrets.mask_secrets(f"before\n{line}\nafter")
     assert LINES[line] not in text
-    assert secrets.MASK in text
+    assert secrets.MASK_TEXT in text
     assert sum(found.values()) >= 1
     assert text.startswith("before\n")
     assert text.endswith("\nafter")
@@ -111,7 +111,7 @@ def test_secrets_in_lines_are_masked(line):
 @pytest.mark.parametrize("token", [*PLANTED["tokens"], KEY])
 @pytest.mark.parametrize("around", ["{}", "'{}'", "x={},", "https://h/?t={}&x", "<{}>", "\x1b[31m{}\x1b[0m", "中{}文"])
 def test_tokens_are_known_by_their_form_wherever_they_stand(token, around):
-    text, found = secrets.mask(around.format(token))
+    text, found = secrets.mask_secrets(around.format(token))
     assert token not in text
     assert token[8:-4] not in text
     assert sum(found.values()) == 1
@@ -119,14 +119,14 @@ def test_tokens_are_known_by_their_form_wherever_they_stand(token, around):
 
 @pytest.mark.parametrize("line", HARMLESS)
 def test_what_is_no_secret_stays(line):
-    assert secrets.mask(line) == (line, {})
+    assert secrets.mask_secrets(line) == (line, {})
 
 
 @pytest.mark.parametrize("token", PLANTED["tokens"])
 def test_colours_within_a_token_do_not_hide_it(token):
     for colour in ("\x1b[31m", "\x1b[0m", "\x1b[38;5;196m", "\\u001b[1m"):
         for at in (1, len(token) // 2, len(token) - 3):
-            text, found = secrets.mask(f"a\nx {token[:at]}{colour}{token[at:]} y\nb")
+            text, found = secrets.mask_secrets(f"a\nx {token[:at]}{colour}{token[at:]} y\nb")
             assert token[-8:] not in text, (token, colour, at)
             assert token[:12] not in text, (token, colour, at)
             assert found
@@ -143,24 +143,24 @@ def test_what_is_a_secret_among_arguments():
         ["db.pass_word=x", "db_pass=hunter2"],
         ["--pw", "hf_\x1b[1m" + HF[3:]],
     ):
-        assert [secret.certain for secret in secrets.secret_arguments(words)] == [True], words
+        assert [secret.certain for secret in secrets.find_secret_arguments(words)] == [True], words
     none = ["--url=https://h/x?page=2", "--pass", "2", "--image", "docker://nemo@sha256:0123", "trainer.max_token=512"]
     none += ["--sort_key=length", "--repo", "git@github.com:a/b.git"]
-    assert [*secrets.secret_arguments(none)] == []
+    assert [*secrets.find_secret_arguments(none)] == []
 
 
 def test_half_a_key_is_masked_too():
     begin, end = KEY[:60], KEY[40:]
-    assert "b3BlbnNz" not in secrets.mask(begin)[0]
-    assert "AAAAB3Nz" not in secrets.mask("a line\n" + end)[0]
-    assert secrets.mask("a line\n" + end)[0].startswith("a line\n")
+    assert "b3BlbnNz" not in secrets.mask_secrets(begin)[0]
+    assert "AAAAB3Nz" not in secrets.mask_secrets("a line\n" + end)[0]
+    assert secrets.mask_secrets("a line\n" + end)[0].startswith("a line\n")
 
 
 @settings(max_examples=examples(100))
 @given(st.text(), st.lists(st.text(min_size=6)))
 def test_known_values_are_gone_from_any_text(text, values):
-    masked, _ = secrets.mask(text + "".join(values), values)
-    assert not [value for value in values for piece in masked.split(secrets.MASK) if value in piece]
+    masked, _ = secrets.mask_secrets(text + "".join(values), values)
+    assert not [value for value in values for piece in masked.split(secrets.MASK_TEXT) if value in piece]
 
 
 # As long as one that takes minutes, were its time the square of its length.
@@ -171,14 +171,14 @@ LONG += [("?key=", "a&"), ("a://", "b:"), "docker login ", "wandb login "]
 @pytest.mark.parametrize("text", sample(LONG, 3, 2), ids=ascii)
 def test_no_text_takes_long(text):
     begin, unit = text if isinstance(text, tuple) else ("", text)
-    secrets.mask(begin + unit * (200_000 // len(unit)))
+    secrets.mask_secrets(begin + unit * (200_000 // len(unit)))
 
 
 @pytest.mark.parametrize("kind", planted.TEMPLATES)
 def test_a_planted_secret_is_gone(kind):
     for seed in range(3):
         text, values = planted.planted(seed)[kind]
-        masked, found = secrets.mask(f"before\n{text}\nafter")
+        masked, found = secrets.mask_secrets(f"before\n{text}\nafter")
         assert values
         # Not even most of one.
         assert not [value for value in values if value in masked or value[4:-4] in masked], masked
@@ -190,7 +190,7 @@ def test_a_planted_secret_is_gone(kind):
 def test_healthy_logs_stay_as_they_are():
     logs = [path.read_text(errors="replace") for path in (Path(__file__).parents[1] / "logs").glob("*.log")]
     for text in (*logs, *(line for seed in range(5) for line in planted.healthy(seed))):
-        assert secrets.mask(text) == (text, {})
+        assert secrets.mask_secrets(text) == (text, {})
 
 
 # ---- the command

@@ -414,7 +414,7 @@ def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
     run = made("--seconds=0.1")
     (run.path / ".lock").mkdir()
     if isinstance(owner, dict):
-        owner = json.dumps(lock_owner.own_owner("m", str(run.path))._asdict() | owner)
+        owner = json.dumps(lock_owner.this_process_as_owner("m", str(run.path))._asdict() | owner)
     if owner is not None:
         (run.path / ".lock" / "owner").write_text(owner)
     assert bash(run).returncode == 0
@@ -445,7 +445,7 @@ def test_a_lock_that_nobody_can_take_is_said(made):
     (at / "owner").mkdir()
     (at / "heir").write_text("")
     # As it is, but for how long it waits in all.
-    change_runner(run, "lock.py", "\n_MAX_WAIT = 30.0\n", "\n_MAX_WAIT = 2.0\n")
+    change_runner(run, "lock.py", "\n_MAX_WAIT_SECONDS = 30.0\n", "\n_MAX_WAIT_SECONDS = 2.0\n")
     done = bash(run)
     assert done.returncode in {73, 75}, done.stderr
     assert str(run.path).encode() in done.stderr
@@ -456,7 +456,7 @@ def test_a_lock_that_nobody_can_take_is_said(made):
 def test_of_many_starts_at_once_one_wins(made, stale):
     run = made("--seconds=3")
     if stale:
-        dead = lock_owner.own_owner("m", str(run.path))._replace(pid=4000000)
+        dead = lock_owner.this_process_as_owner("m", str(run.path))._replace(pid=4000000)
         (run.path / ".lock").mkdir()
         (run.path / ".lock" / "owner").write_text(json.dumps(dead._asdict()))
     several = [

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from tui_train.runner.lines import MAX_LINE, fold
+from tui_train.runner.lines import MAX_LINE_LENGTH, fold_carriage_returns
 from tui_train.runs.logs.tail import LogTail
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
@@ -55,7 +55,9 @@ def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     written(log, rest)
     found += tail.lines()
     whole, _, last = data.rpartition(b"\n")
-    assert found == ([shown for line in whole.split(b"\n") for shown in fold(line)] if b"\n" in data else [])
+    assert found == (
+        [shown for line in whole.split(b"\n") for shown in fold_carriage_returns(line)] if b"\n" in data else []
+    )
     assert tail.offset == len(data)
     for shown in (*found, tail.unfinished_line):
         assert not {unicodedata.category(letter) for letter in shown} & {"Cc", "Cs", "Zl", "Zp"}
@@ -90,7 +92,7 @@ def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     ],
 )
 def test_a_line_is_shown_as_a_terminal_would_leave_it(line, shown):
-    assert fold(line) == shown
+    assert fold_carriage_returns(line) == shown
 
 
 def test_a_bar_at_work_is_the_unfinished_line(log):
@@ -116,14 +118,14 @@ def test_reading_takes_bounded_memory_however_long_the_line(log):
         before = tail.offset
         assert tail.read() == []
         assert tail.offset - before <= 1 << 20
-        assert len(tail.unfinished_line) <= MAX_LINE
+        assert len(tail.unfinished_line) <= MAX_LINE_LENGTH
         pieces += 1
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
     assert pieces == 64
     written(log, b"\nend\n")
     lines = tail.read()
-    assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", MAX_LINE, "end"]
+    assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", MAX_LINE_LENGTH, "end"]
 
 
 def test_nothing_after_a_long_line_is_missed(log):

@@ -37,7 +37,7 @@ from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.base.app_paths import faults_log
 from tui_train.base.errors import BadInput
-from tui_train.base.fault_log import displayed_faults_log, record
+from tui_train.base.fault_log import displayed_faults_log, record_fault
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs.results.result import read_result
@@ -357,14 +357,14 @@ def test_a_file_of_faults_that_cannot_be_written(tmp_path, broken):
     else:
         path.parent.mkdir(exist_ok=True)
         path.symlink_to(tmp_path / "elsewhere") if broken == "a link" else os.mkfifo(path)
-    assert record(RuntimeError()).startswith("not written (")
+    assert record_fault(RuntimeError()).startswith("not written (")
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_file_of_faults_has_no_secrets_and_does_not_grow_for_ever():
     faults_log().parent.mkdir(parents=True, exist_ok=True)
     faults_log().write_text("x" * 2**21)
-    record(RuntimeError("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123456789"))
+    record_fault(RuntimeError("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123456789"))
     written = faults_log().read_text()
     assert len(written) < 2000
     assert "RuntimeError" in written

@@ -452,7 +452,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await pilot.press("enter")
         await shown(pilot, "torch 2.13.0+cu129")
         assert [path.name for path in python.parents[2].iterdir()] == ["hf"]
-        assert not (python.parents[1] / app_paths.UNFINISHED_MARKER).exists()
+        assert not (python.parents[1] / app_paths.UNFINISHED_MARKER_NAME).exists()
 
 
 @pytest.mark.whole

@@ -8,7 +8,7 @@ import yaml
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile
 from yaml_configs import AXOLOTL, FACTORY, FILES, TWO, filed
 
-from tui_train.base.command import argv, in_run_dir
+from tui_train.base.command import argv, word_in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
@@ -165,7 +165,7 @@ def test_your_own_arguments_hold(tmp_path):
     assert any("cannot be lowered" in item.message for item in check(profile(values), TWO))
     # Without words of one's own the run folder's is passed: where checkpoints are must be known.
     other = plan(profile({**values, "trainer.arguments": ()}), TWO)
-    assert other.attempts[0].checkpoints.folder == in_run_dir("output")
+    assert other.attempts[0].checkpoints.folder == word_in_run_dir("output")
 
 
 @pytest.mark.parametrize("name", shipped_presets())

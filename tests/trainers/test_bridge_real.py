@@ -18,7 +18,7 @@ import pytest
 from support import exported, facts, gpu, profile
 
 from tui_train.facts.models import recipe_lists
-from tui_train.runner.progress import Progress, Reading, advance
+from tui_train.runner.progress import LogReading, Progress, advance_progress
 
 TESTS = Path(__file__).parents[1]
 SETTINGS = {
@@ -203,7 +203,7 @@ def test_a_folder_without_weights_is_refused(built):
 def progress(made, printed):
     """What a viewer of the run would show."""
     expressions = tuple(map(re.compile, made.log.expressions))
-    return advance(Progress(), printed.splitlines(), Reading(expressions, made.log.steps))
+    return advance_progress(Progress(), printed.splitlines(), LogReading(expressions, made.log.steps))
 
 
 def test_it_trains_goes_on_and_is_finetuned(tmp_path):

@@ -11,7 +11,7 @@ from support import SCRIPTS, bash, exported, facts, profile, taken, until
 from trainings import TINY, log_of, losses, run_of
 
 from tui_train.plan.render import RUNNER_NAME
-from tui_train.runner.progress import Progress, advance
+from tui_train.runner.progress import Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
@@ -46,7 +46,7 @@ def test_plain_python(undisturbed):
     assert (run.path / "output" / "tokenizer.json").is_file()
     now = read_status(run)
     assert (now.state, len(now.attempts)) == ("finished", 1)
-    progress = advance(Progress(), LogTail(run.attempt_log(1)).lines())
+    progress = advance_progress(Progress(), LogTail(run.attempt_log(1)).lines())
     assert (progress.step, progress.steps, len(progress.curve.points())) == (8, 8, 8)
     assert progress.tokens_per_second > 0
     assert re.search(r"rank 0/1 \| .* device cpu", log_of(run, 1))

@@ -2,7 +2,7 @@
 
 from tui_train.base.app_paths import last_profile_file
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.profile import store
 from tui_train.profile.secret_values import SecretValue, without_secrets
 from tui_train.profile.types import Profile
@@ -15,7 +15,7 @@ def remember_profile(profile: Profile) -> tuple[SecretValue, ...]:
     """
     rest, left = without_secrets(profile)
     try:
-        write_atomically(last_profile_file(), store.dumps(store.with_webhook_stored(rest)), PRIVATE)
+        write_atomically(last_profile_file(), store.dumps(store.with_webhook_stored(rest)), PRIVATE_FILE_MODE)
     except TuiTrainError:
         return ()
     return left

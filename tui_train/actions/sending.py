@@ -47,7 +47,7 @@ def rsync_commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
     """Yield the rsync that brings each of some paths to a host; nothing there is deleted."""
     if ":" in host:
         raise BadInput(f"rsync would not understand {visible(host)}", "Give the host a name in ~/.ssh/config.")
-    shell = shlex.join(ssh.ssh_command(host)[:-2])
+    shell = shlex.join(ssh.ssh_command_prefix(host)[:-2])
     for path in paths:
         end = "/" if path.is_dir() else ""
         folder = str(path) if end else str(PurePosixPath(path).parent)

@@ -15,7 +15,7 @@ _VariableName = Literal[
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, whose arguments are handled separately.
-VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_VariableName) if name != "CHECKPOINT")
+VARIABLE_NAMES: tuple[str, ...] = tuple(name for name in get_args(_VariableName) if name != "CHECKPOINT")
 
 # Values in a config file.
 PlainData = str | int | float | bool | None | list[Any] | dict[str, Any]
@@ -51,15 +51,15 @@ PORT = Variable("PORT")
 GPUS = Variable("GPUS")
 
 # Placeholders in files for values that only the running script knows.
-FILE_PLACEHOLDERS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}
+FILE_PLACEHOLDERS = {"RUN_DIR": fill.RUN_DIR_PLACEHOLDER, "CHECKPOINT": fill.CHECKPOINT_PLACEHOLDER}
 
 
-def in_run_dir(path: str, prefix: str = "") -> Joined:
+def word_in_run_dir(path: str, prefix: str = "") -> Joined:
     """Return the word `prefix` + path of the run folder + / + `path`."""
-    return joined((prefix, RUN_DIR, f"/{path}" if path else ""))
+    return join_pieces((prefix, RUN_DIR, f"/{path}" if path else ""))
 
 
-def joined(pieces: Iterable[str | Variable]) -> Joined:
+def join_pieces(pieces: Iterable[str | Variable]) -> Joined:
     """Return pieces as one word, with adjacent texts merged and empty texts dropped."""
     merged: list[str | Variable] = []
     for piece in pieces:
@@ -140,7 +140,7 @@ def argv(  # noqa: PLR0913 - each is a variable of its own
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
     values |= {"PORT": "$PORT", "PROCESSES": str(uneven_processes[node_rank]) if uneven_processes else "$PROCESSES"}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
-    return [expand(word, values) for part in parts for word in part.words]
+    return [expand_word(word, values) for part in parts for word in part.words]
 
 
 def needs_checkpoint(part: Part) -> bool:
@@ -157,7 +157,7 @@ def with_file_placeholders(word: Word) -> str:
     )
 
 
-def expand(word: Word, values: Mapping[str, str]) -> str:
+def expand_word(word: Word, values: Mapping[str, str]) -> str:
     """Return a word with the values of its variables."""
     if isinstance(word, str):
         return word

@@ -13,9 +13,9 @@ from tui_train.runner import safe_open
 from tui_train.runner.safe_open import open_folder, open_regular, user_name
 
 # For files that only the user may read.
-PRIVATE = 0o600
+PRIVATE_FILE_MODE = 0o600
 
-_REMEDIES = {
+_REMEDY_BY_ERRNO = {
     errno.ENOSPC: "The disk is full: free some space, or choose another folder.",
     errno.EDQUOT: "Your quota is used up: free some space, or choose another folder.",
     errno.EACCES: "No permission to write there: choose another folder, or ask for permission.",
@@ -25,7 +25,7 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "Choose a shorter name.",
 }
 # Errors of file systems without hard links.
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_HARD_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def read_regular(path: Path | str, max_size: int, folder: int | None = None) -> bytes:
@@ -72,7 +72,7 @@ def foreign_owner(folder: int) -> str:
     if owner in {0, os.geteuid()}:
         return ""
     name = f".{os.urandom(8).hex()}"
-    os.mkdir(name, PRIVATE, dir_fd=folder)
+    os.mkdir(name, PRIVATE_FILE_MODE, dir_fd=folder)
     try:
         own_uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
     finally:
@@ -90,7 +90,7 @@ def reporting_write_errors(path: Path) -> Iterator[None]:
         raise CannotWrite(message, "Rename the file or folder with that name.") from error
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        remedy = _REMEDIES.get(error.errno or 0, "Choose another path.")
+        remedy = _REMEDY_BY_ERRNO.get(error.errno or 0, "Choose another path.")
         raise CannotWrite(f"cannot write {visible(str(path))}: {why}", remedy) from error
 
 
@@ -150,7 +150,7 @@ def _write_atomically(folder: int, name: str, text: str | bytes, mode: int, *, r
     """Write a file atomically in a folder; FileExistsError if it exists and may not be replaced."""
     temporary = f".{name[:40]}.{os.urandom(6).hex()}"
     handle = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE, dir_fd=folder
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE_MODE, dir_fd=folder
     )
     try:
         with os.fdopen(handle, "wb") as file:
@@ -173,8 +173,8 @@ def _rename_no_replace(folder: int, temporary: str, name: str) -> None:
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in _NO_HARD_LINK_ERRNOS:
             raise
         # Create the name first, so that only one of two writers succeeds.
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE, dir_fd=folder))
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE_MODE, dir_fd=folder))
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

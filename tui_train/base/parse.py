@@ -13,13 +13,13 @@ from tui_train.runner.untrusted_json import MAX_DEPTH, Missing, Unparsable, is_d
 
 __all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_type", "read_bytes", "toml_table"]
 
-_Kind = TypeVar("_Kind")
+_Value = TypeVar("_Value")
 _MAX_MESSAGE_LENGTH = 200
 _PREPARE_LOCK = threading.Lock()
 _PREPARED_TYPES: set[Any] = set()
 
 
-def prepared_type(kind: type[_Kind]) -> type[_Kind]:
+def prepared_type(kind: type[_Value]) -> type[_Value]:
     """Return a type after preparing it for msgspec, which is not thread-safe.
 
     msgspec caches information at the first use of a type; a concurrent use by another thread crashes the process.
@@ -41,7 +41,7 @@ def read_bytes(path: Path | str, max_size: int) -> bytes:
         raise Unparsable(error_reason(error)) from None
 
 
-def json_as(data: bytes, kind: type[_Kind]) -> _Kind:
+def json_as(data: bytes, kind: type[_Value]) -> _Value:
     """Return JSON in UTF-8 as a value of `kind`; Unparsable if it is not one."""
     untrusted_json.check_size(data)
     try:
@@ -67,7 +67,7 @@ def json_table(data: bytes, max_values: int = untrusted_json.MAX_VALUES) -> dict
 
 def toml_table(data: bytes | str) -> dict[str, Any]:
     """Return the table in a TOML text, with limited depth; Unparsable if it is not one."""
-    text = data if isinstance(data, str) else untrusted_json.decode(data)
+    text = data if isinstance(data, str) else untrusted_json.decode_utf8(data)
     try:
         table: dict[str, Any] = msgspec.toml.decode(text)
     except RecursionError:

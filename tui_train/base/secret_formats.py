@@ -11,11 +11,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-_GENERATED_TEXT = re.compile(
+_GENERATED_TEXT_PATTERN = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9])(?:"
     r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{20,}|(?=[A-Za-z0-9]{14})[A-Za-z]*(?:\d+[A-Za-z]+){2})"
 )
-_LETTER_CLASSES = (str.isupper, str.islower, str.isdigit)
+_LETTER_CLASS_CHECKS = (str.isupper, str.islower, str.isdigit)
 
 
 class SecretFormat(NamedTuple):
@@ -38,7 +38,7 @@ class SecretFormat(NamedTuple):
 def looks_random(text: str) -> bool:
     """Return whether a text mixes capitals, small letters and digits as random values do; words and paths do not."""
     classes = [
-        next((index for index, is_class in enumerate(_LETTER_CLASSES) if is_class(letter)), 3) for letter in text
+        next((index for index, is_class in enumerate(_LETTER_CLASS_CHECKS) if is_class(letter)), 3) for letter in text
     ]
     changes = sum(first != second for first, second in pairwise(classes) if 3 not in {first, second})
     mixed = min(classes.count(0), classes.count(1)) >= 4 and 2 in classes
@@ -47,7 +47,7 @@ def looks_random(text: str) -> bool:
 
 def _looks_generated(text: str) -> bool:
     """Return whether a text is made by a machine: random, a UUID, or long letters with digits among them."""
-    return looks_random(text) or bool(_GENERATED_TEXT.search(text))
+    return looks_random(text) or bool(_GENERATED_TEXT_PATTERN.search(text))
 
 
 def _not_only_numbers(text: str) -> bool:
@@ -73,7 +73,7 @@ def _any_case_format(
     return SecretFormat(kind, tuple(nearby_words.lower().split()), f"(?i:{pattern})", accepts_match)
 
 
-_TOKENS = (
+_TOKEN_FORMATS = (
     # Long ones anywhere.
     SecretFormat("tokens", ("hf_",), r"hf_[A-Za-z0-9]{30,}"),
     SecretFormat("tokens", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{36,}"),
@@ -145,7 +145,7 @@ _TOKENS = (
     SecretFormat("tokens", (":aa",), r"(?<![0-9])\d{8,10}:AA[A-Za-z0-9_-]{32,}"),
 )  # fmt: skip
 
-_PRIVATE_KEYS = (
+_PRIVATE_KEY_FORMATS = (
     SecretFormat(
         "private keys",
         ("private key-----",),
@@ -161,25 +161,27 @@ _PRIVATE_KEYS = (
     ),
 )
 
-_HEADER_WORD = r"[^\s'\",;<]"
+_HEADER_CHARACTER = r"[^\s'\",;<]"
 # After a scheme nearly anything; alone what has a digit, as "enabled" and "token required" are settings.
-_AUTHORIZATIONS = (
+_AUTHORIZATION_FORMATS = (
     _any_case_format(
         "authorizations",
         "authorization",
         rf"authorization['\"]?\s*[:=]\s*['\"]?(?:"
         rf"(?:basic|bearer)\s+(?!tokens?\b|auth\b|[$<{{])|(?:token\s+)?(?=[^\s'\",;<\d]*\d)(?!basic\s|bearer\s))"
-        rf"(?P<secret>{_HEADER_WORD}{{4,}})",
+        rf"(?P<secret>{_HEADER_CHARACTER}{{4,}})",
     ),
 )
-_HEADERS = (
-    _any_case_format("authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_HEADER_WORD}{{16,}})", _looks_generated),
+_HEADER_FORMATS = (
+    _any_case_format(
+        "authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_HEADER_CHARACTER}{{16,}})", _looks_generated
+    ),
     _any_case_format(
         "cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"
     ),
 )
 
-_URLS = (
+_URL_FORMATS = (
     SecretFormat(
         # With one slash where the address was taken for a path.
         "passwords in URLs",
@@ -192,7 +194,7 @@ _URLS = (
 
 # What follows the host of a webhook is the secret.
 _WEBHOOK_PATH = r"(?P<secret>[^\s'\"<>\\,;)\]}]{8,})"
-_WEBHOOKS = (
+_WEBHOOK_FORMATS = (
     _any_case_format("webhooks", "hooks.slack", rf"//hooks\.slack(?:-gov)?\.com/{_WEBHOOK_PATH}"),
     _any_case_format(
         "webhooks", "discord", rf"//(?:[a-z]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/{_WEBHOOK_PATH}"
@@ -209,24 +211,28 @@ _WEBHOOKS = (
     ),
 )
 
-_BASE64 = r"[A-Za-z0-9+/]"
-_HEX_KEY = r"(?<![0-9a-z])(?P<secret>[0-9a-f]{%d})(?![0-9a-z])"
-_AWS = (
+_BASE64_CHARACTER = r"[A-Za-z0-9+/]"
+_HEX_KEY_PATTERN = r"(?<![0-9a-z])(?P<secret>[0-9a-f]{%d})(?![0-9a-z])"
+_AWS_KEY_FORMATS = (
     # After its id.
     SecretFormat(
         "keys of AWS",
         ("akia", "asia"),
-        rf"A[KS]IA[A-Z0-9]{{16}}[^\r\n]{{1,40}}?(?<!{_BASE64})(?P<secret>{_BASE64}{{40}})(?![A-Za-z0-9+/=])",
+        rf"A[KS]IA[A-Z0-9]{{16}}[^\r\n]{{1,40}}?(?<!{_BASE64_CHARACTER})(?P<secret>{_BASE64_CHARACTER}{{40}})(?![A-Za-z0-9+/=])",
     ),
 )
 # A commit of git has the form of a key.
-_NOT_A_COMMIT = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
-_KEYS_BY_CONTEXT = (
+_NOT_A_COMMIT_PATTERN = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
+_CONTEXT_FORMATS = (
     SecretFormat(
-        "keys of Twilio", ("ac",), rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX_KEY % 32}"
+        "keys of Twilio",
+        ("ac",),
+        rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX_KEY_PATTERN % 32}",
     ),
     _any_case_format(
-        "keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login){_NOT_A_COMMIT}{{0,60}}?{_HEX_KEY % 40}"
+        "keys of wandb",
+        "wandb login api",
+        rf"(?:wandb|api[ _-]?key|login){_NOT_A_COMMIT_PATTERN}{{0,60}}?{_HEX_KEY_PATTERN % 40}",
     ),
     _any_case_format(
         "keys of Kaggle",
@@ -294,9 +300,9 @@ _KEYS_BY_CONTEXT = (
 # Passwords in commands: the words of a line, or of a list in JSON or Python. A variable of the shell is no secret.
 _WORDS_BETWEEN = r"[^\r\n;|&]{0,200}?[\s'\"]"
 _OPTION_SEPARATOR = r"(?:=|\s+|['\"],\s*)"
-_QUOTED = r"'[^'\r\n]+'|\"[^\"\r\n]+\""
-_OPTION_VALUE = rf"(?P<secret>{_QUOTED}|[^\s'\",;|&<$-][^\s'\",;|&<]*)"
-_USER_PAIR = (
+_QUOTED_PATTERN = r"'[^'\r\n]+'|\"[^\"\r\n]+\""
+_OPTION_VALUE = rf"(?P<secret>{_QUOTED_PATTERN}|[^\s'\",;|&<$-][^\s'\",;|&<]*)"
+_USER_COLON_PATTERN = (
     r"(?P<secret>'[^'\r\n]*:[^'\r\n]*'|\"[^\"\r\n]*:[^\"\r\n]*\"|[^\s'\",:;|&<$-][^\s'\",:;|&<]*:[^\s'\",;|&<]*)"
 )
 
@@ -314,14 +320,16 @@ def _command_format(
     return SecretFormat("passwords in commands", tuple(programs.split()), pattern, accepts_match)
 
 
-_COMMANDS = (
+_COMMAND_FORMATS = (
     _command_format(
         "mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump",
         "-p",
         separator="",
         accepts_match=_not_an_option_rest,
     ),
-    _command_format("curl", r"-[A-Za-z]{0,6}[uU]|--user|--proxy-user", _USER_PAIR, separator=r"(?:=|\s*|['\"],\s*)"),
+    _command_format(
+        "curl", r"-[A-Za-z]{0,6}[uU]|--user|--proxy-user", _USER_COLON_PATTERN, separator=r"(?:=|\s*|['\"],\s*)"
+    ),
     _command_format("sshpass", "-p", separator=rf"(?:{_OPTION_SEPARATOR})?", accepts_match=bool),
     _command_format("redis-cli", "-a|--pass"),
     _command_format(
@@ -344,7 +352,7 @@ _COMMANDS = (
     _any_case_format(
         "passwords in commands",
         "sudo login",
-        rf"\becho\s+(?:-\w+\s+)*(?P<secret>{_QUOTED}|[^\s'\"|$]+)\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-\w*S|\w+\s+login)\b",
+        rf"\becho\s+(?:-\w+\s+)*(?P<secret>{_QUOTED_PATTERN}|[^\s'\"|$]+)\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-\w*S|\w+\s+login)\b",
     ),
 )
 
@@ -359,22 +367,25 @@ GUESSED_FORMATS = (
     ),
     # The secret of AWS alone.
     SecretFormat(
-        "random values", ("",), rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64}{{40}}(?![A-Za-z0-9+/=_.%-])", looks_random
+        "random values",
+        ("",),
+        rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64_CHARACTER}{{40}}(?![A-Za-z0-9+/=_.%-])",
+        looks_random,
     ),
 )
 # What stands beside another format comes before that one.
 SECRET_FORMATS = (
-    *_PRIVATE_KEYS,
-    *_AWS,
-    *_WEBHOOKS,
-    *_TOKENS,
-    *_AUTHORIZATIONS,
-    *_HEADERS,
-    *_URLS,
-    *_KEYS_BY_CONTEXT,
-    *_COMMANDS,
+    *_PRIVATE_KEY_FORMATS,
+    *_AWS_KEY_FORMATS,
+    *_WEBHOOK_FORMATS,
+    *_TOKEN_FORMATS,
+    *_AUTHORIZATION_FORMATS,
+    *_HEADER_FORMATS,
+    *_URL_FORMATS,
+    *_CONTEXT_FORMATS,
+    *_COMMAND_FORMATS,
 )
 # They need no words around them that other texts have too.
-CERTAIN_FORMATS = (*_PRIVATE_KEYS, *_WEBHOOKS, *_TOKENS, *_AUTHORIZATIONS, *_URLS)
+CERTAIN_FORMATS = (*_PRIVATE_KEY_FORMATS, *_WEBHOOK_FORMATS, *_TOKEN_FORMATS, *_AUTHORIZATION_FORMATS, *_URL_FORMATS)
 # In a command a program's option for a password proves it, which among the arguments of a training is another one's.
-CERTAIN_COMMAND_FORMATS = (*CERTAIN_FORMATS, *_HEADERS, *_COMMANDS)
+CERTAIN_COMMAND_FORMATS = (*CERTAIN_FORMATS, *_HEADER_FORMATS, *_COMMAND_FORMATS)

@@ -16,21 +16,21 @@ from tui_train.base.secret_formats import (
     SecretFormat,
 )
 
-MASK = "<masked>"
+MASK_TEXT = "<masked>"
 _MIN_SECRET_LENGTH = 6
 
 # For accessToken and clientSecret.
-_CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_PASSWORD_NAME = re.compile(r"(password|passwd|passphrase)$|[_-](pass|pwd)$", re.IGNORECASE)
-_SECRET_NAME = re.compile(
+_CAMEL_CASE_BOUNDARY_PATTERN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PASSWORD_NAME_PATTERN = re.compile(r"(password|passwd|passphrase)$|[_-](pass|pwd)$", re.IGNORECASE)
+_SECRET_NAME_PATTERN = re.compile(
     r"(^|[_-])(token|secrets?|credentials?|pwd|auth|key)$|[_-](pass|pat)$"
     r"|(password|passwd|passphrase|apikey|authtoken)$",
     re.IGNORECASE,
 )
 # Parts of a signed URL.
-_SIGNED_URL_PARAMETER = re.compile(r"(^|[_-])(sig|signature|credential|policy)$", re.IGNORECASE)
+_SIGNED_URL_PARAMETER_PATTERN = re.compile(r"(^|[_-])(sig|signature|credential|policy)$", re.IGNORECASE)
 # Harmless names: --pad_token=<pad>, --num_token=512, --sort_key=length.
-_HARMLESS_NAME = re.compile(
+_HARMLESS_NAME_PATTERN = re.compile(
     r"(^|[_-])(pad|eos|bos|unk|sep|cls|mask|stop|start|end|image|video|audio|special|new|num|max|min|per|by|sort|cache|text"
     r"|field|column|dict|primary|foreign|group|label|input|output|data|is)[_-](token|key)$|^key$"
     r"|(^|[_-])(forward|backward|first|second|last|single|multi|one|two|per|num|max|min)[_-]pass$"
@@ -38,26 +38,26 @@ _HARMLESS_NAME = re.compile(
     re.IGNORECASE,
 )
 # Harmless values: numbers, booleans, special tokens, names of variables, and types of a program's source.
-_HARMLESS_VALUE = re.compile(
+_HARMLESS_VALUE_PATTERN = re.compile(
     r"-?\d{1,7}(\.\d*){0,3}|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+|(str|bytes|int|float|bool|any)(\|none)?",
     re.IGNORECASE,
 )
 
 # Letters and digits without a word between separators, or with signs that names do not have.
-_PASSWORD_VALUE = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{6,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
-_OPTION_NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
+_PASSWORD_VALUE_PATTERN = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{6,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
+_OPTION_NAME_PATTERN = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
 _VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
-_QUERY_PARAMETER = re.compile(
+_QUERY_PARAMETER_PATTERN = re.compile(
     r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})"""
 )
 _MIN_KEY_LENGTH = 16
 # Escape sequences of a terminal, raw and as JSON or a shell writes them.
 _ESCAPE_START = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)"
-_ESCAPE_SEQUENCE = re.compile(
+_ESCAPE_SEQUENCE_PATTERN = re.compile(
     rf"{_ESCAPE_START}(?:\[[0-9;:?]{{0,40}}[ -/]{{0,4}}[@-~]|\][^\x07\x1b\\]{{0,200}}(?:\x07|\x1b\\)?|[@-Z\\^_])"
 )
 # An argument and the next word, in a command or a list; a name and its value, in a shell, TOML or JSON.
-_NAMED_VALUE_FORMS = (
+_NAMED_VALUE_PATTERNS = (
     re.compile(
         rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+(?!-))){_VALUE}"""
     ),
@@ -69,15 +69,15 @@ _NAMED_VALUE_FORMS = (
 
 def is_secret_name(name: str) -> bool:
     """Return whether a name of a variable or argument is that of a secret, and not of a tokenizer setting."""
-    last_part = _CAMEL_CASE_BOUNDARY.sub("_", name.rpartition(".")[2])
+    last_part = _CAMEL_CASE_BOUNDARY_PATTERN.sub("_", name.rpartition(".")[2])
     if last_part in {"PWD", "OLDPWD"}:
         return False  # PWD and OLDPWD
-    return bool(_SECRET_NAME.search(last_part)) and not _HARMLESS_NAME.search(last_part)
+    return bool(_SECRET_NAME_PATTERN.search(last_part)) and not _HARMLESS_NAME_PATTERN.search(last_part)
 
 
 def is_harmless_value(value: str) -> bool:
     """Return whether a value of a secret's name is none: a number, a special token, the name of a variable."""
-    return bool(_HARMLESS_VALUE.fullmatch(value))
+    return bool(_HARMLESS_VALUE_PATTERN.fullmatch(value))
 
 
 class SecretArgument(NamedTuple):
@@ -89,12 +89,12 @@ class SecretArgument(NamedTuple):
     word_indexes: tuple[int, ...]
 
 
-def secret_arguments(words: Iterable[str], *, command: bool = False) -> Iterator[SecretArgument]:
+def find_secret_arguments(words: Iterable[str], *, command: bool = False) -> Iterator[SecretArgument]:
     """Yield each argument that looks like a secret; its format or name makes that sure, in a command its program."""
     previous_option = ""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if not (equals and _OPTION_NAME.fullmatch(name)):
+        if not (equals and _OPTION_NAME_PATTERN.fullmatch(name)):
             name, value = previous_option, word
         certain = _is_certain_secret(name, value, command=command)
         if certain is not None:
@@ -113,18 +113,22 @@ def _is_certain_secret(name: str, value: str, *, command: bool) -> bool | None:
     if has_certain_format(value, command=command):
         return True
     if value and not value.startswith("-") and is_secret_name(bare_name) and not is_harmless_value(value):
-        return bool(_PASSWORD_NAME.search(bare_name))
+        return bool(_PASSWORD_NAME_PATTERN.search(bare_name))
     looks_secret = (
         has_secret_format(value)
         or (name in {"-p", "-P"} and _looks_like_password(value))
-        or any(_format_matches(value, GUESSED_FORMATS))
+        or any(_find_secrets(value, GUESSED_FORMATS))
     )
     return False if looks_secret else None
 
 
 def _looks_like_password(value: str) -> bool:
     """Return whether the value of -p is rather a password than a port, a path, a precision or a name."""
-    return len(value) >= _MIN_SECRET_LENGTH and not is_harmless_value(value) and bool(_PASSWORD_VALUE.fullmatch(value))
+    return (
+        len(value) >= _MIN_SECRET_LENGTH
+        and not is_harmless_value(value)
+        and bool(_PASSWORD_VALUE_PATTERN.fullmatch(value))
+    )
 
 
 def has_secret_format(value: str) -> bool:
@@ -138,24 +142,24 @@ def has_certain_format(value: str, *, command: bool = False) -> bool:
 
 
 def _has_any_format(value: str, formats: tuple[SecretFormat, ...]) -> bool:
-    plain = _ESCAPE_SEQUENCE.sub("", value)
-    if any(_format_matches(plain, formats)):
+    plain = _ESCAPE_SEQUENCE_PATTERN.sub("", value)
+    if any(_find_secrets(plain, formats)):
         return True
-    return any(_is_secret_parameter(match) for match in _QUERY_PARAMETER.finditer(plain))
+    return any(_is_secret_parameter(match) for match in _QUERY_PARAMETER_PATTERN.finditer(plain))
 
 
-def _format_matches(text: str, formats: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
+def _find_secrets(text: str, formats: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
     """Yield what has one of the formats."""
     for form in _possible_formats(formats, text):
         yield from (match for match in form.compiled.finditer(text) if _is_secret_match(form, match))
 
 
 def _is_secret_match(form: SecretFormat, match: re.Match[str]) -> bool:
-    secret = _secret_of(match)
-    return MASK not in secret and form.accepts_match(secret)
+    secret = _secret_part(match)
+    return MASK_TEXT not in secret and form.accepts_match(secret)
 
 
-def _secret_of(match: re.Match[str]) -> str:
+def _secret_part(match: re.Match[str]) -> str:
     return match["secret"] if "secret" in match.re.groupindex else match[0]
 
 
@@ -164,22 +168,22 @@ def _is_secret_parameter(match: re.Match[str]) -> bool:
     name, value = match["name"], match["value"]
     secret = (
         is_secret_name(name)
-        or _SIGNED_URL_PARAMETER.search(_CAMEL_CASE_BOUNDARY.sub("_", name))
+        or _SIGNED_URL_PARAMETER_PATTERN.search(_CAMEL_CASE_BOUNDARY_PATTERN.sub("_", name))
         or (name == "key" and len(value) >= _MIN_KEY_LENGTH)
     )
-    return bool(secret) and value != MASK and not _HARMLESS_VALUE.fullmatch(value)
+    return bool(secret) and value != MASK_TEXT and not _HARMLESS_VALUE_PATTERN.fullmatch(value)
 
 
-def mask(text: str, known_secrets: Iterable[str] = ()) -> tuple[str, Counter[str]]:
+def mask_secrets(text: str, known_secrets: Iterable[str] = ()) -> tuple[str, Counter[str]]:
     """Return a text without secrets, and their number by kind; `known_secrets` are known secret values."""
     known_spellings = {
         form for value in known_secrets if len(value) >= _MIN_SECRET_LENGTH for form in _spellings(value)
     }
     longest_first = sorted(known_spellings, key=len, reverse=True)
-    formats = _possible_formats(SECRET_FORMATS, _ESCAPE_SEQUENCE.sub("", text))
-    if _ESCAPE_SEQUENCE.search(text):
+    formats = _possible_formats(SECRET_FORMATS, _ESCAPE_SEQUENCE_PATTERN.sub("", text))
+    if _ESCAPE_SEQUENCE_PATTERN.search(text):
         text = "".join(_without_escapes(line, longest_first, formats) for line in text.splitlines(keepends=True))
-    return _masked(text, longest_first, formats)
+    return _mask_with_formats(text, longest_first, formats)
 
 
 def _possible_formats(formats: tuple[SecretFormat, ...], text: str) -> tuple[SecretFormat, ...]:
@@ -190,50 +194,52 @@ def _possible_formats(formats: tuple[SecretFormat, ...], text: str) -> tuple[Sec
 
 def _without_escapes(line: str, known_secrets: list[str], formats: tuple[SecretFormat, ...]) -> str:
     """Return a line without escape sequences if it contains a secret, which they could split."""
-    plain = _ESCAPE_SEQUENCE.sub("", line)
-    return plain if plain != line and _masked(plain, known_secrets, formats)[1] else line
+    plain = _ESCAPE_SEQUENCE_PATTERN.sub("", line)
+    return plain if plain != line and _mask_with_formats(plain, known_secrets, formats)[1] else line
 
 
-def _masked(text: str, known_secrets: list[str], formats: tuple[SecretFormat, ...]) -> tuple[str, Counter[str]]:
+def _mask_with_formats(
+    text: str, known_secrets: list[str], formats: tuple[SecretFormat, ...]
+) -> tuple[str, Counter[str]]:
     counts: Counter[str] = Counter()
     for value in known_secrets:
         counts["known values"] += text.count(value)
-        text = text.replace(value, MASK)
+        text = text.replace(value, MASK_TEXT)
     for form in formats:
-        text = form.compiled.sub(partial(_without_secret, form, counts), text)
-    text = _QUERY_PARAMETER.sub(lambda match: _without_parameter(match, counts), text)
-    for pattern in _NAMED_VALUE_FORMS:
-        text = pattern.sub(lambda match: _without_value(match, counts), text)
+        text = form.compiled.sub(partial(_mask_secret_match, form, counts), text)
+    text = _QUERY_PARAMETER_PATTERN.sub(lambda match: _mask_parameter_match(match, counts), text)
+    for pattern in _NAMED_VALUE_PATTERNS:
+        text = pattern.sub(lambda match: _mask_named_value_match(match, counts), text)
     for form in GUESSED_FORMATS:
-        text = form.compiled.sub(partial(_without_secret, form, counts), text)
+        text = form.compiled.sub(partial(_mask_secret_match, form, counts), text)
     return text, +counts
 
 
-def _without_secret(form: SecretFormat, counts: Counter[str], match: re.Match[str]) -> str:
+def _mask_secret_match(form: SecretFormat, counts: Counter[str], match: re.Match[str]) -> str:
     if not _is_secret_match(form, match):
         return match[0]
     counts[form.kind] += 1
-    secret = _secret_of(match)
+    secret = _secret_part(match)
     quote = secret[0] if secret[0] in "\"'" else ""
     begin = match.start("secret") - match.start() if secret != match[0] else 0
-    return f"{match[0][:begin]}{quote}{MASK}{quote}{match[0][begin + len(secret) :]}"
+    return f"{match[0][:begin]}{quote}{MASK_TEXT}{quote}{match[0][begin + len(secret) :]}"
 
 
-def _without_parameter(match: re.Match[str], counts: Counter[str]) -> str:
+def _mask_parameter_match(match: re.Match[str], counts: Counter[str]) -> str:
     if not _is_secret_parameter(match):
         return match[0]
     counts["secrets in URLs"] += 1
-    return f"{match['before']}{MASK}"
+    return f"{match['before']}{MASK_TEXT}"
 
 
-def _without_value(match: re.Match[str], counts: Counter[str]) -> str:
+def _mask_named_value_match(match: re.Match[str], counts: Counter[str]) -> str:
     value = match["value"]
     quote = value[0] if value[0] in "\"'" else ""
     inner = value[1:-1] if quote else value
-    if not is_secret_name(match["name"]) or _HARMLESS_VALUE.fullmatch(inner):
+    if not is_secret_name(match["name"]) or _HARMLESS_VALUE_PATTERN.fullmatch(inner):
         return match[0]
     counts["values of secret names"] += 1
-    return f"{match['before']}{quote}{MASK}{quote}"
+    return f"{match['before']}{quote}{MASK_TEXT}{quote}"
 
 
 def _spellings(value: str) -> tuple[str, ...]:

@@ -13,18 +13,18 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.runner.ssh import PLAIN_OPTIONS
 
-SSH_FAILED = 255  # its exit code where it did not come as far as the command
-_HOST_NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
+SSH_FAILED_EXIT_CODE = 255  # its exit code where it did not come as far as the command
+_HOST_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
-_MAX_FOLDER_LENGTH = 45
+_MAX_SOCKET_FOLDER_LENGTH = 45
 
 
 def is_host_name(text: str) -> bool:
     """Return whether a text can be a host name for ssh."""
-    return bool(_HOST_NAME.fullmatch(text))
+    return bool(_HOST_NAME_PATTERN.fullmatch(text))
 
 
-def ssh_command(host: str) -> list[str]:
+def ssh_command_prefix(host: str) -> list[str]:
     """Return the words that begin a command on a host; BadInput where it is no host name."""
     if not is_host_name(host):
         message = f"{visible(host) or 'an empty text'} is not a host name"
@@ -35,13 +35,13 @@ def ssh_command(host: str) -> list[str]:
 
 def remote_python_command(host: str, program: str, question: Mapping[str, Any]) -> list[str]:
     """Return the command that has the python3 of a host run a program, with a question in JSON as its argument."""
-    return [*ssh_command(host), shlex.join(["python3", "-c", program, json.dumps(question)])]
+    return [*ssh_command_prefix(host), shlex.join(["python3", "-c", program, json.dumps(question)])]
 
 
 def _sharing_options() -> tuple[str, ...]:
     """Return the options by which commands that follow each other share a connection, which closes after a minute."""
     folder = connections_folder()
-    if len(str(folder)) > _MAX_FOLDER_LENGTH:
+    if len(str(folder)) > _MAX_SOCKET_FOLDER_LENGTH:
         return ()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

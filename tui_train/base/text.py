@@ -21,7 +21,7 @@ __all__ = [
     "visible",
 ]  # fmt: skip
 
-_SPARK_BLOCKS = "▁▂▃▄▅▆▇█"
+_SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 _MIN_COLUMN_WIDTH = 4  # of a column that is cut
 
 
@@ -135,4 +135,4 @@ def sparkline(values: Sequence[float], width: int, scale: tuple[float, float] | 
     sampled = [values[round(column * (len(values) - 1) / max(1, width - 1))] for column in range(width)]
     # By halves: the difference of the largest and the smallest number is infinite.
     half = (high / 2 - low / 2) or 0.5
-    return "".join(_SPARK_BLOCKS[max(0, min(7, int((value / 2 - low / 2) / half * 8)))] for value in sampled)
+    return "".join(_SPARKLINE_BLOCKS[max(0, min(7, int((value / 2 - low / 2) / half * 8)))] for value in sampled)

@@ -8,23 +8,23 @@ import functools
 from packaging.version import Version
 
 
-def at_least(version: str | None, minimum: str) -> bool:
+def is_at_least(version: str | None, minimum: str) -> bool:
     """Return whether a version is `minimum` or newer; an unreadable one counts as new."""
     release = _release(version or "")
     return release is None or release >= Version(minimum)
 
 
-def older(version: str | None, than: str) -> bool:
+def is_older(version: str | None, minimum: str) -> bool:
     """Return whether a version is known to be older than another."""
-    return not at_least(version, than)
+    return not is_at_least(version, minimum)
 
 
-def known_since(version: str | None, minimum: str) -> bool:
+def is_known_at_least(version: str | None, minimum: str) -> bool:
     """Return whether a version is known and is `minimum` or newer."""
-    return _release(version or "") is not None and at_least(version, minimum)
+    return _release(version or "") is not None and is_at_least(version, minimum)
 
 
-def major(version: str | None) -> int | None:
+def major_version(version: str | None) -> int | None:
     """Return the first number of a version, None if unreadable."""
     release = _release(version or "")
     return release.major if release else None

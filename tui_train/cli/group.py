@@ -11,7 +11,7 @@ import click
 
 from tui_train import __version__
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
-from tui_train.runner.refused import BUSY
+from tui_train.runner.refused import BUSY_EXIT_CODE
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -26,7 +26,7 @@ EXIT_CODES = (
     (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
     (TuiTrainError.exit_code, "a fault of this program"),
     (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
-    (BUSY, "the run, its folder or its port is in use (launch.sh)"),
+    (BUSY_EXIT_CODE, "the run, its folder or its port is in use (launch.sh)"),
     (129, "ended by a lost terminal (SIGHUP)"),
     (130, "ended by Ctrl-C"),
     (137, "the run was lost: its supervisor was killed"),

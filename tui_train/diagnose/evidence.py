@@ -24,7 +24,7 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
 from tui_train.runner import safe_open
-from tui_train.runner.first_step import first_step
+from tui_train.runner.first_step import first_logged_step
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
@@ -92,7 +92,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
         takes=_values_reaching_trainer(profile, document) if profile else frozenset(),
         phase=attempt.phase,
         resumed=attempt.resumed,
-        first_step=first_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
+        first_step=first_logged_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
         eval_batch=blocked_fallbacks.default_eval_batch(chosen, document) if chosen else 0,
         source=script_source.read_source(profile.trainer.script) if profile and profile.trainer.script else None,
         preset=chosen,

@@ -16,7 +16,7 @@ from tui_train.diagnose.anchors import (
 )
 from tui_train.diagnose.details import load_details
 from tui_train.diagnose.signatures import NOT_AN_ERROR_PATTERN, load_signatures
-from tui_train.runner.lines import split_origin
+from tui_train.runner.lines import split_rank_and_text
 
 # So many of the first and of the latest lines are kept of each expression; more of one kind say nothing new.
 _LINES_PER_EXPRESSION = 3
@@ -165,7 +165,7 @@ class MiddleLines:
     def _keep_matching(self, expression_numbers: tuple[int, ...], line_number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""
         raw = TERMINAL_ESCAPE_PATTERN.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
-        text = "\n".join(split_origin(piece)[1].rstrip() for piece in raw.split("\r"))
+        text = "\n".join(split_rank_and_text(piece)[1].rstrip() for piece in raw.split("\r"))
         expressions = _single_line_expressions()
         is_report = None
         for which in expression_numbers:
@@ -188,7 +188,7 @@ class MiddleLines:
             self._end_traceback()
             self._open = [(line_number, line)]
             return
-        text = split_origin(TERMINAL_ESCAPE_PATTERN.sub(b"", line).decode("utf-8", "replace"))[1]
+        text = split_rank_and_text(TERMINAL_ESCAPE_PATTERN.sub(b"", line).decode("utf-8", "replace"))[1]
         self._frames.append((line_number, line))
         if text[:1].strip() and not text.startswith(("│", "|", "╭", "╰", "+")):
             self._end_traceback()

@@ -17,7 +17,7 @@ from tui_train.base.files import error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose.middle import TERMINAL_ESCAPE_PATTERN, MiddleLines, NumberedLine, shortened_lines
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, LogLine
-from tui_train.runner.lines import split_origin
+from tui_train.runner.lines import split_rank_and_text
 from tui_train.runner.safe_open import open_regular
 
 _BLOCK_BYTES = 128 * 1024
@@ -245,6 +245,6 @@ def _numbered_lines(first_number: int, block: bytes) -> list[NumberedLine]:
 def _clean_lines(number: int, raw_line: bytes) -> Iterable[LogLine]:
     """Return what a terminal would have shown of a line, after its carriage returns."""
     for piece in TERMINAL_ESCAPE_PATTERN.sub(b"", raw_line).split(b"\r"):
-        rank, text = split_origin(piece.decode("utf-8", "replace").replace("\0", ""))
+        rank, text = split_rank_and_text(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():
             yield LogLine(number, text.rstrip(), rank)

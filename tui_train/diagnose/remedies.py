@@ -13,7 +13,7 @@ from tui_train.memory.ladder.rungs import get_rung, rung_helps_phase, why_rung_u
 from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import PHASES
+from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.ladder_context import LadderContext
 from tui_train.trainers import trainer_has_own_field
 
@@ -69,7 +69,7 @@ def _use_less_memory(profile: Profile, evidence: Evidence) -> Change | None:
         loads_model=loads,
         eval_batch=evidence.eval_batch,
     )
-    phase = evidence.phase if evidence.phase in PHASES else "loss"
+    phase = evidence.phase if evidence.phase in FALLBACK_PHASES else "loss"
     useful = (
         name
         for name in _MEMORY_SAVING_RUNGS

@@ -18,9 +18,9 @@ from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.runner.holders import other_holder
+from tui_train.runner.holders import largest_other_holder
 from tui_train.runner.memory_end import deciding_error
-from tui_train.runner.tracebacks import OTHER, phase_of, read_errors
+from tui_train.runner.tracebacks import OTHER_KIND, phase_of, read_errors
 
 _FRAME_PATTERN = re.compile(r'\s+File "')
 _TRACEBACK_HEADER = "(most recent call last)"
@@ -129,7 +129,7 @@ def _values_of_match(match: re.Match[str], line: LogLine) -> dict[str, str] | No
     groups = {name: value for name, value in match.groupdict().items() if value}
     if "held" not in groups:
         return groups
-    holder = other_holder(line.text)
+    holder = largest_other_holder(line.text)
     return {**groups, "pid": holder.pid, "held": holder.shown_size} if holder else None
 
 
@@ -191,7 +191,7 @@ def _without_caught_oom(hits: list[SignatureHit], evidence: Evidence) -> list[Si
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
     last = deciding_error(texts, read_errors(texts))
-    if last is None or last.kind != OTHER:
+    if last is None or last.kind != OTHER_KIND:
         return hits
     end = evidence.lines[last.line_index]
 

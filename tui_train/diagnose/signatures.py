@@ -8,7 +8,7 @@ import msgspec
 
 from tui_train.base.parse import prepared_type
 from tui_train.diagnose.types import Signature
-from tui_train.runner.memory_patterns import OUT_OF_MEMORY
+from tui_train.runner.memory_patterns import OUT_OF_MEMORY_PATTERNS
 
 # A line that only tells: a log record below ERROR, what wandb says beside errors, a Python warning, a line of a
 # traceback's source (│: boxed), and one that says what is done instead.
@@ -36,4 +36,4 @@ def load_signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ..
 
 
 def _expressions_of(entry: Signature) -> tuple[str, ...]:
-    return (*entry.when, *(text for failure, text in OUT_OF_MEMORY if failure == entry.failure))
+    return (*entry.when, *(text for failure, text in OUT_OF_MEMORY_PATTERNS if failure == entry.failure))

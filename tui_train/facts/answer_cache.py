@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.files import PRIVATE, read_regular, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, read_regular, write_atomically
 
 MAX_ANSWERS = 64
 _MAX_ANSWER_BYTES = 2**20
@@ -46,7 +46,7 @@ def load(path: Path) -> bytes | None:
 def store(path: Path, content: bytes) -> None:
     """Keep an answer for this user alone; the oldest of too many in its folder are removed."""
     with suppress(TuiTrainError):
-        write_atomically(path, content_digest(content).encode() + b"\n" + content, PRIVATE)
+        write_atomically(path, content_digest(content).encode() + b"\n" + content, PRIVATE_FILE_MODE)
     with suppress(OSError):
         files = sorted((file_state(file)[2], file) for file in path.parent.glob("*.json"))
         for _, file in files[:-MAX_ANSWERS]:

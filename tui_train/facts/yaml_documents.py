@@ -39,7 +39,7 @@ def parse_document(data: bytes) -> YamlDocument:
 
     try:
         # A SafeLoader: it creates plain data only.
-        values = yaml.load(untrusted_json.decode(data), Loader=UserYamlLoader)  # noqa: S506
+        values = yaml.load(untrusted_json.decode_utf8(data), Loader=UserYamlLoader)  # noqa: S506
     except Unparsable as error:
         return YamlDocument(problem=str(error))
     except yaml.MarkedYAMLError as error:

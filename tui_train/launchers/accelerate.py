@@ -6,12 +6,22 @@ multi-process `distributed_type` accelerate starts unconnected single processes 
 
 from typing import ClassVar
 
-from tui_train.base.command import ADDRESS, NODE_RANK, PORT, ConfigFile, Part, PlainData, Setting, in_run_dir, joined
+from tui_train.base.command import (
+    ADDRESS,
+    NODE_RANK,
+    PORT,
+    ConfigFile,
+    Part,
+    PlainData,
+    Setting,
+    join_pieces,
+    word_in_run_dir,
+)
 from tui_train.launchers import accelerate_config
 from tui_train.launchers.launcher import Launcher
 from tui_train.profile.types import Strategy
 
-CONFIG_FILE = "accelerate.yaml"
+CONFIG_FILE_NAME = "accelerate.yaml"
 _WHY_CONFIG_FILE = "otherwise your default_config.yaml would be used"
 
 
@@ -37,15 +47,15 @@ class Accelerate(Launcher):
         why = "with the values kept from your accelerate config" if self.job.user_config else _WHY_CONFIG_FILE
         command = (
             Part((self.job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
-            Part((in_run_dir(self.job.config_file or CONFIG_FILE, "--config_file="),), why),
+            Part((word_in_run_dir(self.job.config_file or CONFIG_FILE_NAME, "--config_file="),), why),
         )
         if self.job.nodes == 1:
             return command
         return (
             *command,
-            Part((joined(("--machine_rank=", NODE_RANK)),), "0 is the first machine"),
-            Part((joined(("--main_process_ip=", ADDRESS)),), "address of the first machine"),
-            *((Part((joined(("--main_process_port=", PORT)),), "a port there"),) if self.job.scheduled else ()),
+            Part((join_pieces(("--machine_rank=", NODE_RANK)),), "0 is the first machine"),
+            Part((join_pieces(("--main_process_ip=", ADDRESS)),), "address of the first machine"),
+            *((Part((join_pieces(("--main_process_port=", PORT)),), "a port there"),) if self.job.scheduled else ()),
             Part(
                 ("--rdzv_backend=static", "--same_network"),
                 "not read from the config file; the first machine waits at its port",
@@ -88,7 +98,7 @@ class Accelerate(Launcher):
             values["fsdp_config"] = {**self._fsdp_config(), **_as_table(kept.pop("fsdp_config", {}))}
         elif self.job.strategy != "ddp":
             values["deepspeed_config"] = {**self._deepspeed_config(), **_as_table(kept.pop("deepspeed_config", {}))}
-        return (ConfigFile(CONFIG_FILE, why, {**values, **kept}),)
+        return (ConfigFile(CONFIG_FILE_NAME, why, {**values, **kept}),)
 
     def _fsdp_config(self) -> dict[str, PlainData]:
         return {

@@ -12,7 +12,7 @@ from typing import Any
 from tui_train.base.command import PlainData
 from tui_train.profile.types import Strategy
 
-_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
+_PRECISION_BY_NAME = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 _DISTRIBUTED_TYPES = frozenset({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"})
 _KNOWN_KEYS = frozenset(
     {
@@ -38,8 +38,8 @@ _KEPT_FSDP_KEYS = frozenset(
 # FSDP1 says by a strategy what FSDP2 says by a bool, and accelerate reads numbers (from 1) for the names of both.
 _FSDP1_STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 _RESHARD_BY_STRATEGY = {"FULL_SHARD": True, "HYBRID_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD_ZERO2": False}
-_STATE_DICTS = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
-_FSDP1_STATE_DICT = "LOCAL_STATE_DICT"
+_STATE_DICT_TYPES = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
+_FSDP1_ONLY_STATE_DICT_TYPE = "LOCAL_STATE_DICT"
 _KEPT_DEEPSPEED_KEYS = frozenset({"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"})
 
 
@@ -50,7 +50,7 @@ def config_problem(config: Mapping[str, Any]) -> str:
     kind = str(config.get("distributed_type", ""))
     if config and kind not in _DISTRIBUTED_TYPES:
         return f"is for {kind}, which is not supported here" if kind else "has no distributed_type"
-    if config and precision(config) is None:
+    if config and read_precision(config) is None:
         return f"has a mixed_precision that accelerate does not know: {config.get('mixed_precision')}"
     not_tables = (
         key
@@ -60,16 +60,16 @@ def config_problem(config: Mapping[str, Any]) -> str:
     return next((f"has no table under {key}" for key in not_tables), "")
 
 
-def precision(config: Mapping[str, Any]) -> str | None:
+def read_precision(config: Mapping[str, Any]) -> str | None:
     """Return the precision in the recipe's words (fp8 besides), empty where none is named, None for an unknown one."""
     named = config.get("mixed_precision")
     if named is None:
         return "fp16" if config.get("fp16") else ""
     # YAML reads a bare `no` as false.
-    return _PRECISIONS.get("no" if named is False else str(named).lower())
+    return _PRECISION_BY_NAME.get("no" if named is False else str(named).lower())
 
 
-def strategy(config: Mapping[str, Any]) -> Strategy:
+def read_strategy(config: Mapping[str, Any]) -> Strategy:
     """Return how it shards the model."""
     kind = config.get("distributed_type")
     if kind == "FSDP":
@@ -86,12 +86,12 @@ def offloads(config: Mapping[str, Any]) -> bool:
     return _is_on(_fsdp_settings(config).get("fsdp_offload_params")) or any(device == "cpu" for device in devices)
 
 
-def accumulation(config: Mapping[str, Any]) -> int | None:
+def deepspeed_accumulation(config: Mapping[str, Any]) -> int | None:
     """Return the gradient accumulation that it gives DeepSpeed, which alone reads it from there."""
     return positive_integer((config.get("deepspeed_config") or {}).get("gradient_accumulation_steps"))
 
 
-def clipping(config: Mapping[str, Any]) -> float | None:
+def deepspeed_clipping_norm(config: Mapping[str, Any]) -> float | None:
     """Return the gradient norm at which it has DeepSpeed clip."""
     norm = (config.get("deepspeed_config") or {}).get("gradient_clipping")
     try:
@@ -115,9 +115,9 @@ def is_for_cpu(config: Mapping[str, Any]) -> bool:
     return _is_on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
 
 
-def config_for_cpu(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_gpu_precision(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a plan on the CPU uses of it: of one for GPUs no precision that only GPUs have."""
-    if is_for_cpu(config) or precision(config) not in {"fp16", "fp8"}:
+    if is_for_cpu(config) or read_precision(config) not in {"fp16", "fp8"}:
         return config
     return {key: value for key, value in config.items() if key not in {"mixed_precision", "fp16", "fp8_config"}}
 
@@ -132,7 +132,7 @@ def binds_cpus(config: Mapping[str, Any]) -> bool:
     return _is_on(config.get("enable_cpu_affinity"))
 
 
-def gpu_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
+def read_gpu_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the GPUs that it names, empty for all."""
     named = str(config.get("gpu_ids") if config.get("gpu_ids") is not None else "all").strip()
     return () if named in {"all", ""} else tuple(filter(None, re.split(r"[\s,]+", named)))
@@ -161,7 +161,7 @@ def dropped_settings(config: Mapping[str, Any], chosen: Strategy) -> dict[str, s
             reasons[f"{key}: {sharding}"] = "has no counterpart in FSDP2, which shards over all GPUs"
         elif sharding not in {"", "NO_SHARD", *_RESHARD_BY_STRATEGY}:
             reasons[f"{key}: {sharding}"] = "is not known to accelerate"
-        if (kind := _state_dict_type(config)) not in {"", *_STATE_DICTS} - {_FSDP1_STATE_DICT}:
+        if (kind := _state_dict_type(config)) not in {"", *_STATE_DICT_TYPES} - {_FSDP1_ONLY_STATE_DICT_TYPE}:
             reasons[f"fsdp_state_dict_type: {kind}"] = "is not possible with FSDP2"
     return reasons
 
@@ -179,7 +179,7 @@ def kept_settings(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> 
         sharding = _fsdp2_settings(config)
         name = "fsdp_config"
     else:
-        deepspeed = _prefixed(config.get("deepspeed_config") or {}, "")
+        deepspeed = _with_prefixed_names(config.get("deepspeed_config") or {}, "")
         sharding = {key: value for key, value in deepspeed.items() if key in _KEPT_DEEPSPEED_KEYS}
         name = "deepspeed_config"
     return {**values, **({name: sharding} if sharding and chosen != "ddp" else {})}
@@ -188,7 +188,7 @@ def kept_settings(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> 
 def _dynamo_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
     """Return its settings of torch.compile, empty where it does not compile."""
     settings = config.get("dynamo_config") or {"dynamo_backend": config.get("dynamo_backend")}
-    settings = _prefixed(settings, "dynamo_")
+    settings = _with_prefixed_names(settings, "dynamo_")
     return {} if str(settings.get("dynamo_backend", "no")).lower() in {"no", "false", ""} else settings
 
 
@@ -199,7 +199,7 @@ def _fsdp2_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
     }
     if (reshards := _RESHARD_BY_STRATEGY.get(_sharding_strategy(config)[1])) is not None:
         settings["fsdp_reshard_after_forward"] = reshards
-    if (kind := _state_dict_type(config)) in _STATE_DICTS and kind != _FSDP1_STATE_DICT:
+    if (kind := _state_dict_type(config)) in _STATE_DICT_TYPES and kind != _FSDP1_ONLY_STATE_DICT_TYPE:
         settings["fsdp_state_dict_type"] = kind
     return settings
 
@@ -218,7 +218,9 @@ def _sharding_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _state_dict_type(config: Mapping[str, Any]) -> str:
-    return _name_by_number(str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICTS)
+    return _name_by_number(
+        str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICT_TYPES
+    )
 
 
 def _name_by_number(named: str, names: tuple[str, ...]) -> str:
@@ -228,10 +230,10 @@ def _name_by_number(named: str, names: tuple[str, ...]) -> str:
 
 def _fsdp_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of FSDP."""
-    return _prefixed(config.get("fsdp_config") or {}, "fsdp_")
+    return _with_prefixed_names(config.get("fsdp_config") or {}, "fsdp_")
 
 
-def _prefixed(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _with_prefixed_names(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the settings that have a value, under their full names; accelerate reads both."""
     return {
         key if key.startswith(prefix) else prefix + key: value for key, value in settings.items() if value is not None

@@ -1,6 +1,6 @@
 """torchrun, started as a module so that the chosen interpreter runs it."""
 
-from tui_train.base.command import ADDRESS, NODE_RANK, PORT, PROCESSES, Part, Setting, Variable, Word, joined
+from tui_train.base.command import ADDRESS, NODE_RANK, PORT, PROCESSES, Part, Setting, Variable, Word, join_pieces
 from tui_train.launchers.launcher import Launcher
 
 
@@ -53,5 +53,5 @@ class Torchrun(Launcher):
             return []
         word: Word = accepted_flag
         if value is not None:
-            word = f"{accepted_flag}={value}" if isinstance(value, str) else joined((f"{accepted_flag}=", value))
+            word = f"{accepted_flag}={value}" if isinstance(value, str) else join_pieces((f"{accepted_flag}=", value))
         return [Part((word,), why)]

@@ -1,6 +1,6 @@
 """The type in which trainers load weights, and their loss, by preset and library versions."""
 
-from tui_train.base.versions import at_least, older
+from tui_train.base.versions import is_at_least, is_older
 from tui_train.memory.types import Dtype, Kernels, Loss, Quantization, Sharding
 from tui_train.setup.recipe.options import Options
 from tui_train.setup.setup import Setup
@@ -30,7 +30,7 @@ def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
     if decided in _DTYPE_BY_NAME:
         return _DTYPE_BY_NAME[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
-    if decided == "auto" or at_least(_library_version(setup, "transformers"), "5.0"):
+    if decided == "auto" or is_at_least(_library_version(setup, "transformers"), "5.0"):
         return _DTYPE_BY_NAME.get(file_dtype) or ("bf16" if weight_quantization(options) else None)
     return "bf16" if weight_quantization(options) else "fp32"
 
@@ -38,7 +38,7 @@ def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
 def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: Sharding, loaded_dtype: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
     profile = setup.effective
-    if trainer_of(profile).conventions_preset() != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
+    if trainer_of(profile).conventions_preset() != "trl" or is_older(_library_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
     return "bf16" if quantization else loaded_dtype if sharding == "zero3" else "fp32"
 
@@ -51,7 +51,7 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
     if conventions == "llama-factory":
         if not lora and not options.is_on("pure_bf16"):
             return "fp32"
-        keeps_precision = older(_library_version(setup, "llamafactory"), "0.9.4") and precision != "fp32"
+        keeps_precision = is_older(_library_version(setup, "llamafactory"), "0.9.4") and precision != "fp32"
         return precision if keeps_precision else "auto"
     if named := options.text("dtype"):
         return named.lower()
@@ -59,7 +59,7 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
         return precision
     if conventions == "trl":
         trl = _library_version(setup, "trl")
-        return "fp32" if at_least(trl, "0.27") else "auto" if at_least(trl, "0.26") else ""
+        return "fp32" if is_at_least(trl, "0.27") else "auto" if is_at_least(trl, "0.26") else ""
     return ""
 
 
@@ -71,16 +71,16 @@ def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
         return "none", "liger" if liger else ""
     if trainer_of(profile).conventions_preset() == "trl":
         trl = _library_version(setup, "trl")
-        if at_least(trl, "1.15"):
+        if is_at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""
         # Of pairs of answers all logits were there at once until then.
         chunked = method == "sft" and str(options.get("loss_type", "chunked_nll")) == "chunked_nll"
-        if at_least(trl, "1.7") and not liger and chunked:
+        if is_at_least(trl, "1.7") and not liger and chunked:
             return "checkpointed", ""
     if liger:
         return "fused", "liger"
     version = _library_version(setup, "transformers")
-    copied = at_least(version, "4.46") and not at_least(version, "4.49")
+    copied = is_at_least(version, "4.46") and not is_at_least(version, "4.49")
     if options.get("fast_kernels"):
         fast: Loss = "fast-copied" if copied else "fast"
         return "fused" if "liger" in str(options["fast_kernels"]) else fast, "norms"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from tui_train.base.versions import at_least
+from tui_train.base.versions import is_at_least
 from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import YamlDocument
 from tui_train.memory.conventions import adapter_dtype, loss_and_kernels, weight_dtype, weight_quantization
@@ -245,7 +245,7 @@ def _optimizer_kind(setup: Setup) -> Optimizer:
         return _OPTIMIZER_BY_NAME[named]
     # On the CPU torch steps one parameter at a time; transformers uses fused AdamW since torch 2.8.
     fused = setup.device == "cpu" or recipe.fused_optimizer
-    fused = fused or at_least(setup.toolchain.torch if setup.toolchain else None, "2.8")
+    fused = fused or is_at_least(setup.toolchain.torch if setup.toolchain else None, "2.8")
     return "adamw_fused" if fused else "adamw_foreach"
 
 
@@ -271,7 +271,7 @@ def _has_reentrant_checkpointing(setup: Setup) -> bool:
     named = re.search(r"use_reentrant\W+(\w+)", str(setup.options.get("gradient_checkpointing_kwargs", "")))
     if named:
         return named[1].lower() == "true"
-    return not at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
+    return not is_at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
 
 
 def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from tui_train.base.command import CHECKPOINT, Command, Part, Word, in_run_dir, joined
+from tui_train.base.command import CHECKPOINT, Command, Part, Word, join_pieces, word_in_run_dir
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.ladder.attempt_order import AttemptPlan, rung_titles
@@ -54,7 +54,9 @@ def build_attempt(
         edits={key: value for _, change in attempt_plan.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in attempt_plan.then.items()},
         batch=batch_arithmetic_text(setup, job),
-        command=Command(parts, attempt_variables(setup, job, passed), working_folder(chosen, preset) or in_run_dir("")),
+        command=Command(
+            parts, attempt_variables(setup, job, passed), working_folder(chosen, preset) or word_in_run_dir("")
+        ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((config_path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
         if config_path and config_file.has_run_paths(preset)
@@ -70,12 +72,12 @@ def attempt_output_folder(setup: Setup) -> Word:
     suffix += "-8bit" if effective.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
     suffix += "-lora" if effective.recipe.lora and not first.recipe.lora else ""
     output = effective.trainer.output or setup.user_output
-    return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
+    return f"{output}{suffix}" if output else word_in_run_dir(f"output{suffix}")
 
 
 def _word_with_checkpoint(word: str) -> Word:
     before, placeholder, after = word.partition("{checkpoint}")
-    return joined((before, CHECKPOINT, after)) if placeholder else word
+    return join_pieces((before, CHECKPOINT, after)) if placeholder else word
 
 
 def _preset_and_user_arguments(

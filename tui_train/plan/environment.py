@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.command import GPUS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, in_run_dir, joined
-from tui_train.base.versions import at_least, older
+from tui_train.base.command import GPUS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, join_pieces, word_in_run_dir
+from tui_train.base.versions import is_at_least, is_older
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.profile.presets import PresetArgument, condition_holds
@@ -44,7 +44,7 @@ def attempt_variables(
     settings += overridden_variables.backend_settings(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
-    if job.world_size > 1 and grace > _TORCH_GRACE_SECONDS and at_least(torch, "2.12"):
+    if job.world_size > 1 and grace > _TORCH_GRACE_SECONDS and is_at_least(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.container_settings(profile.container)
@@ -87,7 +87,7 @@ def _wandb_settings(setup: Setup) -> list[Setting]:
     tracking = profile.tracking
     if not tracking.wandb or no_effect.why_no_effect("tracking.wandb", setup):
         return []
-    settings = [Setting("WANDB_DIR", in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
+    settings = [Setting("WANDB_DIR", word_in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
     if tracking.project:
         settings.append(Setting("WANDB_PROJECT", tracking.project, "the project at W&B", "profile"))
     return settings
@@ -101,7 +101,7 @@ def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
         saves
         and takes_micro_batch
         and tool is not None
-        and older(tool.transformers, _MIN_TRANSFORMERS_TAKING_MICRO_BATCH)
+        and is_older(tool.transformers, _MIN_TRANSFORMERS_TAKING_MICRO_BATCH)
     )
 
 
@@ -113,4 +113,4 @@ def _python_path_setting(profile: Profile) -> dict[str, Setting]:
     user_path = profile.trainer.environment.get(name)
     after = PYTHONPATH if user_path is None else f":{user_path}" if user_path else ""
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return {name: Setting(name, joined((RUN_DIR, f"/{SHIM_FOLDER}", after)), why, "launcher")}
+    return {name: Setting(name, join_pieces((RUN_DIR, f"/{SHIM_FOLDER}", after)), why, "launcher")}

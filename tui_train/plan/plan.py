@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from tui_train.base import webhook
-from tui_train.base.command import Command, ConfigFile, Part, in_run_dir
+from tui_train.base.command import Command, ConfigFile, Part, word_in_run_dir
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
@@ -166,7 +166,7 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     trainer = trainer_of(setup.effective, facts=setup.facts)
     items = (*hub_model.download_steps(setup), *trainer.preparation_steps())
     return tuple(
-        Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
+        Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, word_in_run_dir("")))
         for item in items
     )
 
@@ -230,7 +230,7 @@ def _max_gradient_norm(setup: Setup) -> float:
     """Return max_grad_norm of the arguments, with which the Hugging Face Trainer compares it, else the config's."""
     words = set_options(setup.profile.trainer.arguments)
     norms = [option.value for option in words if option.option == "max_grad_norm"]
-    default = accelerate_config.clipping(setup.launcher_config) or 1.0
+    default = accelerate_config.deepspeed_clipping_norm(setup.launcher_config) or 1.0
     try:
         return float(norms[-1]) if norms else default
     except ValueError:

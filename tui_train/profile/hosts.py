@@ -7,7 +7,7 @@ import tomli_w
 from tui_train.base import ssh
 from tui_train.base.app_paths import hosts_file
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.parse import Missing, Unparsable, read_bytes, toml_table
 from tui_train.base.text import visible
 
@@ -44,7 +44,7 @@ def add(name: str, address: str = "", *, replace: bool = False) -> None:
         words = visible(name) or "an empty text"
         raise BadInput(f"{words} is no name for a host", "Use letters, digits and . @ : + - _.")
     address = address or name
-    ssh.ssh_command(address)
+    ssh.ssh_command_prefix(address)
     saved = saved_hosts()
     if saved.get(name, address) != address and not replace:
         raise AlreadyExists(f"{visible(name)} is {visible(saved[name])}", "Use another name, or --force to replace it.")
@@ -60,4 +60,4 @@ def remove(name: str) -> None:
 
 
 def _write_hosts(saved: dict[str, str]) -> None:
-    write_atomically(hosts_file(), tomli_w.dumps(saved), PRIVATE)
+    write_atomically(hosts_file(), tomli_w.dumps(saved), PRIVATE_FILE_MODE)

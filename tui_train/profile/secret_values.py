@@ -75,7 +75,7 @@ def displayed_value(profile: Profile, key: str) -> str:
         return fields.format_value({name: "…" if name in hidden else text for name, text in value.items()})
     if key == _WEBHOOK_KEY:
         return webhook.displayed_webhook(str(value))
-    return secrets.mask(fields.format_value(value))[0]
+    return secrets.mask_secrets(fields.format_value(value))[0]
 
 
 def _secrets_in_table(key: str, table: dict[str, str]) -> Iterator[SecretValue]:
@@ -98,7 +98,7 @@ def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretValue]
     command = key == _COMMAND_KEY
     found = [
         SecretValue(key, secret.name, secret.certain, () if command else secret.word_indexes)
-        for secret in secrets.secret_arguments(words, command=command)
+        for secret in secrets.find_secret_arguments(words, command=command)
     ]
     yield from found
     # A password of a command, such as curl -u, shows only beside the words before it.

@@ -10,7 +10,7 @@ import tomli_w
 from tui_train.base import webhook
 from tui_train.base.app_paths import expand_home, profiles_folder
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE, reporting_write_errors, write_atomically, write_new
+from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors, write_atomically, write_new
 from tui_train.base.parse import Missing, Unparsable, prepared_type, read_bytes, toml_table
 from tui_train.base.text import visible
 from tui_train.profile import fields
@@ -128,8 +128,8 @@ def check_profile_name(name: str) -> None:
 def _write(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
     path = profiles_folder() / f"{profile.name}.toml"
     if overwrite:
-        write_atomically(path, text, PRIVATE)
-    elif not write_new(path, text, PRIVATE):
+        write_atomically(path, text, PRIVATE_FILE_MODE)
+    elif not write_new(path, text, PRIVATE_FILE_MODE):
         message = f"a profile named {profile.name} already exists"
         raise AlreadyExists(message, "Choose another name, or replace it (--force).")
     return path

@@ -7,17 +7,25 @@ import signal
 import time
 from typing import Callable, NamedTuple
 
-from . import cgroup, checkpoints, commands, container, energy, lock, machines
-from .planned import reading_of
-from .processes import LEAVE_SECONDS, MARK, Family, Process, become_subreaper, process_at, send_signal
-from .refused import CANNOT_WRITE, TRAINED_APART, Refused
+from . import cgroup, checkpoints, container, energy, lock, machines, other_programs
+from .planned import log_reading_of
+from .processes import (
+    LEFTOVER_WAIT_SECONDS,
+    MARK_VARIABLE,
+    Process,
+    ProcessFamily,
+    become_subreaper,
+    process_at,
+    send_signal,
+)
+from .refused import CANNOT_WRITE_EXIT_CODE, TRAINED_APART_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import reset_signals
 from .start import Start, print_message, record_event
 from .transport import NodeCommand, Task
 
-_KILLED_EXIT_CODE = 128 + signal.SIGKILL
-_MAX_LEFTOVER = 1000
+_SIGKILL_EXIT_CODE = 128 + signal.SIGKILL
+_MAX_LEFTOVER_PROCESSES = 1000
 
 
 class AttemptEnd(NamedTuple):
@@ -56,7 +64,7 @@ def run_attempt(start: Start, position: int, number: int, log: str) -> AttemptEn
 
 def _shared_checkpoint(start: Start, position: int) -> str:
     """Return the checkpoint from which all machines can resume, empty where there is none."""
-    resumed_from = resume_checkpoint(start, position)
+    resumed_from = checkpoint_to_resume(start, position)
     why_unusable = start.transport.share_checkpoint(resumed_from) if resumed_from else ""
     if why_unusable:
         print_message(f"begins with the first step, and not with {visible(resumed_from)}: {why_unusable}")
@@ -64,18 +72,20 @@ def _shared_checkpoint(start: Start, position: int) -> str:
 
 
 def _run_from_checkpoint(start: Start, position: int, number: int, log: str, resumed_from: str) -> AttemptEnd:
-    resumed = checkpoints.step_of(resumed_from) if resumed_from else 0
+    resumed = checkpoints.step_in_name(resumed_from) if resumed_from else 0
     begins = f"resumes from {visible(resumed_from)} and writes" if resumed_from else "writes"
     print_message(f"{attempt_title(start, position)} {begins} {visible(log)}")
-    name = container.name_for(start.planned.engine, start.mark, number)
+    name = container.container_name(start.planned.engine, start.mark, number)
     # A container is in a cgroup that its engine makes.
-    cgroup_path = "" if name else cgroup.make(start.mark, number)
+    cgroup_path = "" if name else cgroup.make_for_attempt(start.mark, number)
     try:
-        started = start.transport.start(_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path))
+        started = start.transport.start(
+            _attempt_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path)
+        )
     except OSError as error:
         cgroup.remove(cgroup_path, start.mark)
         print_message(f"cannot start it, its output in {log}: {error.strerror}")
-        return AttemptEnd(CANNOT_WRITE)
+        return AttemptEnd(CANNOT_WRITE_EXIT_CODE)
     task: Task = started
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
@@ -90,28 +100,28 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     record_event(
         start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **details
     )
-    family = Family(start.mark, task.leader, os.getpid())
+    family = ProcessFamily(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
-    family.excluded |= commands.stuck_pids
+    family.excluded |= other_programs.stuck_pids
     metering = energy.start_metering(start.cards)
     family.excluded.add(metering.child.pid)
     try:
         code, stopped = _wait_for_end(start, task, family, name, log)
     except BaseException:
         # Nothing trains on with nobody to keep it.
-        _kill(task, family)
+        _kill_attempt(task, family)
         metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
-    elsewhere = stopped_elsewhere(start) if code == 0 else None
+    elsewhere = newly_stopped_rank(start) if code == 0 else None
     left = _leftover_processes(task, family)
     energy_used = metering.finish()
     cgroup.remove(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
-    elsewhere = elsewhere if code == 0 else stopped_elsewhere(start)
+    elsewhere = elsewhere if code == 0 else newly_stopped_rank(start)
     ended = ended._replace(stopped=stopped, leftover=left, stopped_rank=elsewhere)
-    ignored = _first_step(start, log, resumed)
+    ignored = _first_step_if_checkpoint_ignored(start, log, resumed)
     if ignored:
         where = f"the checkpoint of step {resumed} and began at step {ignored}"
         print_message(f"attempt {number} was given {where}: the training does not load it")
@@ -136,24 +146,24 @@ def attempt_title(start: Start, position: int) -> str:
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
-def stopped_elsewhere(start: Start) -> int | None:
+def newly_stopped_rank(start: Start) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
-    return machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stop_counts)
+    return machines.newly_stopped_rank(start.planned, start.run_dir, start.node_rank, start.stop_counts)
 
 
-def resume_checkpoint(start: Start, position: int) -> str:
+def checkpoint_to_resume(start: Start, position: int) -> str:
     """Return the checkpoint that an attempt resumes from, empty where there is none."""
     # Several machines resume from one only where that was asked for on each.
-    return "" if start.planned.by_hand and not start.resume else newest_loadable(start, position)
+    return "" if start.planned.by_hand and not start.resume else newest_loadable_checkpoint(start, position)
 
 
-def newest_loadable(start: Start, position: int) -> str:
+def newest_loadable_checkpoint(start: Start, position: int) -> str:
     """Return the newest complete checkpoint that an attempt could load, empty where there is none."""
     rule = start.attempts[position - 1].checkpoints
     return checkpoints.newest(rule, start.run_dir) if rule else ""
 
 
-def _command(start: Start, position: int, log: str, resumed_from: str, name: str) -> NodeCommand:
+def _attempt_command(start: Start, position: int, log: str, resumed_from: str, container_name: str) -> NodeCommand:
     words = ["bash", start.script, "--plain", f"--attempt={position}"]
     if resumed_from:
         words.append(f"--checkpoint={resumed_from}")
@@ -161,13 +171,13 @@ def _command(start: Start, position: int, log: str, resumed_from: str, name: str
         words.append(f"--gpus={','.join(start.cards)}")
     if start.planned.by_hand:
         words.append(f"--node-rank={start.node_rank}")
-    environment = {**os.environ, **start.environment, MARK: start.mark}
-    if name:
-        environment["TUI_TRAIN_CONTAINER_NAME"] = name
+    environment = {**os.environ, **start.environment, MARK_VARIABLE: start.mark}
+    if container_name:
+        environment["TUI_TRAIN_CONTAINER_NAME"] = container_name
     return NodeCommand(tuple(words), environment, log)
 
 
-def _wait_for_end(start: Start, task: Task, family: Family, name: str, log: str) -> tuple[int, bool]:
+def _wait_for_end(start: Start, task: Task, family: ProcessFamily, container_name: str, log: str) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
 
     A stop asks it to, and so does a lost lock.
@@ -175,22 +185,24 @@ def _wait_for_end(start: Start, task: Task, family: Family, name: str, log: str)
     engine = start.planned.engine
     while True:
         code = task.poll()
-        if start.signals.stop and (code is None or (name and container.exit_code(engine, name) != code)):
-            return _stop_attempt(start, task, family, name), True
+        if start.signals.stop and (
+            code is None or (container_name and container.exit_code(engine, container_name) != code)
+        ):
+            return _stop_attempt(start, task, family, container_name), True
         if code is None:
             _renew_locks(start)
-            start.signals.wait(lock.RENEW_SECONDS)
-        elif name and container.must_rejoin(engine, name, code, lambda: bool(family.living())):
+            start.signals.wait(lock.RENEW_INTERVAL_SECONDS)
+        elif container_name and container.must_rejoin(engine, container_name, code, lambda: bool(family.living())):
             print_message(f"the client of {engine} is gone, its container trains on")
             from . import rejoin
 
-            task = rejoin.rejoin(start.transport, engine, name, log, start.mark)
+            task = rejoin.rejoin(start.transport, engine, container_name, log, start.mark)
             family.leader = task.leader
         else:
             if code != 0:
-                _kill(task, family)
-            if name:
-                container.remove(engine, name)
+                _kill_attempt(task, family)
+            if container_name:
+                container.remove(engine, container_name)
             return code, False
 
 
@@ -198,19 +210,19 @@ def _renew_locks(start: Start) -> None:
     """Say that this start still runs; where another one has taken its place, this one stops."""
     for held in start.locks:
         if not held.renew() and not start.signals.stop:
-            print_message(f"another start has taken over {os.path.dirname(held.at)}: this one stops")
+            print_message(f"another start has taken over {os.path.dirname(held.path)}: this one stops")
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _stop_attempt(start: Start, task: Task, family: Family, name: str) -> int:
+def _stop_attempt(start: Start, task: Task, family: ProcessFamily, container_name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
     family.living()
     stopper = Process()
-    if name:
+    if container_name:
         engine, leader = start.planned.engine, task.leader
-        stopper = _run_in_child(lambda: container.stop(engine, name, start.grace, lambda: leader.alive))
+        stopper = _run_in_child(lambda: container.stop(engine, container_name, start.grace, lambda: leader.alive))
         family.excluded.add(stopper.pid)
     else:
         task.request_stop()
@@ -220,30 +232,30 @@ def _stop_attempt(start: Start, task: Task, family: Family, name: str) -> int:
             break
         _renew_locks(start)
         start.signals.wait(0.1)
-    _kill(task, family)
-    if name:
+    _kill_attempt(task, family)
+    if container_name:
         send_signal(stopper, signal.SIGKILL)
-        container.remove(start.planned.engine, name)
+        container.remove(start.planned.engine, container_name)
     code = task.poll()
     return start.signals.code if code is None else code
 
 
-def _kill(task: Task, family: Family) -> None:
+def _kill_attempt(task: Task, family: ProcessFamily) -> None:
     task.end_remote_parts()
-    family.kill(lambda: _pause(task))
+    family.kill(lambda: _sleep_and_poll(task))
 
 
-def _pause(task: Task) -> None:
+def _sleep_and_poll(task: Task) -> None:
     time.sleep(0.05)
     task.poll()
 
 
-def _leftover_processes(task: Task, family: Family) -> str:
+def _leftover_processes(task: Task, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
-    living = family.wait(LEAVE_SECONDS, lambda: _pause(task))
+    living = family.wait(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
-    return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_LEFTOVER])
+    return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_LEFTOVER_PROCESSES])
 
 
 def _run_in_child(work: Callable[[], None]) -> Process:
@@ -258,26 +270,26 @@ def _run_in_child(work: Callable[[], None]) -> Process:
     return process_at(pid)
 
 
-def _first_step(start: Start, log: str, resumed: int) -> int:
+def _first_step_if_checkpoint_ignored(start: Start, log: str, resumed_step: int) -> int:
     """Return the step at which an attempt began that did not load its checkpoint, else 0."""
-    if not resumed:
+    if not resumed_step:
         return 0
     from . import first_step
 
-    return first_step.ignored_first_step(log, resumed, reading_of(start.planned))
+    return first_step.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of(start.planned))
 
 
-def _end_from_log(start: Start, position: int, log: str, code: int, family: Family) -> AttemptEnd:
+def _end_from_log(start: Start, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
     from . import group_check, memory_end
 
     if code == 0:
-        apart = group_check.trained_apart(log, start.planned.world_size)
-        return AttemptEnd(TRAINED_APART, trained_apart=True) if apart else AttemptEnd(0)
-    end = memory_end.memory_end(log, family.seen_ticks)
+        apart = group_check.each_trained_alone(log, start.planned.world_size)
+        return AttemptEnd(TRAINED_APART_EXIT_CODE, trained_apart=True) if apart else AttemptEnd(0)
+    end = memory_end.read_memory_end(log, family.seen_ticks)
     # Whoever was killed had no error of its own.
-    if not end.phase or code == _KILLED_EXIT_CODE:
+    if not end.phase or code == _SIGKILL_EXIT_CODE:
         return AttemptEnd(code, host_memory=end.host_memory)
     hopeless = ""
     if end.foreign_pid:

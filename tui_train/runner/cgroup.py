@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from typing import Iterator
 
-_MAX_BYTES = 1 << 20
+_MAX_READ_BYTES = 1 << 20
 
 
-def make(mark: str, number: int) -> str:
+def make_for_attempt(mark: str, attempt_number: int) -> str:
     """Make an empty cgroup (version 2) below this process's own, and return its folder; empty where that is refused."""
-    for mount, root in _mounts():
+    for mount, root in _cgroup_mounts():
         own = _own_cgroup()
         inside = own if root == "/" else own[len(root) :] if own.startswith(root) else ""
         if not inside.startswith("/") or ".." in inside.split("/"):
             continue
-        folder = os.path.join(mount, inside.lstrip("/"), f"{_name_prefix(mark)}{number}")
+        folder = os.path.join(mount, inside.lstrip("/"), f"{_name_prefix(mark)}{attempt_number}")
         try:
             os.mkdir(folder)
         except OSError:
@@ -24,19 +24,19 @@ def make(mark: str, number: int) -> str:
     return ""
 
 
-def enter(folder: str, pid: int) -> bool:
+def move_process_into(cgroup_folder: str, pid: int) -> bool:
     """Move a process into a cgroup; false where that is refused."""
     try:
-        with open(os.path.join(folder, "cgroup.procs"), "w", encoding="ascii") as file:
+        with open(os.path.join(cgroup_folder, "cgroup.procs"), "w", encoding="ascii") as file:
             file.write(str(pid))
     except OSError:
         return False
     return True
 
 
-def members(folder: str, mark: str) -> set[int]:
+def member_pids(folder: str, mark: str) -> set[int]:
     """Return the processes in a run's cgroup; none where a folder is no cgroup of that run."""
-    if not _is_ours(folder, mark):
+    if not _is_cgroup_of_run(folder, mark):
         return set()
     pids: set[int] = set()
     for inner, _, _ in os.walk(folder):
@@ -46,12 +46,12 @@ def members(folder: str, mark: str) -> set[int]:
 
 def is_empty(folder: str, mark: str) -> bool:
     """Tell whether a run's cgroup is there, and nobody is in it."""
-    return _is_ours(folder, mark) and os.path.isdir(folder) and not members(folder, mark)
+    return _is_cgroup_of_run(folder, mark) and os.path.isdir(folder) and not member_pids(folder, mark)
 
 
 def remove(folder: str, mark: str) -> None:
     """Remove a run's cgroup that nobody is in; one with processes stays, and names them."""
-    if not _is_ours(folder, mark):
+    if not _is_cgroup_of_run(folder, mark):
         return
     for inner, _, _ in os.walk(folder, topdown=False):
         try:
@@ -60,12 +60,12 @@ def remove(folder: str, mark: str) -> None:
             return
 
 
-def _is_ours(folder: str, mark: str) -> bool:
+def _is_cgroup_of_run(folder: str, mark: str) -> bool:
     """Tell whether a folder, which a file names, is a cgroup of this run: only its name and place say so."""
     parent, name = os.path.split(folder)
     if not mark or not name.startswith(_name_prefix(mark)) or ".." in parent.split("/"):
         return False
-    return any(os.path.join(parent, "").startswith(os.path.join(mount, "")) for mount, _ in _mounts())
+    return any(os.path.join(parent, "").startswith(os.path.join(mount, "")) for mount, _ in _cgroup_mounts())
 
 
 def _name_prefix(mark: str) -> str:
@@ -78,7 +78,7 @@ def _own_cgroup() -> str:
     return next((line[3:] for line in lines if line.startswith("0::")), "")
 
 
-def _mounts() -> Iterator[tuple[str, str]]:
+def _cgroup_mounts() -> Iterator[tuple[str, str]]:
     """Yield where cgroups of version 2 are mounted, and which of them is the root there."""
     for line in _read_text("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
@@ -91,6 +91,6 @@ def _mounts() -> Iterator[tuple[str, str]]:
 def _read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_BYTES)
+            return file.read(_MAX_READ_BYTES)
     except OSError:
         return ""

@@ -8,18 +8,18 @@ import re
 from .planned import CheckpointRule
 from .safe_open import open_regular
 
-_NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
-_DIGITS = re.compile(r"\d+", re.ASCII)
+_LAST_NUMBER_PATTERN = re.compile(r"(\d+)\D*$", re.ASCII)
+_DIGITS_PATTERN = re.compile(r"\d+", re.ASCII)
 # More digits are no step.
-_MAX_DIGITS = 12
+_MAX_STEP_DIGITS = 12
 # How a zip archive begins, and how its last record does, which has this many bytes where the archive has no comment.
-_ARCHIVE_START = b"PK\3\4"
-_ARCHIVE_END = b"PK\5\6"
-_ARCHIVE_END_SIZE = 22
+_ZIP_START_BYTES = b"PK\3\4"
+_ZIP_END_BYTES = b"PK\5\6"
+_ZIP_END_RECORD_SIZE = 22
 # How NeMo, Megatron-Bridge and AutoModel name theirs: model--step=99-last, iter_0000100, epoch_0_step_99.
-_STEP_IN_NAME = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.ASCII)
+_STEP_IN_NAME_PATTERN = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.ASCII)
 # Folders between an output folder and its checkpoints.
-_MAX_DEPTH = 4
+_MAX_FOLDER_DEPTH = 4
 
 
 def newest(rule: CheckpointRule, run_dir: str) -> str:
@@ -32,26 +32,26 @@ def newest(rule: CheckpointRule, run_dir: str) -> str:
         names = sorted(os.listdir(folder))
     except OSError:
         return ""
-    steps = ((_step(name, rule), os.path.join(folder, name)) for name in names)
+    steps = ((_step_by_rule(name, rule), os.path.join(folder, name)) for name in names)
     # The highest step first, and only as many are looked into as it takes.
     for _, path in sorted(((number, path) for number, path in steps if number >= 0), key=lambda pair: -pair[0]):
-        if _is_complete(path, rule):
+        if _is_complete_checkpoint(path, rule):
             return path
     return ""
 
 
-def step_of(path: str) -> int:
+def step_in_name(path: str) -> int:
     """Return the step in the name of a checkpoint, 0 where it has none."""
-    match = _NUMBER.search(os.path.basename(path.rstrip("/")))
-    return int(match[1][-_MAX_DIGITS:]) if match else 0
+    match = _LAST_NUMBER_PATTERN.search(os.path.basename(path.rstrip("/")))
+    return int(match[1][-_MAX_STEP_DIGITS:]) if match else 0
 
 
-def highest_step(output: str) -> int:
+def highest_step_below(output_folder: str) -> int:
     """Return the highest step of the checkpoints that a trainer names itself, 0 where there is none.
 
     They are below an output folder, or one that is named after it, as those of fallbacks are.
     """
-    parent, name = os.path.split(os.path.abspath(output))
+    parent, name = os.path.split(os.path.abspath(output_folder))
     try:
         outputs = [each for each in os.listdir(parent) if each == name or each.startswith(name + "-")]
     except OSError:
@@ -60,9 +60,9 @@ def highest_step(output: str) -> int:
     for each in outputs:
         top = os.path.join(parent, each)
         for path, folders, _ in os.walk(top):
-            steps = {folder: _STEP_IN_NAME.search(folder) for folder in folders}
+            steps = {folder: _STEP_IN_NAME_PATTERN.search(folder) for folder in folders}
             highest = max([highest, *(int(match[1]) for match in steps.values() if match)])
-            deep = path[len(top) :].count(os.sep) >= _MAX_DEPTH
+            deep = path[len(top) :].count(os.sep) >= _MAX_FOLDER_DEPTH
             folders[:] = [] if deep else [folder for folder, match in steps.items() if not match]
     return highest
 
@@ -71,25 +71,25 @@ def is_complete_file(path: str) -> bool:
     """Tell whether a file is not empty and, if it is an archive as torch.save writes it, has its end."""
     try:
         with open_regular(path) as file:
-            begin = file.read(len(_ARCHIVE_START))
-            if begin != _ARCHIVE_START:
+            begin = file.read(len(_ZIP_START_BYTES))
+            if begin != _ZIP_START_BYTES:
                 return begin != b""
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _ARCHIVE_END_SIZE))
-            return file.read(len(_ARCHIVE_END)) == _ARCHIVE_END
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _ZIP_END_RECORD_SIZE))
+            return file.read(len(_ZIP_END_BYTES)) == _ZIP_END_BYTES
     except OSError:
         return False
 
 
-def _step(name: str, rule: CheckpointRule) -> int:
+def _step_by_rule(name: str, rule: CheckpointRule) -> int:
     """Return the step of a checkpoint by its name, -1 for what is no checkpoint."""
     begin, end = len(rule.prefix), len(name) - len(rule.suffix)
     if not (name.startswith(rule.prefix) and name.endswith(rule.suffix) and end > begin):
         return -1
     digits = name[begin:end]
-    return int(digits) if _DIGITS.fullmatch(digits) else -1
+    return int(digits) if _DIGITS_PATTERN.fullmatch(digits) else -1
 
 
-def _is_complete(path: str, rule: CheckpointRule) -> bool:
+def _is_complete_checkpoint(path: str, rule: CheckpointRule) -> bool:
     if not os.path.isdir(path):
         return not rule.complete and is_complete_file(path)
     parts = (os.path.join(path, part) for part in rule.complete)

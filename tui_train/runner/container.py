@@ -7,70 +7,72 @@ import re
 import time
 from typing import Callable, Mapping
 
-from . import commands
+from . import other_programs
 from .planned import Planned
-from .refused import CANNOT_WRITE, MISSING, Refused
+from .refused import CANNOT_WRITE_EXIT_CODE, MISSING_EXIT_CODE, Refused
 from .safe_text import visible
 
 # Engines whose containers live beside whoever started them, and are stopped by name.
-OUTLIVING_ENGINES = frozenset({"docker", "podman"})
+ENGINES_STOPPED_BY_NAME = frozenset({"docker", "podman"})
 # events.jsonl is a file that others may have written.
-_NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
+_CONTAINER_NAME_PATTERN = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 # Seconds for an engine to answer.
 _ANSWER_SECONDS = 60.0
 # And for it to have removed a container, however it hangs.
-_REMOVE_SECONDS = 90.0
-_BREAKS_CSV = re.compile('[,"\n\r]')
+_REMOVE_TIMEOUT_SECONDS = 90.0
+_CSV_SPECIAL_PATTERN = re.compile('[,"\n\r]')
 
 
-def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
+def prepare_environment(planned: Planned, run_dir: str) -> Mapping[str, str]:
     """Return the variables by which launch.sh is told of this machine: who you are to the engine, where caches lie.
 
     The folders that are mounted are made. Raises Refused (69) where the engine or its image is not there, for nothing
     is fetched unasked, or where it has no way to mount a folder; (73) where a folder cannot be made.
     """
     engine = planned.engine
-    _find_image(engine, planned.image)
+    _require_image(engine, planned.image)
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.path.join(caches, "tui-train/container")
     hugging_face = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
     values = {
         "TUI_TRAIN_RUN_MOUNT": _require_mount_option(engine, run_dir, run_dir),
         "TUI_TRAIN_HUGGING_FACE_MOUNT": _require_mount_option(engine, hugging_face, "/cache/huggingface"),
-        "TUI_TRAIN_CACHE_MOUNT": _home_option(cache)
+        "TUI_TRAIN_CACHE_MOUNT": _apptainer_home_option(cache)
         if engine == "apptainer"
         else _require_mount_option(engine, cache, "/cache"),
     }
-    if engine in OUTLIVING_ENGINES:
-        rootless = _is_rootless(engine)
+    if engine in ENGINES_STOPPED_BY_NAME:
+        rootless = _is_rootless_engine(engine)
         values["TUI_TRAIN_CONTAINER_USER"] = _user_option(engine, rootless)
-        values["TUI_TRAIN_MEMLOCK"] = str(_memlock(rootless))
+        values["TUI_TRAIN_MEMLOCK"] = str(_max_locked_bytes(rootless))
         # What it said last must still be there where its client is gone.
         values["TUI_TRAIN_REMOVE"] = "--rm=false"
     for folder in (os.path.join(cache, "huggingface"), hugging_face, *planned.folders):
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise Refused(CANNOT_WRITE, f"cannot make the folder {visible(folder)}: {error.strerror}") from None
+            raise Refused(
+                CANNOT_WRITE_EXIT_CODE, f"cannot make the folder {visible(folder)}: {error.strerror}"
+            ) from None
     return values
 
 
-def _find_image(engine: str, image: str) -> None:
+def _require_image(engine: str, image: str) -> None:
     if engine == "apptainer":
         if not _is_on_path(engine):
-            raise Refused(MISSING, "there is no apptainer on this machine: install it")
+            raise Refused(MISSING_EXIT_CODE, "there is no apptainer on this machine: install it")
         if not os.path.exists(image):
-            raise Refused(MISSING, f"there is no {visible(image)}: build or copy it first")
+            raise Refused(MISSING_EXIT_CODE, f"there is no {visible(image)}: build or copy it first")
         return
     if not _is_on_path(engine):
-        raise Refused(MISSING, f"there is no {visible(engine)} on this machine: install it")
-    answer = commands.run((engine, "ps", "-q"), _ANSWER_SECONDS)
+        raise Refused(MISSING_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
+    answer = other_programs.run((engine, "ps", "-q"), _ANSWER_SECONDS)
     if answer.code != 0:
         answered = visible((answer.err.strip() or f"no word in {_ANSWER_SECONDS:.0f} s").splitlines()[-1])
-        raise Refused(MISSING, f"{engine} does not answer: {answered}")
-    if commands.run((engine, "image", "inspect", image), _ANSWER_SECONDS).code != 0:
+        raise Refused(MISSING_EXIT_CODE, f"{engine} does not answer: {answered}")
+    if other_programs.run((engine, "image", "inspect", image), _ANSWER_SECONDS).code != 0:
         where = f"the image {visible(image)} is not on this machine"
-        raise Refused(MISSING, f"{where}: {engine} pull {visible(image)}")
+        raise Refused(MISSING_EXIT_CODE, f"{where}: {engine} pull {visible(image)}")
 
 
 def _is_on_path(program: str) -> bool:
@@ -79,10 +81,10 @@ def _is_on_path(program: str) -> bool:
     return any(os.path.isfile(path) and os.access(path, os.X_OK) for path in paths)
 
 
-def _is_rootless(engine: str) -> bool:
+def _is_rootless_engine(engine: str) -> bool:
     if engine == "podman":
         return os.geteuid() != 0
-    return "name=rootless" in commands.run(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
+    return "name=rootless" in other_programs.run(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
 
 
 def _user_option(engine: str, rootless: bool) -> str:
@@ -95,7 +97,7 @@ def _user_option(engine: str, rootless: bool) -> str:
     return f"--user={os.geteuid()}:{os.getegid()}"
 
 
-def _memlock(rootless: bool) -> int:
+def _max_locked_bytes(rootless: bool) -> int:
     """Return how many bytes it may lock, -1 for any: without root's rights no more than you may yourself."""
     if not rootless:
         return -1
@@ -104,56 +106,59 @@ def _memlock(rootless: bool) -> int:
     return resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
 
 
-def _home_option(cache: str) -> str:
-    if re.search("[:,]", cache):
-        why = f"apptainer has no way to mount {visible(cache)}"
-        raise Refused(MISSING, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
-    return f"--home={cache}:/cache"
+def _apptainer_home_option(cache_folder: str) -> str:
+    if re.search("[:,]", cache_folder):
+        why = f"apptainer has no way to mount {visible(cache_folder)}"
+        raise Refused(MISSING_EXIT_CODE, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
+    return f"--home={cache_folder}:/cache"
 
 
-def mount_option(engine: str, host: str, inside: str, *, read_only: bool = False) -> str | None:
+def mount_option(engine: str, host_path: str, inside_path: str, *, read_only: bool = False) -> str | None:
     """Return the engine's word that mounts a path, None where it has no way to say it."""
     if engine == "podman":
         # Its `--mount` knows no quotes before version 5, its `--volume` no colons.
-        if ":" not in host + inside and not host.endswith("\\"):
-            return f"--volume={host}:{inside}{':ro' if read_only else ''}"
-        if _BREAKS_CSV.search(host + inside):
+        if ":" not in host_path + inside_path and not host_path.endswith("\\"):
+            return f"--volume={host_path}:{inside_path}{':ro' if read_only else ''}"
+        if _CSV_SPECIAL_PATTERN.search(host_path + inside_path):
             return None
-        return f"--mount=type=bind,src={host},dst={inside}{',ro=true' if read_only else ''}"
-    if "\r\n" in host + inside:
+        return f"--mount=type=bind,src={host_path},dst={inside_path}{',ro=true' if read_only else ''}"
+    if "\r\n" in host_path + inside_path:
         return None
     mode = (",ro" if engine == "apptainer" else ",readonly") if read_only else ""
-    return f"--mount=type=bind,{_csv_field('src=' + host)},{_csv_field('dst=' + inside)}{mode}"
+    return f"--mount=type=bind,{_quoted_csv_field('src=' + host_path)},{_quoted_csv_field('dst=' + inside_path)}{mode}"
 
 
-def _require_mount_option(engine: str, host: str, inside: str) -> str:
-    word = mount_option(engine, host, inside)
+def _require_mount_option(engine: str, host_path: str, inside_path: str) -> str:
+    word = mount_option(engine, host_path, inside_path)
     if word is None:
         separators = "line breaks" if engine != "podman" else "colons, commas and quotes"
-        raise Refused(MISSING, f"{engine} has no way to mount {visible(host)}: choose a folder without {separators}")
+        raise Refused(
+            MISSING_EXIT_CODE,
+            f"{engine} has no way to mount {visible(host_path)}: choose a folder without {separators}",
+        )
     return word
 
 
-def _csv_field(field: str) -> str:
+def _quoted_csv_field(field: str) -> str:
     """Return a field of a line of CSV."""
     quoted = field.replace('"', '""')
-    return f'"{quoted}"' if _BREAKS_CSV.search(field) else field
+    return f'"{quoted}"' if _CSV_SPECIAL_PATTERN.search(field) else field
 
 
-def name_for(engine: str, mark: str, number: int) -> str:
+def container_name(engine: str, mark: str, attempt_number: int) -> str:
     """Return the name of the container of a start's attempt; empty where the engine names none."""
-    return f"tui-train-{mark}-{number}" if engine in OUTLIVING_ENGINES else ""
+    return f"tui-train-{mark}-{attempt_number}" if engine in ENGINES_STOPPED_BY_NAME else ""
 
 
-def is_ours(engine: str, container: str) -> bool:
+def is_named_like_ours(engine: str, container: str) -> bool:
     """Tell whether a container is called as ours are, and its engine is one that knows it by name."""
-    return engine in OUTLIVING_ENGINES and bool(_NAME.fullmatch(container))
+    return engine in ENGINES_STOPPED_BY_NAME and bool(_CONTAINER_NAME_PATTERN.fullmatch(container))
 
 
 def exit_code(engine: str, container: str) -> int | None:
     """Return the exit code of a container that has ended; None where it runs, or is not there."""
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
-    answer = commands.run(asked, _ANSWER_SECONDS, interruptible=False)
+    answer = other_programs.run(asked, _ANSWER_SECONDS, interruptible=False)
     running, _, code = answer.out.strip().partition(" ")
     return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
 
@@ -165,12 +170,12 @@ def still_runs(engine: str, container: str, any_alive: Callable[[], bool]) -> bo
     """
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:
-        answer = commands.run(asked, _ANSWER_SECONDS)
+        answer = other_programs.run(asked, _ANSWER_SECONDS)
         if answer.code == 0:
             return answer.out.strip() == "true"
-        if commands.interrupted():
+        if other_programs.interrupted():
             return any_alive()
-        if commands.run((engine, "ps", "-q"), _ANSWER_SECONDS).code == 0 or not any_alive():
+        if other_programs.run((engine, "ps", "-q"), _ANSWER_SECONDS).code == 0 or not any_alive():
             return False
         time.sleep(1.0)
 
@@ -200,7 +205,7 @@ def stop(
     """
     asked = (engine, "stop", "-t", str(grace), container)
     while (
-        commands.run(asked, grace + _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting).code != 0
+        other_programs.run(asked, grace + _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting).code != 0
         and client_alive()
     ):
         time.sleep(0.5)
@@ -209,10 +214,12 @@ def stop(
 def remove(engine: str, container: str, while_waiting: Callable[[], object] = lambda: None) -> None:
     """Kill and remove a container; looks twice, for the engine may still be making what its killed client asked for."""
     missed = 0
-    deadline = time.monotonic() + _REMOVE_SECONDS
+    deadline = time.monotonic() + _REMOVE_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
-        commands.run((engine, "rm", "-f", container), _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting)
-        inspected = commands.run(
+        other_programs.run(
+            (engine, "rm", "-f", container), _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting
+        )
+        inspected = other_programs.run(
             (engine, "container", "inspect", container),
             _ANSWER_SECONDS,
             interruptible=False,
@@ -224,20 +231,20 @@ def remove(engine: str, container: str, while_waiting: Callable[[], object] = la
         time.sleep(0.2)
 
 
-def leftover_names(engine: str, mark: str) -> tuple[str, ...]:
+def remove_ended_and_list_running(engine: str, mark: str) -> tuple[str, ...]:
     """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
-    if engine not in OUTLIVING_ENGINES:
+    if engine not in ENGINES_STOPPED_BY_NAME:
         return ()
     names = _names_with_mark(engine, mark, "ps")
     for ended in set(_names_with_mark(engine, mark, "ps", "-a")) - set(names):
         if exit_code(engine, ended) is not None:
-            commands.run((engine, "rm", ended), _ANSWER_SECONDS, interruptible=False)
+            other_programs.run((engine, "rm", ended), _ANSWER_SECONDS, interruptible=False)
     return names
 
 
-def _names_with_mark(engine: str, mark: str, *words: str) -> tuple[str, ...]:
-    beginning = name_for(engine, mark, 0)[:-1]
-    asked = (engine, *words, "--filter", "name=" + beginning, "--format", "{{.Names}}")
-    names = commands.run(asked, _ANSWER_SECONDS, interruptible=False).out.split()
+def _names_with_mark(engine: str, mark: str, *ps_words: str) -> tuple[str, ...]:
+    beginning = container_name(engine, mark, 0)[:-1]
+    asked = (engine, *ps_words, "--filter", "name=" + beginning, "--format", "{{.Names}}")
+    names = other_programs.run(asked, _ANSWER_SECONDS, interruptible=False).out.split()
     # To the engine it is an expression, which may be found anywhere in a name.
-    return tuple(found for found in names if found.startswith(beginning) and _NAME.fullmatch(found))
+    return tuple(found for found in names if found.startswith(beginning) and _CONTAINER_NAME_PATTERN.fullmatch(found))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_CHUNK_SIZE = 512
+_POINTS_PER_CHUNK = 512
 _MAX_CHUNKS = 64
-_KEPT_NEWEST = 4 * _CHUNK_SIZE
+_NEWEST_POINTS_KEPT = 4 * _POINTS_PER_CHUNK
 
 
 class Point(NamedTuple):
@@ -34,7 +34,7 @@ class Curve(NamedTuple):
     @property
     def size(self) -> int:
         """How many points it has."""
-        return len(self.chunks) * _CHUNK_SIZE + len(self.tail)
+        return len(self.chunks) * _POINTS_PER_CHUNK + len(self.tail)
 
     @property
     def first(self) -> Point | None:
@@ -58,17 +58,17 @@ class Curve(NamedTuple):
         for part in reversed(self.chunks):
             yield from reversed(part)
 
-    def thinned(self, most: int) -> list[Point]:
-        """Return the points, of more than `most` only every so many-th, the last one always among them."""
+    def thinned(self, max_points: int) -> list[Point]:
+        """Return the points, of more than `max_points` only every so many-th, the last one always among them."""
         size = self.size
-        every = max(1, -(-size // max(1, most)))
+        every = max(1, -(-size // max(1, max_points)))
         numbers = [*range(0, size, every)]
         if numbers and numbers[-1] != size - 1:
             numbers.append(size - 1)
         return [self._point_at(number) for number in numbers]
 
     def _point_at(self, number: int) -> Point:
-        part, place = divmod(number, _CHUNK_SIZE)
+        part, place = divmod(number, _POINTS_PER_CHUNK)
         return self.chunks[part][place] if part < len(self.chunks) else self.tail[place]
 
 
@@ -86,17 +86,17 @@ class CurveBuilder:
             point = point._replace(step=last.step + 1)
         self.drop_from(point.step)
         self._tail.append(point)
-        if len(self._tail) == _CHUNK_SIZE:
+        if len(self._tail) == _POINTS_PER_CHUNK:
             self._chunks = (*self._chunks, tuple(self._tail))
             self._tail = []
             if len(self._chunks) > _MAX_CHUNKS:
-                self._thin()
+                self._thin_older_points()
 
     def drop_from(self, step: int) -> bool:
         """Drop all points from a step on, and return whether there were any; none for a step of 0."""
         dropped = False
         while (last := self.last) and last.step >= step > 0:
-            self._drop(step)
+            self._drop_newest(step)
             dropped = True
         return dropped
 
@@ -110,7 +110,7 @@ class CurveBuilder:
         part = self._tail or (self._chunks[-1] if self._chunks else ())
         return part[-1] if part else None
 
-    def _drop(self, step: int) -> None:
+    def _drop_newest(self, step: int) -> None:
         """Drop the newest point, or at once a part that is of later steps as a whole."""
         if self._tail and self._tail[0].step >= step:
             self._tail = []
@@ -120,25 +120,25 @@ class CurveBuilder:
             self._tail = list(self._chunks[-1])
             self._chunks = self._chunks[:-1]
 
-    def _thin(self) -> None:
+    def _thin_older_points(self) -> None:
         """Keep as many points at equal distances as half the parts have, and all of the newest.
 
         A viewer looks there for what is wrong.
         """
         points = [point for part in self._chunks for point in part]
-        old = len(points) - _KEPT_NEWEST
-        apart = (points[old].step - points[0].step) / (_CHUNK_SIZE * _MAX_CHUNKS // 2)
+        old = len(points) - _NEWEST_POINTS_KEPT
+        apart = (points[old].step - points[0].step) / (_POINTS_PER_CHUNK * _MAX_CHUNKS // 2)
         kept = points[:1]
         for point in points[1:old]:
             if point.step - kept[-1].step >= apart:
                 kept.append(point)
         kept += points[old:]
-        chunked = len(kept) // _CHUNK_SIZE * _CHUNK_SIZE
-        self._chunks = tuple(tuple(kept[at : at + _CHUNK_SIZE]) for at in range(0, chunked, _CHUNK_SIZE))
+        chunked = len(kept) // _POINTS_PER_CHUNK * _POINTS_PER_CHUNK
+        self._chunks = tuple(tuple(kept[at : at + _POINTS_PER_CHUNK]) for at in range(0, chunked, _POINTS_PER_CHUNK))
         self._tail = kept[chunked:]
 
 
-def curve_of(points: Iterable[Point]) -> Curve:
+def build_curve(points: Iterable[Point]) -> Curve:
     """Return a curve of points."""
     growing = CurveBuilder(Curve())
     for point in points:

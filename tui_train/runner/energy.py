@@ -8,12 +8,12 @@ import select
 import signal
 from typing import NamedTuple, Sequence
 
-from . import commands, program
+from . import other_programs, program
 from .processes import NO_PROCESS, Process, process_at, send_signal
 
-_MAX_BYTES = 100
+_MAX_ANSWER_BYTES = 100
 _ANSWER_SECONDS = 1.0  # seconds; a driver that hangs does not answer
-_ANSWER_LINE = re.compile(rb"(\d{1,12}(?:\.\d+)?) (\d{1,4})\n")
+_ANSWER_PATTERN = re.compile(rb"(\d{1,12}(?:\.\d+)?) (\d{1,4})\n")
 
 
 class EnergyUsed(NamedTuple):
@@ -38,7 +38,7 @@ class Metering(NamedTuple):
         send_signal(self.child, signal.SIGTERM)
         # It writes its answer at once, or ends without one.
         ready = select.select([self.answer], [], [], _ANSWER_SECONDS)[0]
-        match = _ANSWER_LINE.fullmatch(os.read(self.answer, _MAX_BYTES) if ready else b"")
+        match = _ANSWER_PATTERN.fullmatch(os.read(self.answer, _MAX_ANSWER_BYTES) if ready else b"")
         self.kill()
         return EnergyUsed(float(match.group(1)), int(match.group(2)), self.cards) if match else None
 
@@ -48,7 +48,7 @@ class Metering(NamedTuple):
             os.close(self.answer)
             # Whoever waits for all children may have collected it, and its number may be another's.
             if self.child.alive:
-                commands.kill(self.child.pid)
+                other_programs.kill_group(self.child.pid)
 
 
 def start_metering(cards: Sequence[str]) -> Metering:
@@ -57,7 +57,9 @@ def start_metering(cards: Sequence[str]) -> Metering:
     if not whole_cards:
         return Metering()
     try:
-        pid, answer, errors = commands.spawn(program.own_words("meter", str(os.getpid()), *whole_cards), os.environ)
+        pid, answer, errors = other_programs.spawn(
+            program.own_command("meter", str(os.getpid()), *whole_cards), os.environ
+        )
     except OSError:
         return Metering()
     os.close(errors)

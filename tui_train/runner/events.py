@@ -9,11 +9,11 @@ from typing import Any, Callable, NamedTuple
 
 from . import safe_open, untrusted_json
 
-NAME = "events.jsonl"
+JOURNAL_FILE_NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
 _MAX_INTEGER = 2**53
-_FIELD_LIMITS = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
-LATEST_TIME = 1e11
+_LIMIT_BY_FIELD = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
+MAX_UNIX_TIME = 1e11
 
 
 class Event(NamedTuple):
@@ -64,7 +64,7 @@ class Event(NamedTuple):
     cards: int = 0
 
 
-_FIELD_TYPES = {name: type(value) for name, value in Event._field_defaults.items()}
+_TYPE_BY_FIELD = {name: type(value) for name, value in Event._field_defaults.items()}
 
 
 def read(folder: str) -> tuple[Event, ...]:
@@ -75,14 +75,16 @@ def read(folder: str) -> tuple[Event, ...]:
 def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
     """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
-        data = safe_open.read(os.path.join(folder, NAME), safe_open.MAX_BYTES + 1, end=True)
+        data = safe_open.read(os.path.join(folder, JOURNAL_FILE_NAME), safe_open.DEFAULT_MAX_BYTES + 1, end=True)
     except FileNotFoundError:
         return (), ""
     except OSError as error:
-        return (), f"{NAME}: {error.strerror}"
+        return (), f"{JOURNAL_FILE_NAME}: {error.strerror}"
     events, damage = (
         [],
-        f"{NAME}: it is larger than {safe_open.MAX_BYTES >> 20} MiB" if len(data) > safe_open.MAX_BYTES else "",
+        f"{JOURNAL_FILE_NAME}: it is larger than {safe_open.DEFAULT_MAX_BYTES >> 20} MiB"
+        if len(data) > safe_open.DEFAULT_MAX_BYTES
+        else "",
     )
     *complete, rest = data.split(b"\n")
     for number, line in enumerate((*complete, rest), 1):
@@ -90,7 +92,7 @@ def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
         if event:
             events.append(event)
         elif not damage and line.strip() and number <= len(complete):
-            damage = f"{NAME}, line {number}: it is no event"
+            damage = f"{JOURNAL_FILE_NAME}, line {number}: it is no event"
     return tuple(events), damage
 
 
@@ -101,19 +103,19 @@ def _parse_event(line: bytes) -> Event | None:
         return None
     if not isinstance(values.get("event"), str):
         return None
-    fields = {name: value for name, value in values.items() if name in _FIELD_TYPES}
-    if not all(_is_valid(name, value) for name, value in fields.items()):
+    fields = {name: value for name, value in values.items() if name in _TYPE_BY_FIELD}
+    if not all(_is_valid_field(name, value) for name, value in fields.items()):
         return None
     return Event(**fields)
 
 
-def _is_valid(name: str, value: Any) -> bool:
-    kind = _FIELD_TYPES[name]
+def _is_valid_field(name: str, value: Any) -> bool:
+    kind = _TYPE_BY_FIELD[name]
     if kind is float:
-        return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < LATEST_TIME
+        return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < MAX_UNIX_TIME
     if kind is str:
         return safe_open.is_text(value)
-    return type(value) is kind and (not isinstance(value, int) or -1 <= value < _FIELD_LIMITS.get(name, _MAX_INTEGER))
+    return type(value) is kind and (not isinstance(value, int) or -1 <= value < _LIMIT_BY_FIELD.get(name, _MAX_INTEGER))
 
 
 class Journal:
@@ -143,7 +145,7 @@ class Journal:
 
     def _write(self, line: bytes) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(NAME, flags, 0o644, dir_fd=self._folder)
+        descriptor = os.open(JOURNAL_FILE_NAME, flags, 0o644, dir_fd=self._folder)
         try:
             # A line that a full disk or a power cut left torn would swallow this one.
             size = os.fstat(descriptor).st_size

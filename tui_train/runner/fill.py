@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from .planned import Planned
 
 # They stand in files of the plan for what only the running machine knows, in texts between double quotes.
-RUN_DIR = "@TUI_TRAIN_RUN_DIR@"
-CHECKPOINT = "@TUI_TRAIN_CHECKPOINT@"
-_SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+RUN_DIR_PLACEHOLDER = "@TUI_TRAIN_RUN_DIR@"
+CHECKPOINT_PLACEHOLDER = "@TUI_TRAIN_CHECKPOINT@"
+_ESCAPE_BY_CHARACTER = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
 
 
 def filled_path(path: str) -> str:
@@ -23,22 +23,22 @@ def filled_path(path: str) -> str:
     return f"{stem}.filled{dot}{ending}"
 
 
-def fill(planned: Planned, attempt: int, run_dir: str, checkpoint: str) -> None:
+def fill_config_files(planned: Planned, position: int, run_dir: str, checkpoint: str) -> None:
     """Write the files of an attempt, counted from 1, with its paths put in, each whole or not at all.
 
     Where there is no checkpoint, the value that the plan names takes its place. Refused: 69 where a file of the plan
     cannot be read, 73 where one cannot be written.
     """
-    for path, otherwise in planned.attempts[attempt - 1].fills:
+    for path, otherwise in planned.attempts[position - 1].fills:
         source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled_path(path))
         try:
             text = safe_open.read(source).decode("utf-8", "surrogateescape")
         except OSError as error:
             raise Refused(69, f"{source} cannot be read: {error.strerror}") from None
-        _write(target, _insert_paths(text, run_dir, checkpoint, otherwise))
+        _write_filled_file(target, _insert_paths(text, run_dir, checkpoint, otherwise))
 
 
-def yaml_value(value: Any) -> str:
+def yaml_text(value: Any) -> str:
     """Return a value, as JSON has it, as YAML 1.1 and 1.2 in one line."""
     if value is None:
         return "null"
@@ -47,10 +47,10 @@ def yaml_value(value: Any) -> str:
     if isinstance(value, float):
         return _yaml_number(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(yaml_value(item) for item in value)}]"
+        return f"[{', '.join(yaml_text(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{yaml_value(str(name))}: {yaml_value(item)}' for name, item in value.items())}}}"
-    return str(value) if isinstance(value, int) else f'"{_escaped(str(value))}"'
+        return f"{{{', '.join(f'{yaml_text(str(name))}: {yaml_text(item)}' for name, item in value.items())}}}"
+    return str(value) if isinstance(value, int) else f'"{_escape_for_yaml(str(value))}"'
 
 
 def _yaml_number(value: float) -> str:
@@ -65,25 +65,27 @@ def _yaml_number(value: float) -> str:
 
 def _insert_paths(text: str, run_dir: str, checkpoint: str, otherwise: object) -> str:
     if not checkpoint:
-        text = text.replace(f'"{CHECKPOINT}"', yaml_value(otherwise))
+        text = text.replace(f'"{CHECKPOINT_PLACEHOLDER}"', yaml_text(otherwise))
     # Piece by piece: a path may hold what looks like a mark.
-    pieces = (piece.replace(CHECKPOINT, _escaped(checkpoint)) for piece in text.split(RUN_DIR))
-    return _escaped(run_dir).join(pieces)
+    pieces = (
+        piece.replace(CHECKPOINT_PLACEHOLDER, _escape_for_yaml(checkpoint)) for piece in text.split(RUN_DIR_PLACEHOLDER)
+    )
+    return _escape_for_yaml(run_dir).join(pieces)
 
 
-def _escaped(text: str) -> str:
+def _escape_for_yaml(text: str) -> str:
     """Return a text as it stands between the double quotes of YAML; bytes that are no text stay as they are."""
-    return "".join(_SHORT_ESCAPES.get(char) or _escape(char) for char in text)
+    return "".join(_ESCAPE_BY_CHARACTER.get(char) or _escape_character(char) for char in text)
 
 
-def _escape(char: str) -> str:
+def _escape_character(char: str) -> str:
     if char.isprintable() or "\udc80" <= char <= "\udcff":
         return char
     return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
 
 
-def _write(target: str, text: str) -> None:
+def _write_filled_file(target: str, text: str) -> None:
     try:
-        safe_open.write_beside(target, text.encode("utf-8", "surrogateescape"))
+        safe_open.write_atomically(target, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise Refused(73, f"{target} cannot be written: {error.strerror}") from None

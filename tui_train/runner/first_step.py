@@ -5,42 +5,43 @@ from __future__ import annotations
 import re
 
 from . import safe_open
-from .lines import fold
-from .progress import Progress, Reading, advance
+from .lines import fold_carriage_returns
+from .progress import LogReading, Progress, advance_progress
 
 # The first step comes after a training's own preparations, and before much else is written.
-HEAD_BYTES = 256 << 10
+LOG_HEAD_BYTES = 256 << 10
 # A bar with a label before its percentage is of something else: of loading, tokenizing, skipping.
-_LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
+_LABELLED_BAR_PATTERN = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 
 
-def first_step(log: str, reading: Reading) -> int:
+def first_logged_step(log: str, reading: LogReading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
-        head = safe_open.read(log, HEAD_BYTES)
+        head = safe_open.read(log, LOG_HEAD_BYTES)
     except OSError:
         return 0
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:
-        lines = [line for line in fold(piece) if not _is_other_line(line)]
-        now = advance(Progress(), lines, reading)
+        lines = [line for line in fold_carriage_returns(piece) if not _is_about_other_steps(line)]
+        now = advance_progress(Progress(), lines, reading)
         # A bar of another length is of something else, and a step within an epoch is none.
         if now.step and not now.batch and (not reading.steps or now.steps == reading.steps):
             return now.step
     return 0
 
 
-def ignored_first_step(log: str, resumed: int, reading: Reading) -> int:
+def first_step_if_checkpoint_ignored(log: str, resumed_step: int, reading: LogReading) -> int:
     """Return the first step that a log tells where that is before the step of the given checkpoint, else 0."""
-    first = first_step(log, reading) if resumed > 0 else 0
-    return first if first < resumed else 0
+    first = first_logged_step(log, reading) if resumed_step > 0 else 0
+    return first if first < resumed_step else 0
 
 
-def ignored_sentence(first: int, resumed: int) -> str:
+def ignored_checkpoint_sentence(first_step: int, resumed_step: int) -> str:
     """Return in words that a training which was given the checkpoint of a step began before it; empty where not."""
-    if not 0 < first < resumed:
+    if not 0 < first_step < resumed_step:
         return ""
-    return f"it was given the checkpoint of step {resumed} and began at step {first}: the script does not load it"
+    began = f"it was given the checkpoint of step {resumed_step} and began at step {first_step}"
+    return f"{began}: the script does not load it"
 
 
-def _is_other_line(line: str) -> bool:
-    return "esum" in line or bool(_LABELLED.search(line))
+def _is_about_other_steps(line: str) -> bool:
+    return "esum" in line or bool(_LABELLED_BAR_PATTERN.search(line))

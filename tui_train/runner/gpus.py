@@ -6,15 +6,15 @@ import re
 import time
 from typing import Callable, Collection, NamedTuple, Sequence
 
-from . import commands
+from . import other_programs
 from .planned import Planned
-from .refused import MISSING, USAGE, Refused
+from .refused import MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from .safe_text import visible
 
 # A driver that wakes up takes its time; one that hangs never answers.
 _ANSWER_SECONDS = 30.0
-_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+", re.ASCII)
-_NVIDIA_SMI_LINE = re.compile(r"\s*(.*?): (.*?)\s*\(UUID: ([^)]+)\)")
+_UUID_PATTERN = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+", re.ASCII)
+_LISTED_CARD_PATTERN = re.compile(r"\s*(.*?): (.*?)\s*\(UUID: ([^)]+)\)")
 
 
 class Card(NamedTuple):
@@ -28,13 +28,13 @@ class Card(NamedTuple):
 
 def list_cards() -> tuple[Card, ...] | None:
     """Return the cards of this machine; None where nvidia-smi does not answer."""
-    answer = commands.run(("nvidia-smi", "-L"), _ANSWER_SECONDS)
+    answer = other_programs.run(("nvidia-smi", "-L"), _ANSWER_SECONDS)
     if answer.code != 0:
         return None
     cards: list[Card] = []
     parent_uuid = ""
     for line in answer.out.splitlines():
-        match = _NVIDIA_SMI_LINE.match(line)
+        match = _LISTED_CARD_PATTERN.match(line)
         if match and line.startswith("GPU "):
             parent_uuid = match.group(3)
             cards.append(Card(parent_uuid, visible(f"{match.group(1)} {match.group(2)}"), match.group(2)))
@@ -43,7 +43,7 @@ def list_cards() -> tuple[Card, ...] | None:
     return tuple(cards)
 
 
-def choose_cards(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
+def choose_cards(planned: Planned, gpus_option: str, node_rank: int) -> tuple[str, ...]:
     """Return the UUIDs of the cards to train on: those of --gpus, else the plan's, else all of another machine.
 
     Where another machine no longer has those of the plan, or the plan knows none, and it has more, such as one for the
@@ -52,8 +52,8 @@ def choose_cards(planned: Planned, option: str, node_rank: int) -> tuple[str, ..
     has another number of cards.
     """
     wanted = planned.processes(node_rank)
-    if option:
-        return _cards_of_option(planned, option, wanted)
+    if gpus_option:
+        return _cards_named_by_option(planned, gpus_option, wanted)
     if not planned.gpus or node_rank == 0:
         return planned.gpus
     chosen = planned.others[node_rank - 1] if planned.others else ()
@@ -61,7 +61,7 @@ def choose_cards(planned: Planned, option: str, node_rank: int) -> tuple[str, ..
     if present is None and chosen:
         return chosen
     if present is None:
-        raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
+        raise Refused(MISSING_EXIT_CODE, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
     split_uuids = {card.parent_uuid for card in present}
     whole_cards = [card for card in present if not card.parent_uuid and card.uuid not in split_uuids]
     if chosen and {card.uuid for card in whole_cards}.issuperset(chosen):
@@ -71,32 +71,32 @@ def choose_cards(planned: Planned, option: str, node_rank: int) -> tuple[str, ..
     if len(cards) != wanted:
         trains = "this machine trains" if planned.uneven else "each machine trains"
         words = "%s on %d GPU%s, and this one has: %s; choose with --gpus=UUID,…"
-        raise Refused(MISSING, words % (trains, wanted, "s" * (wanted != 1), _cards_text(present)))
+        raise Refused(MISSING_EXIT_CODE, words % (trains, wanted, "s" * (wanted != 1), _cards_text(present)))
     return tuple(card.uuid for card in cards)
 
 
-def _cards_of_option(planned: Planned, option: str, wanted: int) -> tuple[str, ...]:
-    shown = f"--gpus={visible(option)}"
+def _cards_named_by_option(planned: Planned, gpus_option: str, wanted_count: int) -> tuple[str, ...]:
+    shown = f"--gpus={visible(gpus_option)}"
     if not planned.gpus:
-        raise Refused(USAGE, f"{shown}: this trains on the CPU")
-    cards = tuple(option.split(","))
+        raise Refused(USAGE_EXIT_CODE, f"{shown}: this trains on the CPU")
+    cards = tuple(gpus_option.split(","))
     if any(not card or re.search(r"\s", card) for card in cards):
-        raise Refused(USAGE, f"{shown} names a GPU that is empty or has a space")
+        raise Refused(USAGE_EXIT_CODE, f"{shown} names a GPU that is empty or has a space")
     for card in cards:
-        if not _UUID.fullmatch(card):
+        if not _UUID_PATTERN.fullmatch(card):
             listed_gpus = list_cards()
             present = "see nvidia-smi -L" if listed_gpus is None else f"there are {_cards_text(listed_gpus)}"
             why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs"
-            raise Refused(USAGE, f"{shown}: {why}: {present}")
+            raise Refused(USAGE_EXIT_CODE, f"{shown}: {why}: {present}")
         if cards.count(card) > 1:
-            raise Refused(USAGE, f"{shown} names {card} twice")
-    if len(cards) != wanted:
+            raise Refused(USAGE_EXIT_CODE, f"{shown} names {card} twice")
+    if len(cards) != wanted_count:
         each = "each machine" if planned.nodes > 1 and not planned.uneven else "this"
-        raise Refused(USAGE, f"--gpus names {len(cards)}, and {each} trains on {wanted}")
+        raise Refused(USAGE_EXIT_CODE, f"--gpus names {len(cards)}, and {each} trains on {wanted_count}")
     return cards
 
 
-def require_cards(planned: Planned, cards: Sequence[str], print_message: Callable[[str], object]) -> None:
+def require_cards_present(planned: Planned, cards: Sequence[str], print_message: Callable[[str], object]) -> None:
     """Refuse (69) where a card is not there: it may have been lost since the plan, which may be another machine's.
 
     Where nvidia-smi does not answer, that is said, and the training goes on.
@@ -105,7 +105,7 @@ def require_cards(planned: Planned, cards: Sequence[str], print_message: Callabl
         return
     present = list_cards()
     if present is None:
-        if not commands.interrupted():
+        if not other_programs.interrupted():
             print_message("nvidia-smi does not answer: the GPUs are not looked at first")
         return
     names = dict(zip(planned.gpus, planned.gpu_names))
@@ -114,7 +114,8 @@ def require_cards(planned: Planned, cards: Sequence[str], print_message: Callabl
         if card not in uuids:
             words = "the GPU %s (%s) is not there: this machine has %s. Take others with --gpus=UUID,…"
             raise Refused(
-                MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _cards_text(present))
+                MISSING_EXIT_CODE,
+                words % (visible(card), visible(names.get(card, "chosen here")), _cards_text(present)),
             )
 
 
@@ -122,12 +123,12 @@ def _cards_text(cards: Sequence[Card]) -> str:
     return ", ".join(f"{card.title} {visible(card.uuid)}" for card in cards) or "none"
 
 
-def compute_pids(cards: Sequence[str]) -> tuple[int, ...] | None:
+def pids_computing_on(cards: Sequence[str]) -> tuple[int, ...] | None:
     """Return the processes that compute on these cards; None where nvidia-smi does not answer."""
     if not cards:
         return ()
     asked = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
-    answer = commands.run(asked, _ANSWER_SECONDS)
+    answer = other_programs.run(asked, _ANSWER_SECONDS)
     if answer.code != 0:
         return None
     pairs = (line.partition(",") for line in answer.out.splitlines())
@@ -135,25 +136,28 @@ def compute_pids(cards: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def wait_until_free(
-    cards: Sequence[str], neighbours: Collection[int], seconds: float, print_message: Callable[[str], object]
+    cards: Sequence[str],
+    neighbour_pids: Collection[int],
+    timeout_seconds: float,
+    print_message: Callable[[str], object],
 ) -> None:
-    """Wait until nobody computes on the cards but the `neighbours`, who did so before.
+    """Wait until nobody computes on the cards but the `neighbour_pids`, who did so before.
 
     The driver may hold the memory of a process for a while after its end. After so many seconds, or where nvidia-smi
     does not answer, that is said, and the training goes on.
     """
-    deadline = time.monotonic() + seconds
-    while cards and not commands.interrupted():
-        busy = compute_pids(cards)
+    deadline = time.monotonic() + timeout_seconds
+    while cards and not other_programs.interrupted():
+        busy = pids_computing_on(cards)
         if busy is None:
-            if not commands.interrupted():
+            if not other_programs.interrupted():
                 print_message("nvidia-smi does not answer: goes on without a look whether the GPUs are empty")
             return
-        left = [str(pid) for pid in busy if pid not in neighbours]
+        left = [str(pid) for pid in busy if pid not in neighbour_pids]
         if not left:
             return
         if time.monotonic() >= deadline:
             words = "a GPU is not empty after %d s (process %s): goes on all the same"
-            print_message(words % (seconds, " ".join(left)))
+            print_message(words % (timeout_seconds, " ".join(left)))
             return
         time.sleep(0.5)

@@ -7,17 +7,17 @@ import re
 from . import safe_open
 
 # Every rank says where it computes before the first step.
-_HEAD_BYTES = 4_000_000
-_TOGETHER = re.compile(rb"rank \d+/(?:[2-9]|[1-9]\d+) \| host ")
-_ALONE = re.compile(rb"rank 0/1 \| host ")
+_LOG_HEAD_BYTES = 4_000_000
+_RANK_IN_GROUP_PATTERN = re.compile(rb"rank \d+/(?:[2-9]|[1-9]\d+) \| host ")
+_RANK_ALONE_PATTERN = re.compile(rb"rank 0/1 \| host ")
 
 
-def trained_apart(log: str, world_size: int) -> bool:
+def each_trained_alone(log: str, world_size: int) -> bool:
     """Tell whether several processes were to train together, and each says in its log that it is alone."""
     if world_size < 2:
         return False
     try:
-        head = safe_open.read(log, _HEAD_BYTES).replace(b"\0", b"")
+        head = safe_open.read(log, _LOG_HEAD_BYTES).replace(b"\0", b"")
     except OSError:
         return False
-    return _TOGETHER.search(head) is None and _ALONE.search(head) is not None
+    return _RANK_IN_GROUP_PATTERN.search(head) is None and _RANK_ALONE_PATTERN.search(head) is not None

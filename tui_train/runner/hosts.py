@@ -9,22 +9,22 @@ import sys
 import time
 from typing import Any, Mapping
 
-from . import commands, machines, node, program, untrusted_json
+from . import machines, node, other_programs, program, untrusted_json
 from .planned import Planned
 from .processes import send_signal
-from .refused import MISSING, Refused
+from .refused import MISSING_EXIT_CODE, Refused
 from .safe_text import visible
-from .signals import AT_ONCE
+from .signals import AT_ONCE_SIGNAL
 from .start import Start, print_message
 from .transport import LocalTask, LocalTransport, NodeCommand
 
-_ADDRESS = "TUI_TRAIN_ADDRESS"
+_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
 _ANSWER_SECONDS = 60.0
 _END_SECONDS = 12.0
 # Clocks that are further apart give confusing times in logs.
-_MAX_CLOCK_SKEW = 30.0
-_SHARD_NAME = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
+_MAX_CLOCK_SKEW_SECONDS = 30.0
+_SHARD_NAME_PATTERN = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
 class HostsTransport(LocalTransport):
@@ -50,7 +50,7 @@ class HostsTransport(LocalTransport):
         absent = []
         for host, answer in zip(self._start.planned.hosts[1:], answers):
             if answer.get("problem"):
-                raise Refused(MISSING, f"{visible(host)}: {visible(str(answer['problem']))}")
+                raise Refused(MISSING_EXIT_CODE, f"{visible(host)}: {visible(str(answer['problem']))}")
             absent += [] if answer["there"] else [visible(host)]
         if absent and sharded:
             return f"it has a shard of each machine, and {', '.join(absent)} sees another disk (trainer.output)"
@@ -61,7 +61,7 @@ class HostsTransport(LocalTransport):
     def start(self, command: NodeCommand) -> HostsTask:
         """Start a command on each machine, their output to one log."""
         task = super().start(
-            command._replace(words=(*program.own_words("fan", json.dumps(self._fan_request)), *command.words))
+            command._replace(words=(*program.own_command("fan", json.dumps(self._fan_request)), *command.words))
         )
         return HostsTask(self, task.leader, enclosed=task.enclosed)
 
@@ -71,7 +71,7 @@ class HostsTask(LocalTask):
 
     def end_remote_parts(self) -> None:
         """Have it close its links, by which the others end everything of theirs."""
-        send_signal(self.leader, AT_ONCE)
+        send_signal(self.leader, AT_ONCE_SIGNAL)
         deadline = time.monotonic() + _END_SECONDS
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -83,15 +83,15 @@ def connect_hosts(start: Start) -> Start:
     answers = _ask_machines(start, python)
     torch = node.torch_version()
     for host, answer in zip(plan.hosts[1:], answers):
-        _require_ready(plan, host, answer, python, torch)
-        if abs(answer["off"]) > _MAX_CLOCK_SKEW:
+        _require_host_ready(plan, host, answer, python, torch)
+        if abs(answer["off"]) > _MAX_CLOCK_SKEW_SECONDS:
             print_message(
                 f"the clock of {visible(host)} is {abs(answer['off']):.0f} s {_clock_direction(answer['off'])} this one"
             )
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
-    environment = {**os.environ, **start.environment, _ADDRESS: answers[0]["address"]}
-    more = {_ADDRESS: environment[_ADDRESS], **machines.interface_environment(plan, environment)}
+    environment = {**os.environ, **start.environment, _ADDRESS_VARIABLE: answers[0]["address"]}
+    more = {_ADDRESS_VARIABLE: environment[_ADDRESS_VARIABLE], **machines.interface_environment(plan, environment)}
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
 
 
@@ -110,38 +110,48 @@ def _ask_machines(start: Start, python: str, checkpoint: str = "", *, only_look:
         "only_look": only_look,
     }
     return _parse_answers(
-        commands.run(program.own_words("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS)
+        other_programs.run(
+            program.own_command("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS
+        )
     )
 
 
 def _is_sharded(checkpoint: str) -> bool:
     """Tell whether each process wrote a part of a checkpoint: FSDP2's and Megatron's by torch, or DeepSpeed's."""
-    return any(_SHARD_NAME.search(name) for _, _, names in os.walk(checkpoint) for name in names)
+    return any(_SHARD_NAME_PATTERN.search(name) for _, _, names in os.walk(checkpoint) for name in names)
 
 
-def _parse_answers(probe_answer: commands.Answer) -> list[dict[str, Any]]:
+def _parse_answers(probe_answer: other_programs.Answer) -> list[dict[str, Any]]:
     try:
         answers = untrusted_json.parse(probe_answer.out.encode(), list)
     except untrusted_json.Unparsable:
         last = (probe_answer.err.strip().splitlines() or ["no answer"])[-1]
-        raise Refused(MISSING, f"the other machines cannot be asked: {visible(last)}") from None
+        raise Refused(MISSING_EXIT_CODE, f"the other machines cannot be asked: {visible(last)}") from None
     return [dict(answer) for answer in answers]
 
 
-def _require_ready(plan: Planned, host: str, answer: Mapping[str, Any], python: str, torch: str) -> None:
+def _require_host_ready(
+    plan: Planned, host: str, answer: Mapping[str, Any], python_path: str, torch_version: str
+) -> None:
     name, problem = visible(host), visible(str(answer.get("problem", "")))
     if problem == "no_python":
-        raise Refused(MISSING, f"{name} has no {visible(python)}: put the same environment at the same path there")
+        raise Refused(
+            MISSING_EXIT_CODE, f"{name} has no {visible(python_path)}: put the same environment at the same path there"
+        )
     if problem:
-        raise Refused(MISSING, f"{name}: {problem}")
-    if answer["torch"].partition("+")[0] != torch.partition("+")[0]:
-        words = f"{name} has torch {visible(answer['torch']) or 'not at all'}, and this machine {torch or 'none'}"
-        raise Refused(MISSING, f"{words}: install the same version on all")
+        raise Refused(MISSING_EXIT_CODE, f"{name}: {problem}")
+    if answer["torch"].partition("+")[0] != torch_version.partition("+")[0]:
+        words = (
+            f"{name} has torch {visible(answer['torch']) or 'not at all'}, and this machine {torch_version or 'none'}"
+        )
+        raise Refused(MISSING_EXIT_CODE, f"{words}: install the same version on all")
     if not answer["address"]:
         tried = ", ".join(map(visible, answer["tried"])) or "no address that leads here"
         remedy = "open it in the firewall of this machine, or name its address (nodes.address)"
-        raise Refused(MISSING, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}")
+        raise Refused(
+            MISSING_EXIT_CODE, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}"
+        )
 
 
-def _clock_direction(off: float) -> str:
-    return "ahead of" if off > 0 else "behind"
+def _clock_direction(offset_seconds: float) -> str:
+    return "ahead of" if offset_seconds > 0 else "behind"

@@ -8,26 +8,25 @@ import time
 import zlib
 from typing import Collection, NamedTuple, Sequence
 
-from . import cgroup, commands, container, events, gpus, machines, planned, program, safe_open, state
-from .attempt import resume_checkpoint
+from . import cgroup, container, events, gpus, machines, other_programs, planned, program, safe_open, state
+from .attempt import checkpoint_to_resume
 from .events import Journal
-from .lock import Lock, drop_reserve, output_lock
-from .lock_owner import NAME as LOCK
-from .lock_owner import Owner, own_owner
+from .lock import Lock, drop_disk_reserve, output_lock
+from .lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
 from .planned import Planned
-from .processes import Family, boot_id, process_at
-from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
+from .processes import ProcessFamily, boot_id, process_at
+from .refused import BUSY_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from .run import Outcome, run_attempts
 from .safe_text import visible
-from .signals import Signals
+from .signals import StopSignals
 from .srun import SrunTransport
 from .start import Start, print_message, record_event
 from .transport import LocalTransport
 
-_RESERVE_BYTES = 16384
+_DISK_RESERVE_BYTES = 16384
 
 
-class Options(NamedTuple):
+class LaunchOptions(NamedTuple):
     """Options and values of the command line of launch.sh."""
 
     attempt: str = ""
@@ -36,9 +35,9 @@ class Options(NamedTuple):
     gpus: str = ""
 
 
-def parse_options(words: Sequence[str]) -> Options:
+def parse_options(words: Sequence[str]) -> LaunchOptions:
     """Return the options; Refused for any other word."""
-    chosen = Options()
+    chosen = LaunchOptions()
     for word in words:
         name, _, value = word.partition("=")
         if word == "--resume":
@@ -50,14 +49,14 @@ def parse_options(words: Sequence[str]) -> Options:
         elif name == "--gpus" and value:
             chosen = chosen._replace(gpus=value)
         else:
-            raise Refused(USAGE, f"{visible(word)}: see bash launch.sh --help")
+            raise Refused(USAGE_EXIT_CODE, f"{visible(word)}: see bash launch.sh --help")
     return chosen
 
 
 def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     """Run a script's training, supervised, and return the exit code; Refused says why it does not start."""
-    signals = Signals()
-    commands.interrupted = lambda: bool(signals.stop)
+    signals = StopSignals()
+    other_programs.interrupted = lambda: bool(signals.stop)
     held_locks: list[Lock] = []
     try:
         chosen = parse_options(words)
@@ -65,7 +64,7 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
         _take_locks(start, held_locks)
         if start.planned.by_hand or start.planned.hosts:
             machines.require_free_port(start.planned, start.node_rank)
-        gpus.require_cards(start.planned, start.cards, print_message)
+        gpus.require_cards_present(start.planned, start.cards, print_message)
         if start.planned.hosts and not signals.stop:
             from .hosts import connect_hosts
 
@@ -83,35 +82,39 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
             lock.release()
     # Without the locks: another start does not wait for what the user is told.
     if start.node_rank == 0 and (start.planned.notify_command or start.planned.notify_webhook):
-        from .notify import notify
+        from .notify import notify_user
 
-        notify(start.planned, run_dir, outcome, os.environ)
+        notify_user(start.planned, run_dir, outcome, os.environ)
     return outcome.code
 
 
-def _prepare_start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Start:
+def _prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> Start:
     plan = planned.read(run_dir)
-    rank = machines.node_rank(plan, chosen.node_rank) if plan.by_hand else 0
-    if not plan.by_hand and (chosen.resume or chosen.node_rank):
+    rank = machines.node_rank(plan, options.node_rank) if plan.by_hand else 0
+    if not plan.by_hand and (options.resume or options.node_rank):
         why = "Slurm gives each machine its rank" if plan.slurm else "this trains on one"
         why = "this one starts the others" if plan.hosts else why
-        raise Refused(USAGE, f"--node-rank and --resume are for several machines that are started by hand, and {why}")
+        raise Refused(
+            USAGE_EXIT_CODE, f"--node-rank and --resume are for several machines that are started by hand, and {why}"
+        )
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
-    cards = gpus.choose_cards(plan, chosen.gpus, rank)
-    environment = dict(container.prepare(plan, run_dir)) if plan.engine else {}
+    cards = gpus.choose_cards(plan, options.gpus, rank)
+    environment = dict(container.prepare_environment(plan, run_dir)) if plan.engine else {}
     if plan.slurm and plan.nodes > 1 and not os.environ.get("SLURM_JOB_ID"):
-        raise Refused(MISSING, "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder")
+        raise Refused(
+            MISSING_EXIT_CODE, "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder"
+        )
     if plan.by_hand:
         environment.update(machines.interface_environment(plan))
     for name in plan.secrets:
         if not os.environ.get(name):
-            raise Refused(MISSING, f"{visible(name)} is not set: export it, then start again")
+            raise Refused(MISSING_EXIT_CODE, f"{visible(name)} is not set: export it, then start again")
     if plan.notify_webhook and rank == 0:
         from .notify import webhook_address
 
         problem = webhook_address(plan.notify_webhook, os.environ)[1]
         if problem:
-            raise Refused(MISSING, f"notify.webhook: {problem}")
+            raise Refused(MISSING_EXIT_CODE, f"notify.webhook: {problem}")
     mark = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
     start = Start(
         planned=plan,
@@ -122,53 +125,53 @@ def _prepare_start(run_dir: str, script: str, chosen: Options, signals: Signals)
         cards=cards,
         cards_overridden=cards != plan.gpus,
         node_rank=rank,
-        resume=plan.by_hand and (chosen.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
-        grace=_grace(plan),
+        resume=plan.by_hand and (options.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
+        grace=_grace_seconds(plan),
         environment=environment,
-        journal=Journal(own_dir, drop_reserve),
+        journal=Journal(own_dir, drop_disk_reserve),
         locks=(),
         signals=signals,
         transport=SrunTransport(plan.nodes) if plan.slurm and plan.nodes > 1 else LocalTransport(),
         stop_counts=machines.stop_counts(plan, run_dir, rank),
     )
-    number = _chosen_position(chosen, start)
+    number = _chosen_position(options, start)
     if plan.by_hand:
-        _require_agreement(start, number or 1)
+        _require_agreed_resume(start, number or 1)
     return start
 
 
-def _grace(plan: Planned) -> int:
+def _grace_seconds(plan: Planned) -> int:
     grace = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
     if not grace.isascii() or not grace.isdigit() or len(grace) > 9:
-        raise Refused(USAGE, f"TUI_TRAIN_GRACE is {visible(grace)}: give whole seconds")
+        raise Refused(USAGE_EXIT_CODE, f"TUI_TRAIN_GRACE is {visible(grace)}: give whole seconds")
     return int(grace)
 
 
-def _chosen_position(chosen: Options, start: Start) -> int:
+def _chosen_position(options: LaunchOptions, start: Start) -> int:
     """Return the attempt that was asked for, 0 where none was."""
-    text, most = chosen.attempt, len(start.attempts)
+    text, most = options.attempt, len(start.attempts)
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
-        raise Refused(USAGE, f"--attempt={visible(text)}: give a number from 1 to {most}")
+        raise Refused(USAGE_EXIT_CODE, f"--attempt={visible(text)}: give a number from 1 to {most}")
     return int(text)
 
 
-def _require_agreement(start: Start, position: int) -> None:
+def _require_agreed_resume(start: Start, position: int) -> None:
     """Refuse where each of several machines would find its own way to begin."""
     rule = start.attempts[position - 1].checkpoints
     if start.resume and not start.planned.resumes:
         why = "finds its checkpoints by itself" if start.planned.resumes_itself else "cannot resume"
-        raise Refused(USAGE, f"--resume: this training {why}")
+        raise Refused(USAGE_EXIT_CODE, f"--resume: this training {why}")
     if rule is None:
         return
-    newest = resume_checkpoint(start._replace(resume=True), position)
+    newest = checkpoint_to_resume(start._replace(resume=True), position)
     if newest and not start.resume:
         remedy = "add --resume on every machine, whose output folder all must see, or name another output folder"
-        raise Refused(USAGE, f"there is a checkpoint at {visible(newest)}: {remedy}")
+        raise Refused(USAGE_EXIT_CODE, f"there is a checkpoint at {visible(newest)}: {remedy}")
     if start.resume and not newest:
         why = f"this machine sees no complete checkpoint in {visible(rule.folder)}"
-        raise Refused(MISSING, f"--resume: {why}, and all must see the same output folder")
+        raise Refused(MISSING_EXIT_CODE, f"--resume: {why}, and all must see the same output folder")
 
 
 def _take_locks(start: Start, held_locks: list[Lock]) -> None:
@@ -176,9 +179,9 @@ def _take_locks(start: Start, held_locks: list[Lock]) -> None:
     try:
         os.makedirs(start.own_dir, exist_ok=True)
     except OSError as error:
-        raise Refused(CANNOT_WRITE, f"cannot write in {visible(start.run_dir)}: {error.strerror}") from None
-    owner = own_owner(start.mark, start.own_dir)
-    at = os.path.join(start.own_dir, LOCK)
+        raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write in {visible(start.run_dir)}: {error.strerror}") from None
+    owner = this_process_as_owner(start.mark, start.own_dir)
+    at = os.path.join(start.own_dir, LOCK_FOLDER_NAME)
     locks = [Lock(at, owner, "a training runs in this folder", lambda dead: _still_training_text(start.planned, dead))]
     # Of several machines only the first has one for the output: the others write to the same folder, and mean to.
     if start.node_rank == 0:
@@ -186,37 +189,37 @@ def _take_locks(start: Start, held_locks: list[Lock]) -> None:
         beside = output_lock(output, owner, lambda dead: _still_training_text(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
-        lock.take(commands.interrupted)
+        lock.take(other_programs.interrupted)
         held_locks.append(lock)
     # A viewer believes whoever holds the folder itself open.
     start.journal.open_folder()
-    last = state.last_start(start.own_dir)
+    last = state.last_start_status(start.own_dir)
     if last.trains_on:
-        raise Refused(BUSY, _end_first_text(last.leftover))
+        raise Refused(BUSY_EXIT_CODE, _end_first_text(last.leftover))
     cgroup.remove(last.cgroup, last.mark)
 
 
-def _still_training_text(plan: Planned, dead_owner: Owner) -> str:
+def _still_training_text(plan: Planned, dead_owner: LockOwner) -> str:
     """Return in words what still trains of an earlier start, whose supervisor is gone."""
-    names = container.leftover_names(plan.engine, dead_owner.mark) if plan.engine else ()
+    names = container.remove_ended_and_list_running(plan.engine, dead_owner.mark) if plan.engine else ()
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
     living = (
-        {*state.last_start(dead_owner.folder).leftover, *Family(dead_owner.mark).living()}
+        {*state.last_start_status(dead_owner.folder).leftover, *ProcessFamily(dead_owner.mark).living()}
         if dead_owner.is_local
         else set()
     )
     return _end_first_text(living) if living else ""
 
 
-def _end_first_text(living: Collection[int]) -> str:
-    pids = " ".join(map(str, sorted(living)))
+def _end_first_text(living_pids: Collection[int]) -> str:
+    pids = " ".join(map(str, sorted(living_pids)))
     return f"processes of an earlier start still train: end them first (kill {pids})"
 
 
 def _run_supervised(start: Start, number: int) -> Outcome:
-    first = number or (_first_position(start) if not start.planned.by_hand else 1)
-    start.locks[0].keep_reserve(_RESERVE_BYTES)
+    first = number or (_position_of_earlier_start(start) if not start.planned.by_hand else 1)
+    start.locks[0].keep_disk_reserve(_DISK_RESERVE_BYTES)
     me = process_at(os.getpid())
     try:
         start.journal.append(
@@ -231,7 +234,7 @@ def _run_supervised(start: Start, number: int) -> Outcome:
             grace=start.grace,
         )
     except OSError as error:
-        raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
+        raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     print_message(_control_hint(start.run_dir))
     outcome = run_attempts(start, first, chosen_by_user=bool(number))
     more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
@@ -242,19 +245,19 @@ def _run_supervised(start: Start, number: int) -> Outcome:
 
 def _control_hint(run_dir: str) -> str:
     """Return how the run is watched and ended from another terminal."""
-    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.NAME)))}"
+    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.ZIP_NAME)))}"
     return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
 
 
 def _plan_checksum(start: Start) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
     checksum = 0
-    for path in (start.script, os.path.join(start.run_dir, planned.NAME)):
+    for path in (start.script, os.path.join(start.run_dir, planned.PLAN_FILE_NAME)):
         checksum = zlib.crc32(safe_open.read(path), checksum)
     return f"{checksum:08x}"
 
 
-def _first_position(start: Start) -> int:
+def _position_of_earlier_start(start: Start) -> int:
     """Return the attempt where an earlier start of this plan was, past what ran out of memory; 1 when all did."""
     first, same, script = 1, False, _plan_checksum(start)
     for event in events.read(start.own_dir):

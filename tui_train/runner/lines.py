@@ -8,27 +8,29 @@ from typing import NamedTuple
 
 from .safe_text import visible
 
-MAX_LINE = 1 << 16
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])")
-_COLOUR = re.compile(r"\x1b\[([\d;]*)m")
-_BAR = re.compile(r"\d+/\d+ \[\d+:")
+MAX_LINE_LENGTH = 1 << 16
+_ESCAPE_PATTERN = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
+)
+_COLOUR_PATTERN = re.compile(r"\x1b\[([\d;]*)m")
+_BAR_PATTERN = re.compile(r"\d+/\d+ \[\d+:")
 # What stands before it is of a bar below the first one: of an evaluation, of a file that is written.
-_CURSOR_UP = "\x1b[A"
+_CURSOR_UP_SEQUENCE = "\x1b[A"
 _TAB_WIDTH = 8
 # Colours that are switched on and on without end: nobody sees the first.
 _MAX_COLOUR_LENGTH = 200
 # Of the processes of a training: torch names itself so in a traceback, torchrun with --tee and NeMo-Run in every line.
-_RANK = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
+_RANK_PATTERN = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
 # What programs that start processes write before each of their lines, one inside the other.
-_ORIGIN = re.compile(
+_ORIGIN_PATTERN = re.compile(
     r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )"
     r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
 )
 # A traceback begins where the cursor is: behind a progress bar.
-_BEHIND_A_BAR = re.compile(
+_BAR_BEFORE_TRACEBACK_PATTERN = re.compile(
     r"^[^\[]{0,300}\d+%\|.{0,300}?(?=\[rank\d{1,6}\]: \W{0,300}Traceback \(most recent call last\))"
 )
-RANK_PREFIX = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
+RANK_PREFIX_PATTERN = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
 
 
 class StyledPart(NamedTuple):
@@ -38,93 +40,96 @@ class StyledPart(NamedTuple):
     colour: str = ""
 
 
-def fold(line: bytes) -> list[str]:
+def fold_carriage_returns(line: bytes) -> list[str]:
     """Return a line as a terminal would leave it after its carriage returns; none where it would leave nothing.
 
     A bar that other words overwrite stays as a line before them: only it tells the step that they are about.
     """
     text = line.decode(errors="replace")
-    if text.isprintable() and len(text) <= MAX_LINE:
+    if text.isprintable() and len(text) <= MAX_LINE_LENGTH:
         return [text]
-    return [_plain(version) for version in _versions_shown(text)]
+    return [_plain_text(version) for version in _visible_versions(text)]
 
 
-def fold_styled(line: bytes) -> list[tuple[StyledPart, ...]]:
-    """Return the same as `fold`, with colours."""
+def fold_with_colours(line: bytes) -> list[tuple[StyledPart, ...]]:
+    """Return the same as `fold_carriage_returns`, with colours."""
     text = line.decode(errors="replace")
-    if text.isprintable() and len(text) <= MAX_LINE:
+    if text.isprintable() and len(text) <= MAX_LINE_LENGTH:
         return [(StyledPart(text),)]
-    return [tuple(_styled_parts(version)) for version in _versions_shown(text)]
+    return [tuple(_styled_parts(version)) for version in _visible_versions(text)]
 
 
 def progress_bar_in(line: bytes) -> str:
     """Return the training's own progress bar in a line, empty where there is none."""
-    return next((shown for shown in fold(line) if _BAR.search(shown)), "")
+    return next((shown for shown in fold_carriage_returns(line) if _BAR_PATTERN.search(shown)), "")
 
 
-def last_visible(versions: Iterable[str]) -> str:
+def last_visible_version(versions: Iterable[str]) -> str:
     """Return the last of a line's versions that is not blank, safe to show; empty where all are."""
-    return _plain(_last_visible(versions))
+    return _plain_text(_last_nonblank_version(versions))
 
 
-def unstyled(text: str) -> str:
+def without_escape_sequences(text: str) -> str:
     """Return a text without what moves a terminal's cursor, or colours."""
-    return _ANSI.sub("", text) if "\x1b" in text else text
+    return _ESCAPE_PATTERN.sub("", text) if "\x1b" in text else text
 
 
-def rank_of(shown: str) -> int | None:
+def rank_in_line(line: str) -> int | None:
     """Return the rank that a line says it comes from, None where it does not."""
-    match = _RANK.match(shown)
+    match = _RANK_PATTERN.match(line)
     return int(match[1]) if match else None
 
 
-def without_rank(shown: str) -> str:
+def without_rank_prefix(line: str) -> str:
     """Return a line without the rank that it begins with."""
-    match = _RANK.match(shown) if "]:" in shown else None
-    return shown[match.end() :].lstrip() if match else shown
+    match = _RANK_PATTERN.match(line) if "]:" in line else None
+    return line[match.end() :].lstrip() if match else line
 
 
-def split_origin(text: str) -> tuple[int | None, str]:
+def split_rank_and_text(line: str) -> tuple[int | None, str]:
     """Return the rank that a line says it comes from, None where it does not, and what it says then."""
     rank = None
-    before = _BEHIND_A_BAR.match(text) if "Traceback (most" in text else None
-    text = text[before.end() :] if before else text
+    before = _BAR_BEFORE_TRACEBACK_PATTERN.match(line) if "Traceback (most" in line else None
+    line = line[before.end() :] if before else line
     for _ in range(3):
-        match = _ORIGIN.match(text)
+        match = _ORIGIN_PATTERN.match(line)
         if not match:
             break
         group = next((value for value in match.groups() if value), None)
         rank = int(group) if group else rank
-        text = text[match.end() :]
-    return rank, text
+        line = line[match.end() :]
+    return rank, line
 
 
-def _versions_shown(text: str) -> list[str]:
+def _visible_versions(text: str) -> list[str]:
     """Return the versions of a line that a terminal would leave, as they were written."""
     versions = text.split("\r")
-    own = [version.rpartition(_CURSOR_UP)[2] for version in versions]
-    shown, drawn = _last_visible(own), _last_visible([version for version in own if _BAR.search(version)])
+    own = [version.rpartition(_CURSOR_UP_SEQUENCE)[2] for version in versions]
+    shown, drawn = (
+        _last_nonblank_version(own),
+        _last_nonblank_version([version for version in own if _BAR_PATTERN.search(version)]),
+    )
     if not shown:
-        return [] if len(versions) > 1 or _CURSOR_UP in versions[0] else [""]
-    return [drawn, shown] if drawn and not _BAR.search(shown) else [shown]
+        return [] if len(versions) > 1 or _CURSOR_UP_SEQUENCE in versions[0] else [""]
+    return [drawn, shown] if drawn and not _BAR_PATTERN.search(shown) else [shown]
 
 
-def _last_visible(versions: Iterable[str]) -> str:
-    return next((version for version in reversed([*versions]) if _plain(version).strip()), "")
+def _last_nonblank_version(versions: Iterable[str]) -> str:
+    return next((version for version in reversed([*versions]) if _plain_text(version).strip()), "")
 
 
-def _plain(version: str) -> str:
-    return visible(_ANSI.sub("", version[:MAX_LINE]).expandtabs(_TAB_WIDTH))
+def _plain_text(version: str) -> str:
+    return visible(_ESCAPE_PATTERN.sub("", version[:MAX_LINE_LENGTH]).expandtabs(_TAB_WIDTH))
 
 
 def _styled_parts(version: str) -> Iterator[StyledPart]:
-    """Yield the parts of a version between its colours; together they are what `_plain` returns."""
+    """Yield the parts of a version between its colours; together they are what `_plain_text` returns."""
     colour, column = "", 0
-    parts = _COLOUR.split(version[:MAX_LINE])
+    parts = _COLOUR_PATTERN.split(version[:MAX_LINE_LENGTH])
     for text, switched in zip(parts[::2], [*parts[1::2], ""]):
         if text:
             begin = column % _TAB_WIDTH
-            expanded = (" " * begin + _ANSI.sub("", text)).expandtabs(_TAB_WIDTH)[begin:]
+            expanded = (" " * begin + _ESCAPE_PATTERN.sub("", text)).expandtabs(_TAB_WIDTH)[begin:]
             column += len(expanded)
             yield StyledPart(visible(expanded), colour)
         first = switched.partition(";")[0]

@@ -15,30 +15,30 @@ import time
 from typing import Callable
 
 from . import lock_owner, safe_open
-from .lock_owner import LEASE_SECONDS, OWNER_FILE, Owner
-from .refused import BUSY, CANNOT_WRITE, Refused
+from .lock_owner import LEASE_SECONDS, OWNER_FILE_NAME, LockOwner
+from .refused import BUSY_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
 from .safe_text import visible
 
-_HEIR = "heir"
-_RESERVE_FILE = "reserve"
-RENEW_SECONDS = 10.0
+_HEIR_FOLDER_NAME = "heir"
+_RESERVE_FILE_NAME = "reserve"
+RENEW_INTERVAL_SECONDS = 10.0
 # An owner may be about to leave, or, where none is named, about to write its name.
-_OWNER_WAIT = 1.0
-_HEIR_TIMEOUT = 5.0
-_MAX_WAIT = 30.0
-_EXISTS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
-_FORBIDDEN = (errno.EPERM, errno.EACCES)
+_OWNER_WAIT_SECONDS = 1.0
+_HEIR_TIMEOUT_SECONDS = 5.0
+_MAX_WAIT_SECONDS = 30.0
+_EXISTS_ERRNOS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+_FORBIDDEN_ERRNOS = (errno.EPERM, errno.EACCES)
 
 
 class Lock:
     """A lock that this process holds until `release`; `renew` says now and then that it still does."""
 
-    def __init__(self, path: str, owner: Owner, busy_text: str, still_training: Callable[[Owner], str]) -> None:
-        """`left_by` says in words what still trains of an owner that is gone, empty where nothing does."""
-        self.at = path
-        self.me = owner
-        self.words = busy_text
-        self.left_by = still_training
+    def __init__(self, path: str, owner: LockOwner, busy_text: str, still_training: Callable[[LockOwner], str]) -> None:
+        """`still_training` says in words what still trains of an owner that is gone, empty where nothing does."""
+        self.path = path
+        self.owner = owner
+        self.busy_text = busy_text
+        self.still_training = still_training
         self._name = os.path.basename(path)
         # The folder around it, wherever that is moved.
         self._parent = -1
@@ -53,9 +53,9 @@ class Lock:
         longer wanted (`interrupted`).
         """
         try:
-            self._parent = os.open(os.path.dirname(self.at), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._parent = os.open(os.path.dirname(self.path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise self._cannot_write(error) from None
+            raise self._write_refusal(error) from None
         try:
             self._take(interrupted)
         except BaseException:
@@ -64,21 +64,23 @@ class Lock:
 
     def _take(self, interrupted: Callable[[], bool]) -> None:
         begun = time.monotonic()
-        while not self._make():
+        while not self._create():
             waited = time.monotonic() - begun
-            if interrupted() or waited >= _MAX_WAIT:
-                raise Refused(BUSY, f"{visible(self.at)} cannot be taken over: remove it, if nothing trains there")
+            if interrupted() or waited >= _MAX_WAIT_SECONDS:
+                raise Refused(
+                    BUSY_EXIT_CODE, f"{visible(self.path)} cannot be taken over: remove it, if nothing trains there"
+                )
             if self._take_over(waited):
                 return
             time.sleep(0.1)
 
-    def _make(self) -> bool:
+    def _create(self) -> bool:
         """Make the lock with its owner in it, at once; false where there is one."""
         beside = f"{self._name}.{os.urandom(6).hex()}"
         try:
             os.mkdir(beside, 0o755, dir_fd=self._parent)
         except OSError as error:
-            raise self._cannot_write(error) from None
+            raise self._write_refusal(error) from None
         try:
             with safe_open.open_folder(beside, self._parent) as folder:
                 self._uid = self._write_owner(folder)
@@ -87,75 +89,77 @@ class Lock:
         except OSError as error:
             self._discard(beside)
             # In a folder like /tmp nobody replaces what is another user's.
-            if error.errno in _EXISTS or (error.errno in _FORBIDDEN and self._stat()):
+            if error.errno in _EXISTS_ERRNOS or (error.errno in _FORBIDDEN_ERRNOS and self._lock_status()):
                 return False
-            raise self._cannot_write(error) from None
+            raise self._write_refusal(error) from None
         return self._is_mine()
 
-    def _take_over(self, waited: float) -> bool:
+    def _take_over(self, waited_seconds: float) -> bool:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_in(folder)
-                lives = who is not None and lock_owner.is_working(who, folder, self._parent, asks_disk=True)
-                if waited < _OWNER_WAIT and (lives or who is None):
+                who = lock_owner.read_owner_in(folder)
+                lives = who is not None and lock_owner.is_owner_working_in(who, folder, self._parent, asks_disk=True)
+                if waited_seconds < _OWNER_WAIT_SECONDS and (lives or who is None):
                     return False
                 if who and lives:
-                    raise Refused(BUSY, self._busy_sentence(who, self._foreign_user(folder)))
-                self._refuse_foreign(folder, who)
-                return self._replace_owner(folder, who, waited) and self._is_mine()
+                    raise Refused(BUSY_EXIT_CODE, self._busy_sentence(who, self._foreign_user(folder)))
+                self._refuse_foreign_lock(folder, who)
+                return self._replace_owner(folder, who, waited_seconds) and self._is_mine()
         except FileNotFoundError:
             return False
         except OSError as error:
-            found = self._stat()
+            found = self._lock_status()
             if found is None or stat.S_ISDIR(found.st_mode):
-                raise self._cannot_write(error) from None
+                raise self._write_refusal(error) from None
             whose = f" of {self._foreign_user_of(found)}" if self._foreign_user_of(found) else ""
-            raise self._blocked_by(f"is {safe_open.file_kind(found.st_mode)}{whose}, not a lock: ") from None
+            raise self._refusal_of_obstacle(f"is {safe_open.file_kind(found.st_mode)}{whose}, not a lock: ") from None
 
-    def _refuse_foreign(self, folder: int, who: Owner | None) -> None:
+    def _refuse_foreign_lock(self, folder: int, owner: LockOwner | None) -> None:
         """Refuse to take over another user's lock, and a folder that is none."""
         stranger = self._foreign_user(folder)
         if stranger:
-            raise self._blocked_by(f"is a lock of {stranger}: if nothing trains there, ")
-        if who:
+            raise self._refusal_of_obstacle(f"is a lock of {stranger}: if nothing trains there, ")
+        if owner:
             # It is a lock, whatever lies beside its owner: that stays.
             return
         with safe_open.open_folder(".", folder, readable=True) as listed:
-            strange = [name for name in os.listdir(listed) if not (_is_of_lock(name) or _is_disk_leftover(name))]
+            strange = [
+                name for name in os.listdir(listed) if not (_is_lock_file_name(name) or _is_disk_leftover_name(name))
+            ]
         if strange:
-            raise self._blocked_by(f"is not a lock, it holds {visible(min(strange))}: ")
+            raise self._refusal_of_obstacle(f"is not a lock, it holds {visible(min(strange))}: ")
 
-    def _replace_owner(self, folder: int, dead: Owner | None, waited: float) -> bool:
+    def _replace_owner(self, folder: int, dead_owner: LockOwner | None, waited_seconds: float) -> bool:
         """Take the lock of a dead owner, which only one can; false where another one does."""
-        left = self.left_by(dead) if dead else ""
+        left = self.still_training(dead_owner) if dead_owner else ""
         if left:
-            raise Refused(BUSY, left)
+            raise Refused(BUSY_EXIT_CODE, left)
         try:
-            os.mkdir(_HEIR, dir_fd=folder)
+            os.mkdir(_HEIR_FOLDER_NAME, dir_fd=folder)
         except FileExistsError:
             # An heir that died in these few lines would keep the folder shut.
-            if waited >= _HEIR_TIMEOUT:
+            if waited_seconds >= _HEIR_TIMEOUT_SECONDS:
                 with contextlib.suppress(OSError):
-                    os.rmdir(_HEIR, dir_fd=folder)
+                    os.rmdir(_HEIR_FOLDER_NAME, dir_fd=folder)
             return False
         try:
-            if lock_owner.read_in(folder) != dead:
+            if lock_owner.read_owner_in(folder) != dead_owner:
                 return False
             self._write_owner(folder)
         finally:
             with contextlib.suppress(OSError):
-                os.rmdir(_HEIR, dir_fd=folder)
+                os.rmdir(_HEIR_FOLDER_NAME, dir_fd=folder)
         return True
 
     def _write_owner(self, folder: int) -> int:
-        return safe_open.write_beside(OWNER_FILE, json.dumps(self.me._asdict()).encode(), folder=folder)
+        return safe_open.write_atomically(OWNER_FILE_NAME, json.dumps(self.owner._asdict()).encode(), folder=folder)
 
     def _is_mine(self) -> bool:
         """Tell whether what is at the lock's name is a lock of this process."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                return lock_owner.read_in(folder) == self.me and not self._foreign_user(folder)
+                return lock_owner.read_owner_in(folder) == self.owner and not self._foreign_user(folder)
         except OSError:
             return False
 
@@ -163,7 +167,7 @@ class Lock:
         """Return the other user who made a lock, or its owner file; empty for this one."""
         owned = [os.fstat(folder)]
         with contextlib.suppress(OSError):
-            owned.append(os.stat(OWNER_FILE, dir_fd=folder, follow_symlinks=False))
+            owned.append(os.stat(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False))
         return next(filter(None, map(self._foreign_user_of, owned)), "")
 
     def _foreign_user_of(self, status: os.stat_result | None) -> str:
@@ -173,57 +177,59 @@ class Lock:
     def _is_ours(self, uid: int) -> bool:
         return uid in (os.geteuid(), self._uid)
 
-    def _stat(self) -> os.stat_result | None:
+    def _lock_status(self) -> os.stat_result | None:
         """Return the status of what is at the lock's name, None where nothing is."""
         try:
             return os.stat(self._name, dir_fd=self._parent, follow_symlinks=False)
         except OSError:
             return None
 
-    def _cannot_write(self, error: OSError) -> Refused:
+    def _write_refusal(self, error: OSError) -> Refused:
         why = f"{error.strerror}: choose another folder, or free some space"
-        return Refused(CANNOT_WRITE, f"cannot write in {visible(os.path.dirname(self.at))}: {why}")
+        return Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write in {visible(os.path.dirname(self.path))}: {why}")
 
-    def _blocked_by(self, what: str) -> Refused:
+    def _refusal_of_obstacle(self, description: str) -> Refused:
         """Return the refusal for what stays at the lock's name until somebody moves it."""
-        around, whose = os.fstat(self._parent), self._foreign_user_of(self._stat())
+        around, whose = os.fstat(self._parent), self._foreign_user_of(self._lock_status())
         # As in /tmp.
         others_stay = around.st_mode & stat.S_ISVTX and not self._is_ours(around.st_uid)
         remedy = f"have {whose} remove it" if whose and others_stay else "move it away"
-        return Refused(BUSY, f"{visible(self.at)} {what}{remedy}, or choose another folder")
+        return Refused(BUSY_EXIT_CODE, f"{visible(self.path)} {description}{remedy}, or choose another folder")
 
-    def _busy_sentence(self, who: Owner, stranger: str) -> str:
-        whose = f"process {who.pid} of {stranger}" if stranger else f"process {who.pid}"
-        if who.is_local:
-            return f"{self.words} already ({whose})"
-        place = visible(who.host) if who.host != os.uname().nodename else "this machine, out of sight (a container?)"
+    def _busy_sentence(self, owner: LockOwner, foreign_user: str) -> str:
+        whose = f"process {owner.pid} of {foreign_user}" if foreign_user else f"process {owner.pid}"
+        if owner.is_local:
+            return f"{self.busy_text} already ({whose})"
+        place = (
+            visible(owner.host) if owner.host != os.uname().nodename else "this machine, out of sight (a container?)"
+        )
         remedy = f"stop it there, or, if it is over, wait {LEASE_SECONDS:.0f} s"
-        if not stranger:
-            remedy += f", or remove {visible(self.at)}"
-        return f"{self.words} already, on {place} ({whose}): {remedy}"
+        if not foreign_user:
+            remedy += f", or remove {visible(self.path)}"
+        return f"{self.busy_text} already, on {place} ({whose}): {remedy}"
 
     def renew(self) -> bool:
         """Say every few seconds that the owner still works; false where another one has taken the lock meanwhile."""
-        if time.monotonic() - self._renewed_at < RENEW_SECONDS:
+        if time.monotonic() - self._renewed_at < RENEW_INTERVAL_SECONDS:
             return True
         self._renewed_at = time.monotonic()
         try:
-            if self._stat() is None:
+            if self._lock_status() is None:
                 # Somebody removed it.
-                return self._make()
+                return self._create()
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_in(folder)
-                if who == self.me:
-                    os.utime(OWNER_FILE, dir_fd=folder, follow_symlinks=False)
+                who = lock_owner.read_owner_in(folder)
+                if who == self.owner:
+                    os.utime(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False)
         except (OSError, Refused):
             # The disk is away for a moment, the folder around it is removed, or something else is in its place.
             return True
-        return who is None or who == self.me
+        return who is None or who == self.owner
 
-    def keep_reserve(self, size: int) -> None:
-        """Keep some bytes of the disk in it, for `drop_reserve`, where they are to be had."""
+    def keep_disk_reserve(self, byte_count: int) -> None:
+        """Keep some bytes of the disk in it, for `drop_disk_reserve`, where they are to be had."""
         with contextlib.suppress(OSError), safe_open.open_folder(self._name, self._parent) as folder:
-            safe_open.write_beside(_RESERVE_FILE, bytes(size), folder=folder)
+            safe_open.write_atomically(_RESERVE_FILE_NAME, bytes(byte_count), folder=folder)
 
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
@@ -236,13 +242,13 @@ class Lock:
         with contextlib.suppress(OSError), safe_open.open_folder(name, self._parent) as folder:
             with safe_open.open_folder(".", folder, readable=True) as listed:
                 names = os.listdir(listed)
-            ours = set(filter(_is_of_lock, names))
+            ours = set(filter(_is_lock_file_name, names))
             if len(ours) < len(names):
                 # The folder stays, as a lock of nobody, which any start takes over.
-                left = json.dumps(self.me._replace(pid=0)._asdict()).encode()
-                safe_open.write_beside(OWNER_FILE, left, folder=folder)
-                os.utime(OWNER_FILE, (0, 0), dir_fd=folder, follow_symlinks=False)
-                ours.discard(OWNER_FILE)
+                left = json.dumps(self.owner._replace(pid=0)._asdict()).encode()
+                safe_open.write_atomically(OWNER_FILE_NAME, left, folder=folder)
+                os.utime(OWNER_FILE_NAME, (0, 0), dir_fd=folder, follow_symlinks=False)
+                ours.discard(OWNER_FILE_NAME)
             for each in ours:
                 with contextlib.suppress(OSError):
                     os.unlink(each, dir_fd=folder)
@@ -254,28 +260,28 @@ class Lock:
         self._parent = -1
 
 
-def drop_reserve(run_dir: int) -> None:
+def drop_disk_reserve(run_folder: int) -> None:
     """Give up the reserve of a run folder's lock, by the descriptor of that folder."""
-    with contextlib.suppress(OSError), safe_open.open_folder(lock_owner.NAME, run_dir) as folder:
-        os.unlink(_RESERVE_FILE, dir_fd=folder)
+    with contextlib.suppress(OSError), safe_open.open_folder(lock_owner.LOCK_FOLDER_NAME, run_folder) as folder:
+        os.unlink(_RESERVE_FILE_NAME, dir_fd=folder)
 
 
-def _is_of_lock(name: str) -> bool:
-    return name in (OWNER_FILE, _HEIR, _RESERVE_FILE) or name.startswith(
-        (OWNER_FILE + safe_open.NEW_SUFFIX, _RESERVE_FILE + safe_open.NEW_SUFFIX)
+def _is_lock_file_name(name: str) -> bool:
+    return name in (OWNER_FILE_NAME, _HEIR_FOLDER_NAME, _RESERVE_FILE_NAME) or name.startswith(
+        (OWNER_FILE_NAME + safe_open.TEMPORARY_SUFFIX, _RESERVE_FILE_NAME + safe_open.TEMPORARY_SUFFIX)
     )
 
 
-def _is_disk_leftover(name: str) -> bool:
+def _is_disk_leftover_name(name: str) -> bool:
     """Tell whether a name is of what a disk leaves in any folder: an open file that was removed on NFS, macOS's own."""
     return name.startswith(".nfs") or name == ".DS_Store"
 
 
-def output_lock(output: str, owner: Owner, still_training: Callable[[Owner], str]) -> Lock | None:
+def output_lock(output_folder: str, owner: LockOwner, still_training: Callable[[LockOwner], str]) -> Lock | None:
     """Return the lock beside an output folder, which keeps other runs out of it; None where none can be made."""
     import zlib
 
-    real = os.path.realpath(output)
+    real = os.path.realpath(output_folder)
     parent = os.path.dirname(real)
     try:
         os.makedirs(parent, exist_ok=True)
@@ -285,4 +291,4 @@ def output_lock(output: str, owner: Owner, still_training: Callable[[Owner], str
         return None
     # By its name alone, for hosts may see the folder around it at different paths.
     name = f".tui-train-{zlib.crc32(os.fsencode(os.path.basename(real))):08x}"
-    return Lock(os.path.join(parent, name), owner, f"a training writes to {visible(output)}", still_training)
+    return Lock(os.path.join(parent, name), owner, f"a training writes to {visible(output_folder)}", still_training)

@@ -15,14 +15,14 @@ from . import safe_open, untrusted_json
 from .processes import Process, boot_id, process_at
 
 # The lock of a run folder, and the file in any lock.
-NAME = ".lock"
-OWNER_FILE = "owner"
+LOCK_FOLDER_NAME = ".lock"
+OWNER_FILE_NAME = "owner"
 # Clocks of a file server may lag, and a host may sleep for a moment.
 LEASE_SECONDS = 180.0
-_MAX_BYTES = 4096
+_MAX_OWNER_BYTES = 4096
 
 
-class Owner(NamedTuple):
+class LockOwner(NamedTuple):
     """Who holds a lock: a process, where it runs, and the mark of its run; `folder` is that run's."""
 
     pid: int = 0
@@ -51,61 +51,61 @@ class Owner(NamedTuple):
         return Process(self.pid, self.ticks)
 
 
-_FIELD_TYPES = {name: type(value) for name, value in Owner._field_defaults.items()}
+_TYPE_BY_FIELD = {name: type(value) for name, value in LockOwner._field_defaults.items()}
 
 
-def own_owner(mark: str, folder: str) -> Owner:
+def this_process_as_owner(mark: str, folder: str) -> LockOwner:
     """Return this process as an owner."""
     me = process_at(os.getpid())
-    return Owner(me.pid, me.ticks, boot_id(), _pid_namespace(), _machine_id(), os.uname().nodename, mark, folder)
+    return LockOwner(me.pid, me.ticks, boot_id(), _pid_namespace(), _machine_id(), os.uname().nodename, mark, folder)
 
 
-def read(at: str) -> Owner | None:
+def read_owner(lock_path: str) -> LockOwner | None:
     """Return who a lock names; None where there is no lock, or where it does not say."""
     try:
-        with _open_lock(at) as (folder, _):
-            return read_in(folder)
+        with _open_lock(lock_path) as (folder, _):
+            return read_owner_in(folder)
     except OSError:
         return None
 
 
-def read_in(folder: int) -> Owner | None:
+def read_owner_in(folder: int) -> LockOwner | None:
     """Return who a lock names, by the descriptor of its folder."""
     try:
-        values = untrusted_json.parse(safe_open.read(OWNER_FILE, _MAX_BYTES, folder))
+        values = untrusted_json.parse(safe_open.read(OWNER_FILE_NAME, _MAX_OWNER_BYTES, folder))
     except (OSError, untrusted_json.Unparsable):
         return None
     if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
     # A later version may say more.
-    fields = {name: value for name, value in values.items() if name in _FIELD_TYPES}
-    if any(type(value) is not _FIELD_TYPES[name] for name, value in fields.items()):
+    fields = {name: value for name, value in values.items() if name in _TYPE_BY_FIELD}
+    if any(type(value) is not _TYPE_BY_FIELD[name] for name, value in fields.items()):
         return None
     return (
-        Owner(**fields)
+        LockOwner(**fields)
         if all(safe_open.is_text(value) for value in fields.values() if isinstance(value, str))
         else None
     )
 
 
-def is_held_by(at: str, owner: Owner) -> bool:
+def is_owner_working(lock_path: str, owner: LockOwner) -> bool:
     """Tell whether the owner of a lock still works: by its process where that is seen, else by its last touch."""
     try:
-        with _open_lock(at) as (folder, parent):
+        with _open_lock(lock_path) as (folder, parent):
             # Whoever only looks at somebody else's folder writes nothing there.
-            return is_working(owner, folder, parent, asks_disk=os.fstat(parent).st_uid == os.geteuid())
+            return is_owner_working_in(owner, folder, parent, asks_disk=os.fstat(parent).st_uid == os.geteuid())
     except OSError:
         return False
 
 
-def is_working(owner: Owner, folder: int, parent: int, *, asks_disk: bool) -> bool:
-    """Tell what `is_held_by` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
+def is_owner_working_in(owner: LockOwner, folder: int, parent: int, *, asks_disk: bool) -> bool:
+    """Tell what `is_owner_working` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
     if owner.is_local:
         return owner.process.alive
     if owner.has_rebooted:
         return False
     try:
-        touched = os.stat(OWNER_FILE, dir_fd=folder, follow_symlinks=False).st_mtime
+        touched = os.stat(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False).st_mtime
     except OSError:
         return False
     return (_disk_time(parent) if asks_disk else time.time()) - touched < LEASE_SECONDS
@@ -125,10 +125,10 @@ def _disk_time(folder: int) -> float:
 
 
 @contextlib.contextmanager
-def _open_lock(at: str) -> Iterator[tuple[int, int]]:
+def _open_lock(lock_path: str) -> Iterator[tuple[int, int]]:
     """Yield the descriptors of a lock and of the folder around it."""
-    with safe_open.open_folder(os.path.dirname(at) or ".") as parent, safe_open.open_folder(
-        os.path.basename(at), parent
+    with safe_open.open_folder(os.path.dirname(lock_path) or ".") as parent, safe_open.open_folder(
+        os.path.basename(lock_path), parent
     ) as folder:
         yield folder, parent
 

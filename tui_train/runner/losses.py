@@ -6,37 +6,43 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf)"
-ASSIGNMENT = r"[ :=\[]{1,12}"
+NUMBER_PATTERN = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf)"
+ASSIGNMENT_PATTERN = r"[ :=\[]{1,12}"
 # `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`; not `loss 2.1 -> 1.9`, `packet loss: 5%`.
-_LOSS = re.compile(
-    rf"(?<![\w.-])((?:\w{{1,24}}[/.])?\w{{0,40}}loss(?:[/.]?\w{{1,40}})?)(?: (train|val|value))?{ASSIGNMENT}"
-    rf"(?:tensor\()?({NUMBER})(?![\d.e]|\s*(?:->|%))",
+_LOSS_PATTERN = re.compile(
+    rf"(?<![\w.-])((?:\w{{1,24}}[/.])?\w{{0,40}}loss(?:[/.]?\w{{1,40}})?)(?: (train|val|value))?{ASSIGNMENT_PATTERN}"
+    rf"(?:tensor\()?({NUMBER_PATTERN})(?![\d.e]|\s*(?:->|%))",
     re.IGNORECASE,
 )
 # What a line is about from this word on; `valid tokens` and a metric's name such as `val_acc` are other things.
-_ROLE = re.compile(
+_ROLE_PATTERN = re.compile(
     r"(?<![\w./-])(?:(train|training|trn)|(valid|validation|validating|val|eval|evaluation|evaluating|dev|test|testing))"
     r"(?![\w-]|[./]\w| (?:tokens|labels|every|\d))",
     re.IGNORECASE,
 )
 # The word before `loss`: what is a part of a loss, or that of another time.
-_BEFORE = re.compile(r"([a-z]+) $", re.IGNORECASE)
-_OF_ANOTHER_TIME = re.compile("best|min|minimum|lowest|last|final|initial|first|previous|prev|target")
-_USUAL_WORDS = re.compile("train|training|trn|lm|total|avg|average|mean|running|batch|step|")
-_MEGATRON = re.compile(
-    rf"\bvalidation loss at iteration (\d{{1,15}})(?: on validation set)? \|.{{0,80}}?loss value: ({NUMBER})",
+_WORD_BEFORE_PATTERN = re.compile(r"([a-z]+) $", re.IGNORECASE)
+_OTHER_TIME_WORD_PATTERN = re.compile("best|min|minimum|lowest|last|final|initial|first|previous|prev|target")
+_USUAL_WORD_PATTERN = re.compile("train|training|trn|lm|total|avg|average|mean|running|batch|step|")
+_MEGATRON_EVALUATION_PATTERN = re.compile(
+    rf"\bvalidation loss at iteration (\d{{1,15}})(?: on validation set)? \|.{{0,80}}?loss value: ({NUMBER_PATTERN})",
     re.IGNORECASE,
 )
-_ON_TEST_SET = re.compile(r"\bvalidation loss at iteration ", re.IGNORECASE)
+_MEGATRON_LINE_PATTERN = re.compile(r"\bvalidation loss at iteration ", re.IGNORECASE)
 
-_TRAIN = r"(?:reduced_)?(?:train|training|trn|tr)"
-_EVALUATION = r"(?:val|valid|validation|eval|evaluation|dev)"
-_OF_STEP = r"(?:epoch_|step_|avg_|mean_|total_|lm_|running_)?"
-_TRAINED = re.compile(rf"{_TRAIN}_{_OF_STEP}loss(?:_step)?|{_OF_STEP}loss_{_TRAIN}")
-_EVALUATED = re.compile(rf"{_EVALUATION}_{_OF_STEP}loss(?:_epoch)?|{_OF_STEP}loss_{_EVALUATION}")
-_EVALUATED_SET = re.compile(r"eval_\w{1,60}_loss")
-_PLAIN = re.compile(r"(?:step|total|batch|avg|average|mean|running|lm)?_?loss(?:_step|_total|_avg|_mean)?")
+_TRAIN_WORD_PATTERN = r"(?:reduced_)?(?:train|training|trn|tr)"
+_EVALUATION_WORD_PATTERN = r"(?:val|valid|validation|eval|evaluation|dev)"
+_SCOPE_WORD_PATTERN = r"(?:epoch_|step_|avg_|mean_|total_|lm_|running_)?"
+_TRAIN_LOSS_NAME_PATTERN = re.compile(
+    rf"{_TRAIN_WORD_PATTERN}_{_SCOPE_WORD_PATTERN}loss(?:_step)?|{_SCOPE_WORD_PATTERN}loss_{_TRAIN_WORD_PATTERN}"
+)
+_EVALUATION_LOSS_NAME_PATTERN = re.compile(
+    rf"{_EVALUATION_WORD_PATTERN}_{_SCOPE_WORD_PATTERN}loss(?:_epoch)?|{_SCOPE_WORD_PATTERN}loss_{_EVALUATION_WORD_PATTERN}"
+)
+_SET_LOSS_NAME_PATTERN = re.compile(r"eval_\w{1,60}_loss")
+_PLAIN_LOSS_NAME_PATTERN = re.compile(
+    r"(?:step|total|batch|avg|average|mean|running|lm)?_?loss(?:_step|_total|_avg|_mean)?"
+)
 
 LossKind = Literal["train", "plain", "eval", "set", ""]
 
@@ -59,22 +65,22 @@ class Losses(NamedTuple):
 def loss_kind(name: str) -> LossKind:
     """Return of what a name's loss is: the training's, a plain one, an evaluation's, that of one of its sets."""
     name = re.sub(r"[/. -]", "_", name.strip().lower())
-    if _TRAINED.fullmatch(name):
+    if _TRAIN_LOSS_NAME_PATTERN.fullmatch(name):
         return "train"
-    if _PLAIN.fullmatch(name):
+    if _PLAIN_LOSS_NAME_PATTERN.fullmatch(name):
         return "plain"
-    if _EVALUATED.fullmatch(name):
+    if _EVALUATION_LOSS_NAME_PATTERN.fullmatch(name):
         return "eval"
-    return "set" if _EVALUATED_SET.fullmatch(name) else ""
+    return "set" if _SET_LOSS_NAME_PATTERN.fullmatch(name) else ""
 
 
 def losses_in_line(line: str) -> Losses:
     """Return the losses that a line reports: of several of the training the one that is named as such, or the whole."""
-    if "alidation loss at" in line and _ON_TEST_SET.search(line):
-        match = _MEGATRON.search(line)
+    if "alidation loss at" in line and _MEGATRON_LINE_PATTERN.search(line):
+        match = _MEGATRON_EVALUATION_PATTERN.search(line)
         return Losses(evaluation=match[2], step=int(match[1]), reports=True) if match else Losses()
     losses, roles, best = Losses(), _roles_in(line), 0
-    for match in _LOSS.finditer(line):
+    for match in _LOSS_PATTERN.finditer(line):
         losses = losses._replace(reports=True)
         kind_here = _loss_kind_in(line, match, roles)
         worth = {"train": 3, "plain": 2, "part": 1}.get(kind_here, 0)
@@ -88,7 +94,7 @@ def losses_in_line(line: str) -> Losses:
 
 def _roles_in(line: str) -> list[tuple[int, str]]:
     """Return where the words stand that say what a line is about, and what they say."""
-    return [(match.end(), "train" if match[1] else "eval") for match in _ROLE.finditer(line)]
+    return [(match.end(), "train" if match[1] else "eval") for match in _ROLE_PATTERN.finditer(line)]
 
 
 def _loss_kind_in(line: str, match: re.Match[str], roles: list[tuple[int, str]]) -> str:
@@ -96,9 +102,9 @@ def _loss_kind_in(line: str, match: re.Match[str], roles: list[tuple[int, str]])
     named = loss_kind(f"{match[1]}_{match[2]}" if match[2] and match[2].lower() != "value" else match[1])
     if named in {"train", "eval", "set", ""}:
         return "" if named == "set" else named
-    before = _BEFORE.search(line, max(0, match.start() - 24), match.start())
+    before = _WORD_BEFORE_PATTERN.search(line, max(0, match.start() - 24), match.start())
     word = before[1].lower() if before else ""
-    if _OF_ANOTHER_TIME.fullmatch(word):
+    if _OTHER_TIME_WORD_PATTERN.fullmatch(word):
         return ""
     role = next((said for at, said in reversed(roles) if at <= match.start()), "plain")
-    return "part" if role == "plain" and not _USUAL_WORDS.fullmatch(word) else role
+    return "part" if role == "plain" and not _USUAL_WORD_PATTERN.fullmatch(word) else role

@@ -6,9 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from . import commands, events
+from . import events, other_programs
 from .planned import Planned
-from .refused import BUSY, MISSING, USAGE, Refused
+from .refused import BUSY_EXIT_CODE, MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from .safe_text import visible
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ _ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 _ANSWER_SECONDS = 30.0
 
 
-def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os.environ) -> int:
+def node_rank(planned: Planned, rank_option: str, environment: Mapping[str, str] = os.environ) -> int:
     """Return which of the machines this is, 0 the first, as --node-rank or the environment says; Refused (64)."""
     last = planned.nodes - 1
-    rank = option or environment.get(_RANK_VARIABLE, "")
+    rank = rank_option or environment.get(_RANK_VARIABLE, "")
     if not rank:
         words = "%d machines train together: give the rank of this one, --node-rank=0 (the first) to --node-rank=%d"
-        raise Refused(USAGE, words % (planned.nodes, last))
+        raise Refused(USAGE_EXIT_CODE, words % (planned.nodes, last))
     if not rank.isascii() or not rank.isdigit() or len(rank) > 6:
-        raise Refused(USAGE, f"--node-rank={visible(rank)} is no number from 0 to {last}")
+        raise Refused(USAGE_EXIT_CODE, f"--node-rank={visible(rank)} is no number from 0 to {last}")
     if int(rank) > last:
-        raise Refused(USAGE, f"--node-rank={int(rank)} is not one of the ranks 0 to {last}")
+        raise Refused(USAGE_EXIT_CODE, f"--node-rank={int(rank)} is not one of the ranks 0 to {last}")
     return int(rank)
 
 
@@ -38,10 +38,10 @@ def require_free_port(planned: Planned, rank: int = 0) -> None:
     """Refuse (75) where another program has the port at which the others are to meet the first machine."""
     if rank or not planned.port:
         return
-    listen(planned.port).close()
+    listen_on_port(planned.port).close()
 
 
-def listen(port: int) -> socket.socket:
+def listen_on_port(port: int) -> socket.socket:
     """Return a socket that listens at a port as a training does; Refused (75) where another program has it."""
     import errno
 
@@ -54,12 +54,12 @@ def listen(port: int) -> socket.socket:
             if why.errno == errno.EADDRINUSE:
                 words = "port %d of this machine is in use by another program: choose another for all machines \
 (nodes.port), or end that one"
-                raise Refused(BUSY, words % port) from None
+                raise Refused(BUSY_EXIT_CODE, words % port) from None
             if why.errno == errno.EACCES:
                 words = "port %d may only be opened by root: choose one above 1023 for all machines (nodes.port)"
-                raise Refused(MISSING, words % port) from None
+                raise Refused(MISSING_EXIT_CODE, words % port) from None
             # A machine without IPv6 has the other one.
-    raise Refused(MISSING, f"port {port} of this machine cannot be opened: {error}")
+    raise Refused(MISSING_EXIT_CODE, f"port {port} of this machine cannot be opened: {error}")
 
 
 def _listening_socket(address: str, port: int) -> socket.socket:
@@ -90,25 +90,27 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
     """
     if not planned.find_interface:
         return {}
-    interface = _interface(environment.get(_ADDRESS_VARIABLE) or planned.address)
+    interface = _interface_to(environment.get(_ADDRESS_VARIABLE) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface
     return {name: value for name, value in names.items() if interface and not environment.get(name)}
 
 
-def _interface(address: str) -> str:
+def _interface_to(address: str) -> str:
     ip, shown = next(iter(ip_addresses(address)), ""), visible(address)
     if not ip:
-        raise Refused(MISSING, f"no address is known here for {shown}: use the IP address of the first machine")
+        raise Refused(
+            MISSING_EXIT_CODE, f"no address is known here for {shown}: use the IP address of the first machine"
+        )
     if is_loopback(ip) and ip != address:
         words = "%s is %s on this machine, where no other one reaches it: use its IP address"
-        raise Refused(MISSING, words % (shown, ip))
+        raise Refused(MISSING_EXIT_CODE, words % (shown, ip))
     # On the first machine itself the route to its address leads nowhere: there the interface that has it counts.
-    own = commands.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER_SECONDS).out.split()
+    own = other_programs.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER_SECONDS).out.split()
     if len(own) > 1:
         return own[1].partition("@")[0]
-    route = re.search(r" dev (\S+)", commands.run(("ip", "-o", "route", "get", ip), _ANSWER_SECONDS).out)
+    route = re.search(r" dev (\S+)", other_programs.run(("ip", "-o", "route", "get", ip), _ANSWER_SECONDS).out)
     return route.group(1) if route else ""
 
 
@@ -117,7 +119,7 @@ def is_loopback(ip: str) -> bool:
     return ip.startswith("127.") or ip == "::1"
 
 
-def host_name(host: str) -> str:
+def without_login_user(host: str) -> str:
     """Return the name of a machine without the user that ssh logs in as."""
     return host.rpartition("@")[2]
 
@@ -128,16 +130,16 @@ def ip_addresses(name: str) -> tuple[str, ...]:
     Of a name with addresses of both kinds the older ones, as the trainings' own libraries have it.
     """
     for database in ("ahostsv4", "ahosts"):
-        answer = commands.run(("getent", database, "--", name), _ANSWER_SECONDS)
+        answer = other_programs.run(("getent", database, "--", name), _ANSWER_SECONDS)
         if answer.code is None:
-            return _resolve(name)
+            return _resolve_without_getent(name)
         lines = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
         if answer.code == 0 and lines:
             return tuple(dict.fromkeys(lines))
     return ()
 
 
-def _resolve(name: str) -> tuple[str, ...]:
+def _resolve_without_getent(name: str) -> tuple[str, ...]:
     """Return what `ip_addresses` does, where there is no getent: this has no limit of time."""
     import socket
 
@@ -149,18 +151,18 @@ def _resolve(name: str) -> tuple[str, ...]:
     return ()
 
 
-def stop_counts(planned: Planned, run_dir: str, rank: int) -> tuple[int, ...]:
-    """Return how often each machine's training was asked to stop so far, where all share the run folder; 0 for `rank`.
+def stop_counts(planned: Planned, run_dir: str, own_rank: int) -> tuple[int, ...]:
+    """Return how often each machine's training was asked to stop so far, where all share the run folder.
 
-    They are counted, for the clocks of machines differ.
+    0 for `own_rank`. They are counted, for the clocks of machines differ.
     """
-    return tuple(0 if other == rank else _stop_count(run_dir, other) for other in range(planned.nodes))
+    return tuple(0 if other == own_rank else _stop_count(run_dir, other) for other in range(planned.nodes))
 
 
-def stopped_elsewhere(planned: Planned, run_dir: str, rank: int, before: Sequence[int]) -> int | None:
-    """Return the machine whose training was asked to stop more often than `before`."""
-    now = stop_counts(planned, run_dir, rank)
-    return next((other for other, count in enumerate(now) if count > before[other]), None)
+def newly_stopped_rank(planned: Planned, run_dir: str, own_rank: int, counts_before: Sequence[int]) -> int | None:
+    """Return the machine whose training was asked to stop more often than `counts_before`."""
+    now = stop_counts(planned, run_dir, own_rank)
+    return next((other for other, count in enumerate(now) if count > counts_before[other]), None)
 
 
 def _stop_count(run_dir: str, rank: int) -> int:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 # Where memory runs out, in words. The ladder has attempts for the phases; nothing on it helps at the very start.
-PHASE_TEXT = {
+TEXT_BY_PHASE = {
     "loss": "in the forward or backward pass",
     "step": "in the optimizer step",
     "load": "while the model was loaded",
     "eval": "in the evaluation",
     "start": "where the processes first meet",
 }
-PHASES = tuple(phase for phase in PHASE_TEXT if phase != "start")
+FALLBACK_PHASES = tuple(phase for phase in TEXT_BY_PHASE if phase != "start")
 
 # Failure by which the diagnosis names it, and a regular expression.
 # Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it, nor
 # where the program says with which smaller batch it continues.
-OUT_OF_MEMORY: tuple[tuple[str, str], ...] = (
+OUT_OF_MEMORY_PATTERNS: tuple[tuple[str, str], ...] = (
     ("cuda_oom", r"(^|: )(CUDA|HIP|XPU) out of memory(?! with batch size \d+, trying)"),
     ("cuda_oom", r"(ERROR|FATAL|CRITICAL)[^a-z]{0,80} (CUDA|HIP|XPU) out of memory"),
     ("cuda_oom", r"(CUDA|HIP|XPU) out of memory\. Tried to allocate"),

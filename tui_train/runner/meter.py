@@ -12,11 +12,11 @@ import threading
 import time
 
 # Seconds between two readings: a counter is exact whenever it is read, power is taken to be steady in between.
-_INTERVAL_SECONDS = 10.0
+_READ_INTERVAL_SECONDS = 10.0
 # Seconds for the last reading.
-_FINAL_SECONDS = 0.5
-_SET_PDEATHSIG = 1
-_MILLI = 1000.0
+_FINAL_READ_SECONDS = 0.5
+_PRCTL_SET_PDEATHSIG = 1
+_MILLI_PER_UNIT = 1000.0
 
 
 class Meter(threading.Thread):
@@ -39,25 +39,27 @@ class Meter(threading.Thread):
             before, at = self._energy_counter(handle) if counter else self._power(handle), time.monotonic()
             ended = False
             while not ended:
-                ended = self.stop_requested.wait(_INTERVAL_SECONDS)
+                ended = self.stop_requested.wait(_READ_INTERVAL_SECONDS)
                 now, then = self._energy_counter(handle) if counter else self._power(handle), time.monotonic()
                 if now is not None and before is not None:
                     # A driver that was loaded again counts from 0.
                     counted = now - before if now >= before else now
                     more = counted if counter else (before + now) / 2 * (then - at)
-                    self.joules = (self.joules or 0.0) + more / _MILLI
+                    self.joules = (self.joules or 0.0) + more / _MILLI_PER_UNIT
                 before, at = now, then
         self.finished.set()
 
     def _energy_counter(self, handle: ctypes.c_void_p) -> int | None:
-        return self._number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong())
+        return self._read_number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong())
 
     def _power(self, handle: ctypes.c_void_p) -> int | None:
-        return self._number("nvmlDeviceGetPowerUsage", handle, ctypes.c_uint())
+        return self._read_number("nvmlDeviceGetPowerUsage", handle, ctypes.c_uint())
 
-    def _number(self, name: str, handle: ctypes.c_void_p, value: ctypes.c_uint | ctypes.c_ulonglong) -> int | None:
+    def _read_number(
+        self, function_name: str, handle: ctypes.c_void_p, value: ctypes.c_uint | ctypes.c_ulonglong
+    ) -> int | None:
         # A driver before the function has none of its name.
-        function = getattr(self.library, name, None)
+        function = getattr(self.library, function_name, None)
         return value.value if function and function(handle, ctypes.byref(value)) == 0 else None
 
 
@@ -75,18 +77,18 @@ def _start_meters(uuids: list[str], meters: list[Meter]) -> None:
         meters.append(meter)
 
 
-def main(parent: int, uuids: list[str]) -> None:
+def main(parent_pid: int, uuids: list[str]) -> None:
     """Print the joules that were metered until SIGTERM, and for how many cards to the end; nothing where none were."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    ctypes.CDLL(None).prctl(_PRCTL_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
         return
     meters: list[Meter] = []
     threading.Thread(target=_start_meters, args=(uuids, meters), daemon=True).start()
     signal.sigwait({signal.SIGTERM})
     for meter in meters:
         meter.stop_requested.set()
-    ends = time.monotonic() + _FINAL_SECONDS
+    ends = time.monotonic() + _FINAL_READ_SECONDS
     for meter in meters:
         meter.finished.wait(max(0.0, ends - time.monotonic()))
     read = [meter for meter in meters if meter.joules is not None]

@@ -11,9 +11,9 @@ import time
 from typing import Any, Sequence
 
 from . import node, program, ssh
-from .processes import MARK, process_at, send_signal
+from .processes import MARK_VARIABLE, process_at, send_signal
 from .safe_text import visible
-from .signals import Signals
+from .signals import StopSignals
 from .start import print_message
 
 _HEARTBEAT_SECONDS = 5.0
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.5
 # Seconds for the keepers of the others to end all of theirs, once their link is closed.
 _END_SECONDS = 10.0
 # Of what this machine has in its environment, what the others get.
-_PASSED_VARIABLES = (MARK, "TUI_TRAIN_PYTHON")
+_PASSED_VARIABLE_NAMES = (MARK_VARIABLE, "TUI_TRAIN_PYTHON")
 
 
 class _MachinePart:
@@ -38,7 +38,7 @@ class _MachinePart:
         if self.child.stdin:
             with contextlib.suppress(OSError):
                 os.write(self.child.stdin.fileno(), word)
-        elif word == node.STOP_REQUEST:
+        elif word == node.STOP_WORD:
             send_signal(process_at(self.child.pid), signal.SIGTERM)
 
     def close(self) -> None:
@@ -52,28 +52,28 @@ class _MachinePart:
     @property
     def end_sentence(self) -> str:
         """How it ended."""
-        if self.rank and self.code == ssh.CONNECTION_LOST:
+        if self.rank and self.code == ssh.CONNECTION_LOST_EXIT_CODE:
             return f"machine {self.rank} ({visible(self.host)}) was lost: its ssh has ended"
         return f"machine {self.rank} ({visible(self.host)}) ended with exit code {self.code}"
 
 
-def main(text: str, words: Sequence[str], run_dir: str) -> int:
+def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
     """Run a command on each machine to its end, and return the exit code of the one that failed first, else 0.
 
     SIGTERM asks all to save and end; where one fails, the others are asked as well, and ended after the grace.
     """
-    request: dict[str, Any] = json.loads(text)
-    signals = Signals()
+    request: dict[str, Any] = json.loads(request_json)
+    signals = StopSignals()
     members = [
-        _start_here(request, words),
-        *(_start_over_ssh(request, rank, words, run_dir) for rank in range(1, len(request["hosts"]))),
+        _start_here(request, command),
+        *(_start_over_ssh(request, rank, command, run_dir) for rank in range(1, len(request["hosts"]))),
     ]
     first_failed, deadline, asked_to_end, beat = None, float("inf"), False, 0.0
     while True:
         ended = [member for member in members if member.code is None and _poll_code(member)]
         # Of several that ended at once, a lost machine is why the others failed.
         failed = sorted(
-            (member for member in ended if member.code), key=lambda member: member.code != ssh.CONNECTION_LOST
+            (member for member in ended if member.code), key=lambda member: member.code != ssh.CONNECTION_LOST_EXIT_CODE
         )
         if failed and first_failed is None:
             first_failed = failed[0]
@@ -85,13 +85,13 @@ def main(text: str, words: Sequence[str], run_dir: str) -> int:
         if (first_failed or signals.stop) and not asked_to_end:
             asked_to_end = True
             for member in members:
-                member.send_word(node.STOP_REQUEST)
+                member.send_word(node.STOP_WORD)
         if signals.at_once or time.monotonic() > deadline:
-            return _end_all(members, first_failed)
+            return _end_all_members(members, first_failed)
         if time.monotonic() - beat >= _HEARTBEAT_SECONDS:
             beat = time.monotonic()
             for member in members:
-                member.send_word(node.HEARTBEAT)
+                member.send_word(node.HEARTBEAT_WORD)
         signals.wait(_POLL_SECONDS)
 
 
@@ -101,7 +101,7 @@ def _poll_code(member: _MachinePart) -> bool:
     return code is not None
 
 
-def _end_all(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
+def _end_all_members(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
     deadline = time.monotonic() + _END_SECONDS
     for member in members:
         member.close()
@@ -127,14 +127,14 @@ def _ignore_sigterm() -> None:
 
 def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
     host = request["hosts"][rank]
-    environment = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    environment = {name: os.environ[name] for name in _PASSED_VARIABLE_NAMES if name in os.environ}
     environment["TUI_TRAIN_ADDRESS"] = host["address"]
     if host["shared"]:
         environment["TUI_TRAIN_SHARED"] = "1"
     # Its cards are its own.
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
-    command = ssh.ssh_command(host["host"], program.words_in(run_dir, request["python"], "keep"))
+    command = ssh.ssh_command(host["host"], program.command_in_run_folder(run_dir, request["python"], "keep"))
     child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type
     with contextlib.suppress(OSError):

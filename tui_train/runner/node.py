@@ -11,13 +11,13 @@ import sys
 import time
 from typing import Any
 
-from . import commands, gpus, machines, planned
+from . import gpus, machines, other_programs, planned
 from .processes import (
-    KILL_SECONDS,
-    LEAVE_SECONDS,
-    MARK,
-    Family,
+    KILL_WAIT_SECONDS,
+    LEFTOVER_WAIT_SECONDS,
+    MARK_VARIABLE,
     Process,
+    ProcessFamily,
     become_subreaper,
     has_variable,
     machine_identity,
@@ -25,30 +25,30 @@ from .processes import (
     reap_children,
     send_signal,
 )
-from .refused import MISSING, Refused
+from .refused import MISSING_EXIT_CODE, Refused
 from .safe_text import visible
-from .signals import Signals
-from .ssh import CONNECTION_LOST
+from .signals import StopSignals
+from .ssh import CONNECTION_LOST_EXIT_CODE
 
 # What is written to a keeper: it lives, and its training is to save and end.
-HEARTBEAT = b"h"
-STOP_REQUEST = b"t"
+HEARTBEAT_WORD = b"h"
+STOP_WORD = b"t"
 # Seconds without a word until the one who started this is believed to be gone.
-_SILENCE_SECONDS = 120.0
+_MAX_SILENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.2
 # Which run folder a keeper's processes are of.
 _KEEPER_VARIABLE = "TUI_TRAIN_KEPT_FOR"
 # Seconds between looks for processes that may hide their mark later.
-_FAMILY_SECONDS = 10.0
-_CONNECT_SECONDS = 5.0
+_FAMILY_CHECK_SECONDS = 10.0
+_CONNECT_TIMEOUT_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
-_MAX_PENDING = 16 << 20
+_MAX_PENDING_BYTES = 16 << 20
 _TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))"
 
 
-def preflight(text: str, run_dir: str) -> int:
+def print_readiness(request_json: str, run_dir: str) -> int:
     """Print as JSON how this machine can take part in the training of a run folder: address, torch, what is wrong."""
-    request: dict[str, Any] = json.loads(text)
+    request: dict[str, Any] = json.loads(request_json)
     plan = planned.read(run_dir)
     problem = ""
     try:
@@ -82,20 +82,20 @@ def _leftover_pids(run_dir: str) -> str:
 
 def torch_version() -> str:
     """Return the version of torch that this Python has, empty for none."""
-    answer = commands.run((sys.executable, "-c", _TORCH_VERSION_CODE), _ANSWER_SECONDS)
+    answer = other_programs.run((sys.executable, "-c", _TORCH_VERSION_CODE), _ANSWER_SECONDS)
     return answer.out.strip() if answer.code == 0 else ""
 
 
-def _reachable_address(asked: dict[str, Any]) -> tuple[str, list[str]]:
+def _reachable_address(request: dict[str, Any]) -> tuple[str, list[str]]:
     """Return the IP address at which the first machine answers with its token, and which were tried."""
-    from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if asked["ask"] else []
+    from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if request["ask"] else []
     tried: list[str] = []
-    for name in (*asked["names"], *from_there):
+    for name in (*request["names"], *from_there):
         for address in machines.ip_addresses(name):
             if address in tried or machines.is_loopback(address):
                 continue
             tried.append(address)
-            if _answers_token(address, int(asked["port"]), asked["token"].encode()):
+            if _answers_token(address, int(request["port"]), request["token"].encode()):
                 return address, tried
     return "", tried
 
@@ -104,7 +104,7 @@ def _answers_token(address: str, port: int, token: bytes) -> bool:
     import socket
 
     try:
-        with socket.create_connection((address, port), _CONNECT_SECONDS) as link:
+        with socket.create_connection((address, port), _CONNECT_TIMEOUT_SECONDS) as link:
             received = b""
             while len(received) < len(token):
                 piece = link.recv(len(token) - len(received))
@@ -116,13 +116,13 @@ def _answers_token(address: str, port: int, token: bytes) -> bool:
         return False
 
 
-def run_rank(run_dir: str) -> int:
+def run_machine_part(run_dir: str) -> int:
     """Start this machine's part of an attempt as stdin's first line says, and return its exit code.
 
     It is asked to end by a word on stdin, and ended with all that it started where stdin ends or is silent.
     """
-    signals = Signals()
-    request: dict[str, Any] = json.loads(_first_line())
+    signals = StopSignals()
+    request: dict[str, Any] = json.loads(_read_request_line())
     plan, rank = planned.read(run_dir), int(request["rank"])
     environment = {**os.environ, **request["environment"], _KEEPER_VARIABLE: run_dir}
     environment.update(machines.interface_environment(plan, environment))
@@ -137,18 +137,18 @@ def run_rank(run_dir: str) -> int:
         words, env=environment, stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end, start_new_session=True
     )
     os.close(write_end)
-    output = _Output(read_end)
+    output = _ForwardedOutput(read_end)
     leader = process_at(child.pid)._replace(pid=child.pid)
-    family = Family(environment[MARK], leader, os.getpid())
+    family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
         code = _wait_for_end(leader, family, signals, output)
     finally:
         _kill_family(family)
         output.finish()
-    return 1 if code == CONNECTION_LOST else code
+    return 1 if code == CONNECTION_LOST_EXIT_CODE else code
 
 
-class _Output:
+class _ForwardedOutput:
     """Output of the training, passed on as fast as the link takes it; what is too much for it is dropped, and said."""
 
     def __init__(self, read_end: int) -> None:
@@ -172,7 +172,7 @@ class _Output:
     def _read(self) -> None:
         piece = os.read(self.end, 1 << 16)
         self.open = bool(piece)
-        if len(self.pending) + len(piece) > _MAX_PENDING:
+        if len(self.pending) + len(piece) > _MAX_PENDING_BYTES:
             self.dropped += len(piece)
         elif self.dropped:
             self.pending += f"\nlaunch.sh: {self.dropped} bytes of output were dropped: a slow link\n".encode()
@@ -190,48 +190,50 @@ class _Output:
 
     def finish(self) -> None:
         """Pass on the rest, as long as the link takes it."""
-        deadline = time.monotonic() + KILL_SECONDS
+        deadline = time.monotonic() + KILL_WAIT_SECONDS
         while (self.open or self.pending) and time.monotonic() < deadline:
             self.wait(_POLL_SECONDS)
 
 
-def _first_line() -> bytes:
+def _read_request_line() -> bytes:
     """Return the first line of stdin, and nothing beyond it."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 1)
         if not piece:
-            raise Refused(MISSING, "nothing was asked")
+            raise Refused(MISSING_EXIT_CODE, "nothing was asked")
         line += piece
     return line
 
 
-def _wait_for_end(leader: Process, family: Family, signals: Signals, output: _Output) -> int:
+def _wait_for_end(leader: Process, family: ProcessFamily, signals: StopSignals, output: _ForwardedOutput) -> int:
     """Return the exit code of a part once it has ended, or has to."""
     heard_at, asked, seen_at = time.monotonic(), False, 0.0
     while True:
         status = reap_children().get(leader.pid)
         if status is not None:
-            code = commands.exit_code(status)
-            family.wait(LEAVE_SECONDS if code == 0 else 0, lambda: (output.wait(_POLL_SECONDS), reap_children()))
+            code = other_programs.shell_exit_code(status)
+            family.wait(
+                LEFTOVER_WAIT_SECONDS if code == 0 else 0, lambda: (output.wait(_POLL_SECONDS), reap_children())
+            )
             return code
         if output.wait(_POLL_SECONDS, 0):
             received = os.read(0, 4096)
             if not received:
                 return 128 + signal.SIGKILL
             heard_at = time.monotonic()
-            signals.stop = signals.stop or ("asked" if STOP_REQUEST in received else "")
+            signals.stop = signals.stop or ("asked" if STOP_WORD in received else "")
         if signals.stop and not asked:
             asked = True
             send_signal(leader, signal.SIGTERM)
-        if time.monotonic() - seen_at > _FAMILY_SECONDS:
+        if time.monotonic() - seen_at > _FAMILY_CHECK_SECONDS:
             seen_at = time.monotonic()
             family.living()
-        if time.monotonic() - heard_at > _SILENCE_SECONDS:
+        if time.monotonic() - heard_at > _MAX_SILENCE_SECONDS:
             return 128 + signal.SIGKILL
 
 
-def _kill_family(family: Family) -> None:
+def _kill_family(family: ProcessFamily) -> None:
     left = family.living()
     if left:
         shown = visible(" ".join(map(str, sorted(left))))

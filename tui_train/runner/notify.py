@@ -8,7 +8,7 @@ import os
 import threading
 from typing import Mapping
 
-from . import commands
+from . import other_programs
 from .planned import Planned
 from .run import Outcome
 from .safe_open import open_regular, user_name
@@ -17,10 +17,10 @@ from .start import print_message
 
 _TIMEOUT_SECONDS = 30.0  # seconds
 _MAX_SHOWN = 200
-_MAX_ADDRESS = 4096
+_MAX_ADDRESS_BYTES = 4096
 
 
-def notify(planned: Planned, run_dir: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+def notify_user(planned: Planned, run_dir: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
     """Run the command and post to the webhook of a plan; what fails is said and changes nothing."""
     name = os.path.basename(run_dir)
     if planned.notify_command:
@@ -29,13 +29,13 @@ def notify(planned: Planned, run_dir: str, outcome: Outcome, environment: Mappin
             "TUI_TRAIN_STATE": outcome.state,
             "TUI_TRAIN_EXIT_CODE": str(outcome.code),
         }
-        _run_command(planned.notify_command, {**environment, **variables})
+        _run_notify_command(planned.notify_command, {**environment, **variables})
     if planned.notify_webhook:
-        _post(planned.notify_webhook, name, outcome, environment)
+        _post_to_webhook(planned.notify_webhook, name, outcome, environment)
 
 
-def _run_command(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    answer = commands.run(words, _TIMEOUT_SECONDS, environment, interruptible=False)
+def _run_notify_command(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    answer = other_programs.run(words, _TIMEOUT_SECONDS, environment, interruptible=False)
     if answer.code is None:
         print_message(
             f"notify.command: {visible(answer.err)[:_MAX_SHOWN] or f'it did not end within {_TIMEOUT_SECONDS:g} s'}"
@@ -52,7 +52,7 @@ def webhook_address(source: str, environment: Mapping[str, str]) -> tuple[str, s
         return "", f"{what}{_host_hint(source)}: write the address to a file (mode 0600), and name that"
     shown = visible(source)
     try:
-        url = environment.get(source[1:], "") if source.startswith("$") else _read_private(source)
+        url = environment.get(source[1:], "") if source.startswith("$") else _read_private_file(source)
     except OSError as error:
         return "", f"cannot read {shown}: {error.strerror or error}"
     if not url:
@@ -74,7 +74,7 @@ def _host_hint(address: str) -> str:
     return f", but an address at {visible(host)}" if host else ""
 
 
-def _read_private(path: str) -> str:
+def _read_private_file(path: str) -> str:
     """Return the text of a file that is the user's and that only they may read; OSError says why it is not."""
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
@@ -83,7 +83,7 @@ def _read_private(path: str) -> str:
             raise OSError(errno.EACCES, f"others may {what} it, and it holds a secret: chmod 600 it")
         if status.st_uid not in (os.geteuid(), 0) and not _owns_folder(path, status.st_uid):
             raise OSError(errno.EACCES, f"it belongs to {visible(user_name(status.st_uid))}: name a file of yours")
-        return file.read(_MAX_ADDRESS).decode("utf-8", "replace").strip()
+        return file.read(_MAX_ADDRESS_BYTES).decode("utf-8", "replace").strip()
 
 
 def _owns_folder(path: str, owner: int) -> bool:
@@ -91,7 +91,7 @@ def _owns_folder(path: str, owner: int) -> bool:
     return os.geteuid() == 0 and os.stat(os.path.dirname(os.path.realpath(path))).st_uid == owner
 
 
-def _post(source: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+def _post_to_webhook(source: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
     """Post in a thread of its own, which ends with this process: a name server may never answer."""
     url, problem = webhook_address(source, environment)
     if problem:
@@ -100,7 +100,7 @@ def _post(source: str, name: str, outcome: Outcome, environment: Mapping[str, st
     problems: list[str] = ["it did not answer in time"]
 
     def work() -> None:
-        problems[0] = _send(url, name, outcome)
+        problems[0] = _send_post(url, name, outcome)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -109,7 +109,7 @@ def _post(source: str, name: str, outcome: Outcome, environment: Mapping[str, st
         print_message(f"notify.webhook: {problems[0]}")
 
 
-def _send(url: str, name: str, outcome: Outcome) -> str:
+def _send_post(url: str, name: str, outcome: Outcome) -> str:
     """Send it and return what went wrong, without the address, which is a secret; empty where nothing did."""
     import urllib.error
     import urllib.request

@@ -6,21 +6,21 @@ import os
 import select
 from typing import Sequence
 
-_PIECE = 1 << 16
+_PIECE_BYTES = 1 << 16
 # So much of what was passed stays within reach, for a wrong turn to be taken back.
-_KEPT_BEHIND = 1 << 15
+_KEPT_BEHIND_BYTES = 1 << 15
 # Nor is more than this read at once.
-_MAX_TAIL = 1 << 20
+_MAX_TAIL_BYTES = 1 << 20
 # So many bytes are not the same by chance.
 _CERTAIN_BYTES = 32
 # A line of fewer bytes is not enough to find a place again.
-_MIN_LINE = 4
+_MIN_LINE_BYTES = 4
 
 
-class Source:
+class ByteSource:
     """Bytes that are read from a descriptor as they are needed; `passed` counts those that were passed over."""
 
-    def __init__(self, descriptor: int, read_with: Sequence[Source] = ()) -> None:
+    def __init__(self, descriptor: int, read_with: Sequence[ByteSource] = ()) -> None:
         """Whoever writes to two pipes waits where one of them is not read: they are read `together`."""
         self.descriptor = descriptor
         self.together = read_with or (self,)
@@ -41,7 +41,7 @@ class Source:
 
     def read(self) -> None:
         """Read once."""
-        piece = os.read(self.descriptor, _PIECE)
+        piece = os.read(self.descriptor, _PIECE_BYTES)
         self._data += piece
         self.ended = not piece
 
@@ -53,20 +53,20 @@ class Source:
         """Pass over so many bytes; a negative count takes some back."""
         self._at += count
         self.passed += count
-        if self._at > 4 * _KEPT_BEHIND:
-            del self._data[: self._at - _KEPT_BEHIND]
-            self._at = _KEPT_BEHIND
+        if self._at > 4 * _KEPT_BEHIND_BYTES:
+            del self._data[: self._at - _KEPT_BEHIND_BYTES]
+            self._at = _KEPT_BEHIND_BYTES
 
     def line_length(self) -> int:
         """Return how many bytes are left of the line that begins here, its end included; 0 where it has no end yet."""
         seen = 0
-        while seen < _KEPT_BEHIND and self.fill_to(seen + 1) > seen:
-            text = self.peek(seen, seen + _PIECE)
+        while seen < _KEPT_BEHIND_BYTES and self.fill_to(seen + 1) > seen:
+            text = self.peek(seen, seen + _PIECE_BYTES)
             ends = [place for place in (text.find(b"\n"), text.find(b"\r")) if place >= 0]
             if ends:
                 return seen + min(ends) + 1
             seen += len(text)
-        return 0 if self.fill_to(_KEPT_BEHIND) < _KEPT_BEHIND else _KEPT_BEHIND
+        return 0 if self.fill_to(_KEPT_BEHIND_BYTES) < _KEPT_BEHIND_BYTES else _KEPT_BEHIND_BYTES
 
     def since_line_start(self, most: int) -> int:
         """Return how many bytes, no more than `most`, lie between the beginning of this line and here."""
@@ -74,7 +74,7 @@ class Source:
         return len(text) - 1 - max(text.rfind(b"\n"), text.rfind(b"\r"))
 
 
-def skip_logged(log: Source, streams: Sequence[Source]) -> bytes:
+def skip_already_logged(log: ByteSource, streams: Sequence[ByteSource]) -> bytes:
     """Pass over what the log has of two streams, and return the end of the log that they do not have yet.
 
     Each stream is in the log in its own order, and all that is in the log of one is its beginning. What comes from
@@ -83,7 +83,7 @@ def skip_logged(log: Source, streams: Sequence[Source]) -> bytes:
     current, run = 0, 0
     while log.fill_to(1):
         for turn in (current, 1 - current):
-            common = _common_length(log, streams[turn])
+            common = _common_length_ahead(log, streams[turn])
             if common:
                 run = run + common if turn == current else common
                 current = turn
@@ -91,18 +91,18 @@ def skip_logged(log: Source, streams: Sequence[Source]) -> bytes:
                 break
         else:
             if not any(stream.fill_to(1) for stream in streams):
-                return log.peek(0, log.fill_to(_MAX_TAIL))[:_MAX_TAIL]
-            taken = _take_back_length(log, streams[1 - current], min(run, _KEPT_BEHIND // 2))
+                return log.peek(0, log.fill_to(_MAX_TAIL_BYTES))[:_MAX_TAIL_BYTES]
+            taken = _take_back_length(log, streams[1 - current], min(run, _KEPT_BEHIND_BYTES // 2))
             if taken:
                 _skip_all((log, streams[current]), -taken)
                 current, run = 1 - current, 0
                 continue
             # None of the line is ours, not even what looked so.
-            begun = log.since_line_start(_KEPT_BEHIND // 2)
+            begun = log.since_line_start(_KEPT_BEHIND_BYTES // 2)
             streams[current].skip(-min(run, begun))
             log.skip(-begun)
             run = 0
-            log.skip(log.line_length() or log.fill_to(_MAX_TAIL))
+            log.skip(log.line_length() or log.fill_to(_MAX_TAIL_BYTES))
             _resynchronize(log, streams)
     return b""
 
@@ -122,7 +122,7 @@ class LoggedTail:
         text = self._undecided.pop(stream, b"") + piece
         if not self._logged or not text:
             return text
-        same = _common_prefix(text, self._logged)
+        same = _common_prefix_length(text, self._logged)
         if same == len(text) and same < min(len(self._logged), _CERTAIN_BYTES):
             self._undecided[stream] = text
             return b""
@@ -133,7 +133,7 @@ class LoggedTail:
         return text[same:]
 
 
-def _common_length(first: Source, other: Source) -> int:
+def _common_length_ahead(first: ByteSource, other: ByteSource) -> int:
     """Return how many bytes are the same in both from here on."""
     same, piece = 0, 256
     while True:
@@ -143,12 +143,12 @@ def _common_length(first: Source, other: Source) -> int:
             return same
         left, right = first.peek(same, same + piece), other.peek(same, same + piece)
         if left != right:
-            return same + _common_prefix(left, right)
+            return same + _common_prefix_length(left, right)
         same += piece
-        piece = min(4 * piece, _PIECE)
+        piece = min(4 * piece, _PIECE_BYTES)
 
 
-def _common_prefix(first: bytes, other: bytes) -> int:
+def _common_prefix_length(first: bytes, other: bytes) -> int:
     """Return with how many bytes both begin."""
     # Mostly few: where they part is sooner found one by one than by halves.
     for count, (left, right) in enumerate(zip(first, other)):
@@ -157,12 +157,12 @@ def _common_prefix(first: bytes, other: bytes) -> int:
     return min(len(first), len(other))
 
 
-def _skip_all(sources: Sequence[Source], count: int) -> None:
+def _skip_all(sources: Sequence[ByteSource], count: int) -> None:
     for source in sources:
         source.skip(count)
 
 
-def _take_back_length(log: Source, other: Source, most: int) -> int:
+def _take_back_length(log: ByteSource, other: ByteSource, most: int) -> int:
     """Return how many bytes to take back so that the other stream goes on beyond here; 0 where it nowhere does."""
     behind, ahead = log.peek(-most, 0), log.peek(0, 1)
     other.fill_to(most + 1)
@@ -173,15 +173,15 @@ def _take_back_length(log: Source, other: Source, most: int) -> int:
     return 0
 
 
-def _resynchronize(log: Source, streams: Sequence[Source]) -> None:
+def _resynchronize(log: ByteSource, streams: Sequence[ByteSource]) -> None:
     """Go where a stream has the line that begins here in the log; nowhere where none has it near."""
     line = log.line_length()
     text = log.peek(0, line)
-    if line < _MIN_LINE:
+    if line < _MIN_LINE_BYTES:
         return
     for stream in streams:
-        stream.fill_to(_PIECE)
-        near = b"\n" + stream.peek(0, _PIECE)
+        stream.fill_to(_PIECE_BYTES)
+        near = b"\n" + stream.peek(0, _PIECE_BYTES)
         places = [near.find(end + text) for end in (b"\n", b"\r")]
         if any(place >= 0 for place in places):
             stream.skip(min(place for place in places if place >= 0))

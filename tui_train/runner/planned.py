@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from . import safe_open, untrusted_json
-from .refused import MISSING, Refused
+from .refused import MISSING_EXIT_CODE, Refused
 from .safe_text import visible
 
 if TYPE_CHECKING:
-    from .progress import Reading
+    from .progress import LogReading
 
-NAME = "plan.json"
+PLAN_FILE_NAME = "plan.json"
 
 
 class CheckpointRule(NamedTuple):
@@ -87,29 +87,29 @@ class Planned(NamedTuple):
 
 def read(run_dir: str) -> Planned:
     """Return the plan of a run folder; Refused where it is not there, or is none of ours."""
-    path = os.path.join(run_dir, NAME)
+    path = os.path.join(run_dir, PLAN_FILE_NAME)
     try:
-        return parse(untrusted_json.parse(safe_open.read(path)), run_dir)
+        return parse_plan(untrusted_json.parse(safe_open.read(path)), run_dir)
     except OSError as error:
         why = f"{error.strerror}: export the plan again, or run the command alone: bash launch.sh --plain"
-        raise Refused(MISSING, f"cannot read {visible(path)}: {why}") from None
+        raise Refused(MISSING_EXIT_CODE, f"cannot read {visible(path)}: {why}") from None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        raise Refused(MISSING, f"{visible(path)} is no plan of tui-train: export it again") from None
+        raise Refused(MISSING_EXIT_CODE, f"{visible(path)} is no plan of tui-train: export it again") from None
 
 
-def reading_of(plan: Planned) -> Reading:
+def log_reading_of(plan: Planned) -> LogReading:
     """Return how the plan says that its log is read; the usual way where its expressions are none."""
     import re
 
-    from .progress import Reading
+    from .progress import LogReading
 
     try:
-        return Reading(tuple(re.compile(text) for text in plan.expressions), plan.steps)
+        return LogReading(tuple(re.compile(text) for text in plan.expressions), plan.steps)
     except (re.error, RecursionError, OverflowError):
-        return Reading()
+        return LogReading()
 
 
-def parse(data: Any, run_dir: str) -> Planned:
+def parse_plan(data: Any, run_dir: str) -> Planned:
     """Return a plan's data as values, `run_dir` put in; ValueError, TypeError or KeyError where it is none."""
     container = data.get("container") or {}
     log = data.get("log") or {}

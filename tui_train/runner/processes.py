@@ -9,14 +9,14 @@ from typing import Callable, NamedTuple
 
 from . import cgroup
 
-MARK = "TUI_TRAIN_RUN_ID"
+MARK_VARIABLE = "TUI_TRAIN_RUN_ID"
 # Seconds in which what a training has started ends after it.
-LEAVE_SECONDS = 2.0
+LEFTOVER_WAIT_SECONDS = 2.0
 # What SIGKILL does not end in so long hangs in a driver.
-KILL_SECONDS = 10.0
+KILL_WAIT_SECONDS = 10.0
 
 
-class Stat(NamedTuple):
+class ProcessStat(NamedTuple):
     """A living process: its parent, its group, and when it began, in clock ticks since boot."""
 
     parent: int
@@ -70,7 +70,7 @@ def process_at(pid: int) -> Process:
     return Process() if ticks is None else Process(pid, ticks)
 
 
-def read_stat(pid: int) -> Stat | None:
+def read_stat(pid: int) -> ProcessStat | None:
     """Return what /proc says of a living process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -79,13 +79,13 @@ def read_stat(pid: int) -> Stat | None:
         return None
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
-    return Stat(int(fields[1]), int(fields[2]), int(fields[19]))
+    return ProcessStat(int(fields[1]), int(fields[2]), int(fields[19]))
 
 
 NO_PROCESS = Process()
 
 
-class Family:
+class ProcessFamily:
     """The processes of a run: those with its mark, those of its group, what these started, and who was one once.
 
     A program may write over its mark, to show another title; whoever was seen once is known by its start. A group
@@ -104,7 +104,7 @@ class Family:
 
     def living(self) -> dict[int, int]:
         """Return the ticks of each living process of the run by its pid."""
-        stats = _all_stats()
+        stats = _all_process_stats()
         leader_stat = stats.get(self.leader.pid)
         group = self.leader.pid if leader_stat and leader_stat.ticks == self.leader.ticks else -1
         members = {
@@ -113,7 +113,7 @@ class Family:
             if entry.group == group or self.seen_ticks.get(pid) == entry.ticks or has_mark(pid, self.mark)
         }
         if self.cgroup:
-            members |= cgroup.members(self.cgroup, self.mark) & stats.keys()
+            members |= cgroup.member_pids(self.cgroup, self.mark) & stats.keys()
         if self.root:
             members |= {pid for pid, entry in stats.items() if entry.parent == self.root}
         outside = self.excluded | {self.root, os.getpid()}
@@ -129,15 +129,15 @@ class Family:
 
     def wait(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Return who lives after so many seconds at most; each `pause` in between is a moment's."""
-        return _repeat_while_any(self.living, seconds, pause)
+        return _repeat_while_living(self.living, seconds, pause)
 
     def end(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Ask all to end, also those that appear meanwhile; return who lives after so many seconds at most."""
-        return _repeat_while_any(self.ask_to_end, seconds, pause)
+        return _repeat_while_living(self.ask_to_end, seconds, pause)
 
-    def kill(self, pause: Callable[[], object], seconds: float = KILL_SECONDS) -> dict[int, int]:
+    def kill(self, pause: Callable[[], object], seconds: float = KILL_WAIT_SECONDS) -> dict[int, int]:
         """Kill all, also those that appear meanwhile; return who lives after so many seconds at most."""
-        return _repeat_while_any(self._send_kill, seconds, pause)
+        return _repeat_while_living(self._send_kill, seconds, pause)
 
     def ask_to_end(self) -> dict[int, int]:
         """Send SIGTERM to each process of the run that was not sent it before, and return all that live."""
@@ -154,7 +154,7 @@ class Family:
         return living
 
 
-def _repeat_while_any(
+def _repeat_while_living(
     look: Callable[[], dict[int, int]], seconds: float, pause: Callable[[], object]
 ) -> dict[int, int]:
     deadline = time.monotonic() + seconds
@@ -176,28 +176,28 @@ def reap_children() -> dict[int, int]:
         statuses[pid] = status
 
 
-def send_signal(to: Process, number: int) -> None:
+def send_signal(process: Process, signal_number: int) -> None:
     """Send a signal to the very process; nothing where it is gone. PermissionError where it is another user's."""
-    if not to.alive:
+    if not process.alive:
         return
     try:
-        os.kill(to.pid, number)
+        os.kill(process.pid, signal_number)
     except ProcessLookupError:
         return
 
 
 def has_mark(pid: int, mark: str) -> bool:
     """Tell whether a process has the mark of a run."""
-    return bool(mark) and has_variable(pid, MARK, mark)
+    return bool(mark) and has_variable(pid, MARK_VARIABLE, mark)
 
 
 def has_variable(pid: int, name: str, value: str) -> bool:
     """Tell whether a process was given a variable with this value."""
-    return os.fsencode(f"{name}={value}") in _environment(pid)
+    return os.fsencode(f"{name}={value}") in _environment_of(pid)
 
 
-def _all_stats() -> dict[int, Stat]:
-    entries: dict[int, Stat] = {}
+def _all_process_stats() -> dict[int, ProcessStat]:
+    entries: dict[int, ProcessStat] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             entry = read_stat(int(name))
@@ -206,7 +206,7 @@ def _all_stats() -> dict[int, Stat]:
     return entries
 
 
-def _environment(pid: int) -> list[bytes]:
+def _environment_of(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import sys
 
-NAME = "runner.pyz"
+ZIP_NAME = "runner.pyz"
 # The zip of this process, as __main__ finds it.
-PATH = ""
+ZIP_PATH = ""
 
 
-def own_words(*words: str) -> tuple[str, ...]:
+def own_command(*words: str) -> tuple[str, ...]:
     """Return a command of this very program, where it was started as one."""
-    return _words(sys.executable, PATH, words)
+    return _python_command(sys.executable, ZIP_PATH, words)
 
 
-def words_in(run_dir: str, python: str, *words: str) -> tuple[str, ...]:
+def command_in_run_folder(run_dir: str, python: str, *words: str) -> tuple[str, ...]:
     """Return a command of the program in a run folder, which another machine may have."""
-    return _words(python, os.path.join(run_dir, NAME), words)
+    return _python_command(python, os.path.join(run_dir, ZIP_NAME), words)
 
 
-def _words(python: str, path: str, words: tuple[str, ...]) -> tuple[str, ...]:
+def _python_command(python: str, path: str, words: tuple[str, ...]) -> tuple[str, ...]:
     return (python, "-I", "-S", "-X", "utf8", path, *words)

@@ -9,31 +9,47 @@ from typing import Literal, NamedTuple
 
 from . import records
 from .curve import Curve, CurveBuilder, Point
-from .lines import without_rank
-from .losses import ASSIGNMENT, NUMBER, Losses, losses_in_line
+from .lines import without_rank_prefix
+from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, Losses, losses_in_line
 from .progress_bars import parse_bar
-from .records import Record, Table, parse_number
-from .step_lines import MAX_DIGITS, Counting, Position, advance_count, epoch_header, parse_count, position
-
-_RATE = re.compile(
-    rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){ASSIGNMENT}({NUMBER})", re.IGNORECASE
+from .records import LogRecord, LogTable, parse_number
+from .step_lines import (
+    MAX_COUNT_DIGITS,
+    Counting,
+    Position,
+    advance_count,
+    parse_count,
+    parse_epoch_header,
+    parse_position,
 )
-_LR = re.compile(rf"(?<![\w/-])(?:lr|learning[_ ]rate){ASSIGNMENT}({NUMBER})", re.IGNORECASE)
-_NORM = re.compile(rf"(?<![\w/-])(?:(?:grad(?:ient)?|global_grad)[_ ]?norm|gnorm){ASSIGNMENT}({NUMBER})", re.IGNORECASE)
+
+_TOKENS_PER_SECOND_PATTERN = re.compile(
+    rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){ASSIGNMENT_PATTERN}({NUMBER_PATTERN})",
+    re.IGNORECASE,
+)
+_LEARNING_RATE_PATTERN = re.compile(
+    rf"(?<![\w/-])(?:lr|learning[_ ]rate){ASSIGNMENT_PATTERN}({NUMBER_PATTERN})", re.IGNORECASE
+)
+_GRADIENT_NORM_PATTERN = re.compile(
+    rf"(?<![\w/-])(?:(?:grad(?:ient)?|global_grad)[_ ]?norm|gnorm){ASSIGNMENT_PATTERN}({NUMBER_PATTERN})", re.IGNORECASE
+)
 # All that were seen so far, not those of a step.
-_TOKENS = re.compile(r"(?<![\w/-])(?:num_tokens|num_input_tokens_seen|(?:consumed|total)[_ ]tokens|tokens[_ ]seen)"
-                     rf"{ASSIGNMENT}({NUMBER})", re.IGNORECASE)  # fmt: skip
-_TOKEN_NAMES = ("num_tokens", "num_input_tokens_seen", "total_tokens")
-_DEEPSPEED = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({NUMBER})")
+_TOKENS_SEEN_PATTERN = re.compile(
+    r"(?<![\w/-])(?:num_tokens|num_input_tokens_seen|(?:consumed|total)[_ ]tokens|tokens[_ ]seen)"
+    rf"{ASSIGNMENT_PATTERN}({NUMBER_PATTERN})",
+    re.IGNORECASE,
+)
+_TOKENS_SEEN_KEYS = ("num_tokens", "num_input_tokens_seen", "total_tokens")
+_DEEPSPEED_STEP_PATTERN = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({NUMBER_PATTERN})")
 # At its end, a training reports again what it reported before.
-_SUMMARY = re.compile(r"finished|done|complete|final|best|average over", re.IGNORECASE)
+_SUMMARY_LINE_PATTERN = re.compile(r"finished|done|complete|final|best|average over", re.IGNORECASE)
 
 # An expression of a preset sees no more of a line, and our own no more than this: the longest takes it too long.
-_MAX_SEARCHED = 500
-_MAX_LINE = 4000
+_MAX_SEARCHED_LENGTH = 500
+_MAX_PARSED_LENGTH = 4000
 
 
-class Reading(NamedTuple):
+class LogReading(NamedTuple):
     """How a run's lines are read besides: its preset's expressions, and how many steps its plan has (0: unknown).
 
     `nameable`: its profile can name an expression.
@@ -44,7 +60,7 @@ class Reading(NamedTuple):
     nameable: bool = False
 
 
-DEFAULT_READING = Reading()
+DEFAULT_LOG_READING = LogReading()
 
 
 class Progress(NamedTuple):
@@ -66,7 +82,7 @@ class Progress(NamedTuple):
     """The step was reported as a part of an epoch."""
     counting: Counting = Counting()
     """What earlier lines say of later ones."""
-    table: Table = Table()
+    table: LogTable = LogTable()
     """What the head of a table says of its rows."""
 
     @property
@@ -86,12 +102,12 @@ class Progress(NamedTuple):
         return min(finite, key=lambda point: point.loss, default=None)
 
 
-def advance(progress: Progress, lines: Iterable[str], reading: Reading = DEFAULT_READING) -> Progress:
+def advance_progress(progress: Progress, lines: Iterable[str], reading: LogReading = DEFAULT_LOG_READING) -> Progress:
     """Return the progress after more lines; a step that is told again (after a resume) replaces what came after it.
 
     It costs as much as there are new lines, however long the curve is.
     """
-    parser = _Parser(progress, reading.steps)
+    parser = _ProgressParser(progress, reading.steps)
     for line in lines:
         match = next(filter(None, (_match_groups(expression, line) for expression in reading.expressions)), None)
         if match:
@@ -101,12 +117,12 @@ def advance(progress: Progress, lines: Iterable[str], reading: Reading = DEFAULT
     return parser.progress()
 
 
-def for_next_attempt(progress: Progress) -> Progress:
+def progress_for_next_attempt(progress: Progress) -> Progress:
     """Return the progress with which the lines of the next attempt are read: its step is not known yet."""
     return progress._replace(step=0)
 
 
-class _Parser:
+class _ProgressParser:
     """The progress while lines are read."""
 
     def __init__(self, progress: Progress, steps: int) -> None:
@@ -136,7 +152,7 @@ class _Parser:
 
     def take_line(self, line: str) -> None:
         """Take what a line of a known form reports."""
-        line = without_rank(line)[:_MAX_LINE]
+        line = without_rank_prefix(line)[:_MAX_PARSED_LENGTH]
         if self.table.names and (record := records.parse_row(line, self.table)).values:
             self._take_record(record)
         elif "oss'" in line and "{'" in line:
@@ -151,15 +167,15 @@ class _Parser:
             self._take_values(rest, losses_in_line(rest) if "oss" in rest else Losses())
         elif "oss" in line or "LOSS" in line:
             self._take_losses(line)
-        elif "skipped=" in line and (match := _DEEPSPEED.search(line)):
+        elif "skipped=" in line and (match := _DEEPSPEED_STEP_PATTERN.search(line)):
             self.step = _steps_or(parse_count(match[1]), self.step)
             self.lr = _number_or(parse_number(match[2]), self.lr)
-        elif "poch" in line and (at := epoch_header(line)):
+        elif "poch" in line and (at := parse_epoch_header(line)):
             self.counting, _, _ = advance_count(self.counting, at)
 
     def _take_losses(self, line: str) -> None:
         """Take the training's loss, an evaluation's, or both from a line."""
-        found, at = losses_in_line(line), position(line)
+        found, at = losses_in_line(line), parse_position(line)
         if not found.reports:
             if table := records.parse_header(line):
                 self.table = table
@@ -169,7 +185,7 @@ class _Parser:
             self._take_position(at)
             self.unit = "step"
             self._take_values(line, found)
-        elif (at or (found.named and not _SUMMARY.search(line))) and self._take_epoch(at or Position()):
+        elif (at or (found.named and not _SUMMARY_LINE_PATTERN.search(line))) and self._take_epoch(at or Position()):
             self._take_values(line, found)
         elif at or found.named:
             self._add_evaluation(parse_number(found.evaluation))
@@ -204,19 +220,19 @@ class _Parser:
         """Take the losses and the other numbers of the present step."""
         lower = text.lower()
         if "lr" in lower or "rate" in lower:
-            self.lr = _search_number(_LR, text, self.lr)
+            self.lr = _search_number(_LEARNING_RATE_PATTERN, text, self.lr)
         if "norm" in lower:
-            self.norm = _search_number(_NORM, text, self.norm)
+            self.norm = _search_number(_GRADIENT_NORM_PATTERN, text, self.norm)
         if "tok" in lower or "tps" in lower:
-            self.rate = _search_number(_RATE, text, self.rate)
-            self.tokens = _steps_or(_search_number(_TOKENS, text, None), self.tokens)
+            self.rate = _search_number(_TOKENS_PER_SECOND_PATTERN, text, self.rate)
+            self.tokens = _steps_or(_search_number(_TOKENS_SEEN_PATTERN, text, None), self.tokens)
         self._add_loss(parse_number(found.train))
         evaluated, last = parse_number(found.evaluation), self.evaluations.last
         # A line of a step repeats what the newest evaluation found.
         if evaluated is not None and not (last and evaluated == last.loss):
             self._add_evaluation(evaluated)
 
-    def _take_record(self, record: Record) -> None:
+    def _take_record(self, record: LogRecord) -> None:
         """Take what HF Trainer prints, or a script as JSON or in a table; the step only where it is in it."""
         values = record.values
         loss, evaluation = records.losses_of(record)
@@ -234,7 +250,7 @@ class _Parser:
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
-        self.tokens = _steps_or(next((values[name] for name in _TOKEN_NAMES if name in values), None), self.tokens)
+        self.tokens = _steps_or(next((values[name] for name in _TOKENS_SEEN_KEYS if name in values), None), self.tokens)
         self._add_loss(loss)
         self._add_evaluation(evaluation)
 
@@ -273,7 +289,7 @@ class _Parser:
 
 def _match_groups(expression: re.Pattern[str], line: str) -> dict[str, str]:
     """Return the named groups that took part in a match; none where the line does not match."""
-    match = expression.search(line[:_MAX_SEARCHED])
+    match = expression.search(line[:_MAX_SEARCHED_LENGTH])
     return {name: text for name, text in match.groupdict().items() if text} if match else {}
 
 
@@ -284,7 +300,7 @@ def _search_number(pattern: re.Pattern[str], line: str, otherwise: float | None)
 
 def _steps_or(value: float | None, otherwise: int) -> int:
     """Return a number of steps, `otherwise` for what cannot be one."""
-    return int(value) if value is not None and abs(value) < 10**MAX_DIGITS else otherwise
+    return int(value) if value is not None and abs(value) < 10**MAX_COUNT_DIGITS else otherwise
 
 
 def _number_or(value: float | None, otherwise: float | None) -> float | None:

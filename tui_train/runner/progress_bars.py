@@ -5,52 +5,52 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .step_lines import Position, parse_count, position
+from .step_lines import Position, parse_count, parse_position
 
 # A bar with a caption is only read where that is about steps: others are of data that is mapped, weights that load.
-_TQDM = re.compile(
+_TQDM_PATTERN = re.compile(
     r"^(?P<caption>[\[( ]{0,4}(?:epoch|train|step|iter)[^|]{0,100}[:\])]|\s*\d+/\d+ +[\d.]+[GM]B? [^|]{0,200}:)?"
     r"\s*\d+%\|.*?\b(?P<step>\d+)/(?P<steps>\d+) \[(?:\d+:)?\d+:\d+<",
     re.IGNORECASE,
 )
 # `10/938 [====>....] - ETA: 5s - loss: 2.1`, `10/938 ━━━━ 2s 3ms/step - loss: 2.1`, `938/938 - 3s - loss: 2.1`.
-_KERAS = re.compile(r"^\s*(?P<step>\d+)/(?P<steps>\d+) (?:\[[=>.]{5}|[━╸╺─]{3}|- \d+m?s )")
+_KERAS_PATTERN = re.compile(r"^\s*(?P<step>\d+)/(?P<steps>\d+) (?:\[[=>.]{5}|[━╸╺─]{3}|- \d+m?s )")
 # `Epoch 0/4 ━━━━ 4/10 0:00:01 • 0:00:02 9.9it/s`, whose second number is that of the last epoch.
-_LIGHTNING = re.compile(
+_LIGHTNING_PATTERN = re.compile(
     r"^\s*Epoch (?P<epoch>\d+)(?:/(?P<last>\d+))? +[━╸╺─][━╸╺─ ]* (?P<step>\d+)/(?P<steps>\d+) \d+:\d"
 )
-_ULTRALYTICS = re.compile(
+_ULTRALYTICS_PATTERN = re.compile(
     r"^\s*(?P<caption>\d+/\d+) +[\d.]+[GM]B? [^|━]{0,200}: *\d+% [━╸╺─]+ *(?P<step>\d+)/(?P<steps>\d+)"
 )
-_TORCHTUNE = re.compile(r"^(?P<epoch>\d+)\|(?P<step>\d+)\|(?=Loss: )")
-_EPOCH_PAIR = re.compile(r"\s*(\d+)/(\d+)")
+_TORCHTUNE_PATTERN = re.compile(r"^(?P<epoch>\d+)\|(?P<step>\d+)\|(?=Loss: )")
+_EPOCH_PAIR_PATTERN = re.compile(r"\s*(\d+)/(\d+)")
 
 
-class Bar(NamedTuple):
+class TrainingBar(NamedTuple):
     """Where a bar says that its training is, and where in the line it ends: losses follow."""
 
     at: Position
     end: int
 
 
-def parse_bar(line: str) -> Bar | None:
+def parse_bar(line: str) -> TrainingBar | None:
     """Return the progress bar of a training that a line is."""
     if "%|" in line:
-        if line.find("|Loss: ") > 0 and (match := _TORCHTUNE.match(line)):
+        if line.find("|Loss: ") > 0 and (match := _TORCHTUNE_PATTERN.match(line)):
             return _bar_with_step(match, Position(parse_count(match["step"]), overall=True))
-        match = _TQDM.match(line)
+        match = _TQDM_PATTERN.match(line)
     elif "━" in line:
-        match = _LIGHTNING.match(line) or _ULTRALYTICS.match(line) or _KERAS.match(line)
+        match = _LIGHTNING_PATTERN.match(line) or _ULTRALYTICS_PATTERN.match(line) or _KERAS_PATTERN.match(line)
     else:
-        match = _KERAS.match(line) if "/" in line[:24] else None
-    return _bar_with_step(match, _position(match)) if match else None
+        match = _KERAS_PATTERN.match(line) if "/" in line[:24] else None
+    return _bar_with_step(match, _bar_position(match)) if match else None
 
 
-def _bar_with_step(match: re.Match[str], at: Position | None) -> Bar | None:
-    return Bar(at, match.end()) if at and at.step is not None else None
+def _bar_with_step(match: re.Match[str], at: Position | None) -> TrainingBar | None:
+    return TrainingBar(at, match.end()) if at and at.step is not None else None
 
 
-def _position(match: re.Match[str]) -> Position | None:
+def _bar_position(match: re.Match[str]) -> Position | None:
     """Return the position of a bar, None where a number is too long for a count."""
     groups = {name: text for name, text in match.groupdict().items() if text}
     step, steps = parse_count(groups["step"]), parse_count(groups["steps"])
@@ -61,10 +61,10 @@ def _position(match: re.Match[str]) -> Position | None:
         epoch, last = parse_count(groups["epoch"]), parse_count(groups["last"]) if "last" in groups else None
         return Position(step, steps, None if epoch is None else epoch + 1, 0 if last is None else last + 1, batch=True)
     caption = groups.get("caption", "")
-    epochs = _EPOCH_PAIR.match(caption)
+    epochs = _EPOCH_PAIR_PATTERN.match(caption)
     if epochs:
         return Position(step, steps, parse_count(epochs[1]), parse_count(epochs[2]) or 0, batch=True)
-    at = position(caption) if "poch" in caption else None
+    at = parse_position(caption) if "poch" in caption else None
     if at and at.epoch is not None:
         return Position(step, steps, at.epoch, at.epochs, batch=True)
-    return Position(step, steps, batch=match.re is _KERAS)
+    return Position(step, steps, batch=match.re is _KERAS_PATTERN)

@@ -19,13 +19,13 @@ from .planned import Planned
 from .processes import machine_identity
 
 _ANSWER_SECONDS = 30.0
-_PIECE = 1 << 16
-_MAX_ANSWER = 1 << 20  # bytes of an answer
+_PIECE_BYTES = 1 << 16
+_MAX_ANSWER_BYTES = 1 << 20  # bytes of an answer
 
 
-def main(text: str, run_dir: str) -> int:
+def main(request_json: str, run_dir: str) -> int:
     """Ask each of the other machines as a question says, and print their answers as JSON, a list in their order."""
-    request: dict[str, Any] = json.loads(text)
+    request: dict[str, Any] = json.loads(request_json)
     plan = planned.read(run_dir)
     answers: list[dict[str, Any]] = [{} for _ in plan.hosts[1:]]
     links: list[subprocess.Popen[bytes]] = []
@@ -33,11 +33,11 @@ def main(text: str, run_dir: str) -> int:
         question, files = _checkpoint_question(request["checkpoint"])
         question["only_look"] = request["only_look"]
     else:
-        question, files = _run_question(request, plan, run_dir)
+        question, files = _run_folder_question(request, plan, run_dir)
     with _token_server(plan.port, question.get("token", "")):
         threads = []
         for rank, host in enumerate(plan.hosts[1:], start=1):
-            link = _Link(host, request["python"], {**question, "rank": rank}, files)
+            link = _SshLink(host, request["python"], {**question, "rank": rank}, files)
             links.append(link.child)
             threads.append(threading.Thread(target=_store_answer, args=(answers, rank - 1, link.exchange), daemon=True))
         for thread in threads:
@@ -54,22 +54,22 @@ def main(text: str, run_dir: str) -> int:
     return 0
 
 
-def _store_answer(answers: list[dict[str, Any]], place: int, talk: Callable[[], dict[str, Any]]) -> None:
-    answers[place] = talk()
+def _store_answer(answers: list[dict[str, Any]], index: int, exchange: Callable[[], dict[str, Any]]) -> None:
+    answers[index] = exchange()
 
 
-def _run_question(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _run_folder_question(request: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
-    names = [asked["script"], planned.NAME, program.NAME, *plan.files]
+    names = [request["script"], planned.PLAN_FILE_NAME, program.ZIP_NAME, *plan.files]
     files = {name: os.path.join(run_dir, name) for name in names}
     chosen = os.environ.get("TUI_TRAIN_ADDRESS") or plan.address
     question = {
         "what": "run",
         "folder": run_dir,
-        "mark": asked["mark"],
-        "token": asked["mark"],
+        "mark": request["mark"],
+        "token": request["mark"],
         "port": plan.port,
-        "names": [chosen or machines.host_name(plan.hosts[0])],
+        "names": [chosen or machines.without_login_user(plan.hosts[0])],
         "ask": not chosen,
         "identity": machine_identity(),
     }
@@ -91,7 +91,7 @@ def _checkpoint_question(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     return {"what": "checkpoint", "folder": folder, "files": seen}, files
 
 
-class _Link:
+class _SshLink:
     """An ssh to a machine on which receive.py runs, and what it is asked."""
 
     def __init__(self, host: str, python: str, question: dict[str, Any], files: dict[str, str]) -> None:
@@ -117,11 +117,11 @@ class _Link:
             stdin.flush()
         answer = self._next_answer()
         if answer is None:
-            error = stderr.read(_PIECE)
+            error = stderr.read(_PIECE_BYTES)
             code = self.child.wait()
             if code in (126, 127):
                 return {"problem": "no_python"}
-            return {"problem": f"does not answer: {ssh.failure_text(error)}"}
+            return {"problem": f"does not answer: {ssh.failure_advice(error)}"}
         answer["off"] = float(answer.pop("clock", 0.0)) - time.time()
         if answer.get("problem") or self.question.get("only_look"):
             return answer
@@ -132,14 +132,14 @@ class _Link:
         stdin.close()
         last = self._next_answer()
         if last is None:
-            return {"problem": f"does not answer: {ssh.failure_text(stderr.read(_PIECE))}"}
+            return {"problem": f"does not answer: {ssh.failure_advice(stderr.read(_PIECE_BYTES))}"}
         return {**answer, **last}
 
     def _next_answer(self) -> dict[str, Any] | None:
         """Return the next line that is an answer: a login shell there may print others."""
         lines = self.child.stdout
         assert lines is not None  # noqa: S101 - for the type
-        while line := lines.readline(_MAX_ANSWER):
+        while line := lines.readline(_MAX_ANSWER_BYTES):
             with contextlib.suppress(untrusted_json.Unparsable):
                 answer: dict[str, Any] = untrusted_json.parse(line)
                 return answer
@@ -152,14 +152,14 @@ def _token_server(port: int, token: str) -> Any:
     if not token:
         yield
         return
-    with machines.listen(port) as server:
+    with machines.listen_on_port(port) as server:
         closing = threading.Event()
-        threading.Thread(target=_serve, args=(server, token.encode(), closing), daemon=True).start()
+        threading.Thread(target=_serve_token, args=(server, token.encode(), closing), daemon=True).start()
         yield
         closing.set()
 
 
-def _serve(server: socket.socket, token: bytes, closing: threading.Event) -> None:
+def _serve_token(server: socket.socket, token: bytes, closing: threading.Event) -> None:
     while not closing.is_set():
         if not select.select([server], [], [], 0.1)[0]:
             continue

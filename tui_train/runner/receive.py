@@ -8,7 +8,7 @@ import sys
 import tarfile
 import time
 
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
 def main() -> int:
@@ -35,8 +35,8 @@ def main() -> int:
     return 0
 
 
-def _print_json(**words: object) -> None:
-    sys.stdout.write(json.dumps(words) + "\n")
+def _print_json(**values: object) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
@@ -73,12 +73,12 @@ def _why_refused(folder: str, *, only_run: bool) -> str:
         return f"cannot read {folder}: {error.strerror}"
     if only_run and names and "plan.json" not in names:
         return f"{folder} is there already, and is no run: move it away"
-    if not _is_ours(folder):
+    if not _belongs_to_user(folder):
         return f"{folder} belongs to another user, who could change what is brought there: move it away"
     return ""
 
 
-def _is_ours(folder: str) -> bool:
+def _belongs_to_user(folder: str) -> bool:
     """Tell whether a folder belongs to this user, also on a disk that gives what he makes to another one."""
     owner = os.stat(folder).st_uid
     if owner == os.geteuid():
@@ -107,7 +107,7 @@ def _unpack(folder: str) -> None:
             beside = f"{path}.new.{os.urandom(6).hex()}"
             with open(beside, "xb") as file:
                 while True:
-                    piece = content.read(_PIECE)
+                    piece = content.read(_PIECE_BYTES)
                     if not piece:
                         break
                     file.write(piece)

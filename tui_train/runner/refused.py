@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 # As sysexits.h has them.
-USAGE = 64
-MISSING = 69
-TRAINED_APART = 70
-CANNOT_WRITE = 73
-BUSY = 75
+USAGE_EXIT_CODE = 64
+MISSING_EXIT_CODE = 69
+TRAINED_APART_EXIT_CODE = 70
+CANNOT_WRITE_EXIT_CODE = 73
+BUSY_EXIT_CODE = 75
 
 
 class Refused(Exception):

@@ -7,21 +7,21 @@ import select
 import time
 from typing import NamedTuple
 
-from . import commands, container, program
-from .overlap import LoggedTail, Source, skip_logged
-from .processes import MARK
+from . import container, other_programs, program
+from .overlap import ByteSource, LoggedTail, skip_already_logged
+from .processes import MARK_VARIABLE
 from .safe_text import visible
 from .transport import NodeCommand, Task, Transport
 
 # What an engine's own client ends with when it fails.
-_ENGINE_FAILED = 125
-_PIECE = 1 << 16
+_ENGINE_FAILED_EXIT_CODE = 125
+_PIECE_BYTES = 1 << 16
 
 
 def rejoin(transport: Transport, engine: str, name: str, log: str, mark: str) -> Task:
     """Start what writes down the rest of a container's output, and ends as it does."""
-    words = program.own_words("rejoin", engine, name, log)
-    return transport.start(NodeCommand(words, {**os.environ, MARK: mark}, log))
+    words = program.own_command("rejoin", engine, name, log)
+    return transport.start(NodeCommand(words, {**os.environ, MARK_VARIABLE: mark}, log))
 
 
 def main(engine: str, name: str, log: str) -> int:
@@ -33,70 +33,70 @@ def main(engine: str, name: str, log: str) -> int:
     while True:
         seen = _already_logged(engine, name, log)
         if isinstance(seen, str):
-            if not _is_known(engine, name):
-                return _ENGINE_FAILED
+            if not _container_exists(engine, name):
+                return _ENGINE_FAILED_EXIT_CODE
             words = f"\nlaunch.sh: what the container said without its client cannot be read: {visible(seen)}\n"
-            _append(descriptor, words.encode())
-            return _wait(engine, name)
-        passed = _copy((engine, "logs", "--follow", name), descriptor, seen.lengths, seen.partial_line)
+            _append_to_log(descriptor, words.encode())
+            return _wait_for_container(engine, name)
+        passed = _copy_new_output((engine, "logs", "--follow", name), descriptor, seen.lengths, seen.partial_line)
         # What it said last may come after the end of what follows it.
         code = container.exit_code(engine, name)
         if code is not None:
-            _copy((engine, "logs", name), descriptor, passed, b"")
+            _copy_new_output((engine, "logs", name), descriptor, passed, b"")
             return code
-        if not _is_known(engine, name):
-            return _ENGINE_FAILED
+        if not _container_exists(engine, name):
+            return _ENGINE_FAILED_EXIT_CODE
         time.sleep(0.5)
 
 
-def _is_known(engine: str, name: str) -> bool:
-    return commands.run((engine, "container", "inspect", name), 60.0).code == 0
+def _container_exists(engine: str, name: str) -> bool:
+    return other_programs.run((engine, "container", "inspect", name), 60.0).code == 0
 
 
-def _wait(engine: str, name: str) -> int:
-    code = commands.run((engine, "wait", name), float("inf")).out.strip()
-    return int(code) if code.isdigit() else _ENGINE_FAILED
+def _wait_for_container(engine: str, name: str) -> int:
+    code = other_programs.run((engine, "wait", name), float("inf")).out.strip()
+    return int(code) if code.isdigit() else _ENGINE_FAILED_EXIT_CODE
 
 
-class _Logged(NamedTuple):
+class _LoggedPart(NamedTuple):
     """Part of a container's output that a log has: bytes of each of its streams, and the beginning of a line of one."""
 
     lengths: tuple[int, int]
     partial_line: bytes
 
 
-def _already_logged(engine: str, name: str, log: str) -> _Logged | str:
+def _already_logged(engine: str, name: str, log: str) -> _LoggedPart | str:
     """Return what a log has already; or, where the engine does not tell the container's output, why."""
     try:
-        pid, *ends = commands.spawn((engine, "logs", name), os.environ)
+        pid, *ends = other_programs.spawn((engine, "logs", name), os.environ)
     except OSError as error:
         return str(error)
     own = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
-    streams = [Source(end) for end in ends]
+    streams = [ByteSource(end) for end in ends]
     for stream in streams:
         stream.together = streams
-    begun = skip_logged(Source(own), streams)
+    begun = skip_already_logged(ByteSource(own), streams)
     passed = (streams[0].passed, streams[1].passed)
     last = b""
     for stream in streams:
         while stream.fill_to(1):
-            last = stream.peek(0, _PIECE)
+            last = stream.peek(0, _PIECE_BYTES)
             stream.skip(len(last))
     for end in (own, *ends):
         os.close(end)
-    code = commands.exit_code(os.waitpid(pid, 0)[1])
+    code = other_programs.shell_exit_code(os.waitpid(pid, 0)[1])
     if code != 0:
         return last.decode(errors="replace").strip() or f"{engine} logs ended with exit code {code}"
-    return _Logged(passed, begun)
+    return _LoggedPart(passed, begun)
 
 
-def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: bytes) -> tuple[int, int]:
+def _copy_new_output(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: bytes) -> tuple[int, int]:
     """Append what the engine tells beyond these bytes of each stream; return how many it has told of each.
 
     `begun` is in the log as well: the beginning of the next line of either.
     """
     try:
-        pid, *ends = commands.spawn(words, os.environ)
+        pid, *ends = other_programs.spawn(words, os.environ)
     except OSError:
         return passed
     ahead = LoggedTail(begun)
@@ -105,20 +105,20 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
     unread = list(ends)
     while unread:
         for end in select.select(unread, [], [])[0]:
-            piece = os.read(end, _PIECE)
+            piece = os.read(end, _PIECE_BYTES)
             if not piece:
                 unread.remove(end)
                 continue
             new = piece[max(0, skip[end] - counts[end]) :]
             counts[end] += len(piece)
-            _append(log, ahead.new_bytes(end, new))
+            _append_to_log(log, ahead.new_bytes(end, new))
     for end in ends:
         os.close(end)
     os.waitpid(pid, 0)
     return max(passed[0], counts[ends[0]]), max(passed[1], counts[ends[1]])
 
 
-def _append(log: int, text: bytes) -> None:
+def _append_to_log(log: int, text: bytes) -> None:
     """Append to a log; what a full disk does not take is lost, and the training goes on."""
     while text:
         try:

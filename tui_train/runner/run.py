@@ -6,9 +6,9 @@ import os
 from typing import NamedTuple
 
 from . import gpus
-from .attempt import AttemptEnd, attempt_title, newest_loadable, run_attempt
-from .memory_patterns import PHASE_TEXT
-from .refused import CANNOT_WRITE
+from .attempt import AttemptEnd, attempt_title, newest_loadable_checkpoint, run_attempt
+from .memory_patterns import TEXT_BY_PHASE
+from .refused import CANNOT_WRITE_EXIT_CODE
 from .safe_text import visible
 from .start import Start, print_message
 
@@ -33,15 +33,15 @@ def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> O
     if first > 1 and start.falls_back and not chosen_by_user:
         print_message(f"begins with {attempt_title(start, first)}, where it was; --attempt=1 begins with the first")
     # Processes that computed on the cards before this run are not waited for.
-    neighbours = (gpus.compute_pids(start.cards) or ()) if start.falls_back else ()
+    neighbours = (gpus.pids_computing_on(start.cards) or ()) if start.falls_back else ()
     position = first
     while not start.signals.stop:
         number = next_attempt_number(start.own_dir)
-        log = attempt_log(start.own_dir, number)
+        log = attempt_log_path(start.own_dir, number)
         try:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         except OSError as error:
-            return Outcome("failed", CANNOT_WRITE, f"cannot write {visible(log)}: {error.strerror}")
+            return Outcome("failed", CANNOT_WRITE_EXIT_CODE, f"cannot write {visible(log)}: {error.strerror}")
         ended = run_attempt(start, position, number, log)
         outcome = _outcome_of(start, ended, position, number)
         if outcome:
@@ -51,7 +51,7 @@ def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> O
     return Outcome("stopped", start.signals.code, "stopped")
 
 
-def attempt_log(own_dir: str, number: int) -> str:
+def attempt_log_path(own_dir: str, number: int) -> str:
     """Return where the output of an attempt goes, counted from 1 over every start of the folder."""
     return os.path.join(own_dir, f"attempt-{number}.log")
 
@@ -59,7 +59,7 @@ def attempt_log(own_dir: str, number: int) -> str:
 def next_attempt_number(own_dir: str) -> int:
     """Return the number of the first attempt that has no log yet: logs of an earlier start stay."""
     number = 1
-    while os.path.lexists(attempt_log(own_dir, number)):
+    while os.path.lexists(attempt_log_path(own_dir, number)):
         number += 1
     return number
 
@@ -73,11 +73,11 @@ def _outcome_of(start: Start, ended: AttemptEnd, position: int, number: int) -> 
     if ended.stopped_rank is not None:
         return Outcome("stopped", ended.code or 143, f"stopped: machine {ended.stopped_rank} was asked to stop")
     if ended.code == 0:
-        return Outcome("finished", 0, _finished_text(ended, newest_loadable(start, position)))
+        return Outcome("finished", 0, _finished_text(ended, newest_loadable_checkpoint(start, position)))
     log = f"see attempt-{number}.log"
     if not ended.phase:
         return Outcome("failed", ended.code, f"{_failure_text(ended)}: {log}")
-    where = PHASE_TEXT.get(ended.phase, "")
+    where = TEXT_BY_PHASE.get(ended.phase, "")
     print_message(f"attempt {number} ran out of GPU memory {where}")
     why = _why_no_fallback(start, ended)
     return Outcome("failed", ended.code, f"out of GPU memory {where}: {why}; {log}", why=why) if why else None

@@ -10,10 +10,10 @@ from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISLNK, S_ISREG, S_ISSOCK
 from typing import Iterator
 
 # An events.jsonl of a year of starts has some 100 kB.
-MAX_BYTES = 16 << 20
+DEFAULT_MAX_BYTES = 16 << 20
 # Between the name of a file and a random word, while it is written.
-NEW_SUFFIX = ".new."
-_KINDS = (
+TEMPORARY_SUFFIX = ".new."
+_FILE_KINDS = (
     (S_ISDIR, "a folder"),
     (S_ISFIFO, "a pipe"),
     (S_ISCHR, "a device"),
@@ -32,28 +32,28 @@ def open_regular(path: str | os.PathLike[str], folder: int | None = None) -> io.
     follows = folder is None
     try:
         # Even to open a device may do something.
-        _refuse_other(os.stat(path, dir_fd=folder, follow_symlinks=follows).st_mode, path)
+        _require_regular(os.stat(path, dir_fd=folder, follow_symlinks=follows).st_mode, path)
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
         file = os.open(path, flags, dir_fd=folder)
     except ValueError as error:
         # A NUL byte in a path that a file names.
         raise OSError(errno.EINVAL, str(error), str(path)) from None
     try:
-        _refuse_other(os.fstat(file).st_mode, path)
+        _require_regular(os.fstat(file).st_mode, path)
         return io.FileIO(file)
     except BaseException:
         os.close(file)
         raise
 
 
-def _refuse_other(mode: int, path: str | os.PathLike[str]) -> None:
+def _require_regular(mode: int, path: str | os.PathLike[str]) -> None:
     if not S_ISREG(mode):
         raise OSError(errno.EINVAL, f"it is {file_kind(mode)}, not a regular file", str(path))
 
 
 def file_kind(mode: int) -> str:
     """Return in words what has such a mode, as "a folder"."""
-    return next((words for is_kind, words in _KINDS if is_kind(mode)), "something unknown")
+    return next((words for is_kind, words in _FILE_KINDS if is_kind(mode)), "something unknown")
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ def user_name(uid: int) -> str:
 
 
 def read(
-    path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, folder: int | None = None, *, end: bool = False
+    path: str | os.PathLike[str], max_bytes: int = DEFAULT_MAX_BYTES, folder: int | None = None, *, end: bool = False
 ) -> bytes:
     """Return the first bytes of a regular file, at most `max_bytes`, or the last; OSError where it cannot be read."""
     pieces, left = [], max_bytes
@@ -106,13 +106,13 @@ def is_text(value: object) -> bool:
     return True
 
 
-def write_beside(path: str, data: bytes, mode: int = 0o644, folder: int | None = None) -> int:
+def write_atomically(path: str, data: bytes, mode: int = 0o644, folder: int | None = None) -> int:
     """Write a file whole or not at all, and return the user id that it belongs to; OSError says why it could not.
 
     With the descriptor of a `folder`, `path` is a name in it.
     """
     # A name that nobody can put a link at before.
-    beside = f"{path}{NEW_SUFFIX}{os.urandom(6).hex()}"
+    beside = f"{path}{TEMPORARY_SUFFIX}{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode, dir_fd=folder)
     try:

@@ -8,10 +8,10 @@ import signal
 from types import FrameType
 
 # What a second Ctrl-C means, said by a program: end at once.
-AT_ONCE = signal.SIGUSR1
+AT_ONCE_SIGNAL = signal.SIGUSR1
 
 
-class Signals:
+class StopSignals:
     """The signals that came: `stop` is the name of the first that asks to end, `code` the exit code that it means.
 
     SIGTERM joins a stop that is under way, for several may ask; a second SIGINT comes from a person who will not wait.
@@ -26,18 +26,18 @@ class Signals:
         # Whoever started this with Ctrl-C ignored, as a shell does in the background, keeps it so.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._on_stop)
-        for number in (signal.SIGTERM, signal.SIGQUIT, AT_ONCE):
+        for number in (signal.SIGTERM, signal.SIGQUIT, AT_ONCE_SIGNAL):
             signal.signal(number, self._on_stop)
         # A lost terminal ends neither this program nor the training; the end of a child wakes it.
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
-            signal.signal(number, _ignore)
+            signal.signal(number, _ignore_signal)
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         again = bool(self.stop)
-        self.at_once |= number == AT_ONCE or (again and number == signal.SIGINT)
+        self.at_once |= number == AT_ONCE_SIGNAL or (again and number == signal.SIGINT)
         if not again:
             self.stop = signal.Signals(number).name
-            self.code = 143 if number == AT_ONCE else 128 + number
+            self.code = 143 if number == AT_ONCE_SIGNAL else 128 + number
 
     def wait(self, seconds: float) -> None:
         """Return when a signal comes, or after so many seconds."""
@@ -52,12 +52,20 @@ class Signals:
 def reset_signals() -> None:
     """Give every signal its default again, for a child between fork and exec; what was ignored for us stays so."""
     signal.set_wakeup_fd(-1)
-    numbers = [signal.SIGTERM, signal.SIGQUIT, AT_ONCE, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ]
+    numbers = [
+        signal.SIGTERM,
+        signal.SIGQUIT,
+        AT_ONCE_SIGNAL,
+        signal.SIGHUP,
+        signal.SIGPIPE,
+        signal.SIGCHLD,
+        signal.SIGXFSZ,
+    ]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         numbers.append(signal.SIGINT)
     for number in numbers:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _ignore(_number: int, _frame: FrameType | None) -> None:
+def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
     pass

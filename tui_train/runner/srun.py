@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from . import commands
+from . import other_programs
 from .processes import send_signal
 from .transport import LocalTask, LocalTransport, NodeCommand
 
@@ -50,7 +50,7 @@ class SrunTask(LocalTask):
     def request_stop(self) -> None:
         """Send SIGTERM to the tasks of all machines; to srun where Slurm does not answer."""
         # Without --batch it goes to the job's steps, and not to its script.
-        asked = commands.run(
+        asked = other_programs.run(
             ("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _ANSWER_SECONDS, interruptible=False
         )
         if asked.code != 0:

@@ -8,7 +8,7 @@ from typing import Sequence
 from .safe_text import visible
 
 # The exit code of ssh itself; no training on another machine ends with it (see node.py).
-CONNECTION_LOST = 255
+CONNECTION_LOST_EXIT_CODE = 255
 # A command is no login: what the user's configuration adds to one has no place there, such as another command, a
 # terminal, and what the host could use: ports, the keys of an agent, the screen, a network device.
 PLAIN_OPTIONS = (
@@ -25,9 +25,9 @@ PLAIN_OPTIONS = (
     "RemoteCommand=none",
 )
 # A link that is cut for less than two minutes changes nothing. A connection that others share could end with them.
-_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlPath=none")
+_ATTEMPT_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlPath=none")
 # What ssh and the shell there say, and what it means.
-_MEANINGS = (
+_ADVICE_BY_MESSAGE = (
     ("Host key verification failed", "Its key is unknown or has changed: log in by hand once, and read what ssh says."),
     ("Permission denied", "ssh asks for a password or knows no key: set up a key (ssh-copy-id), or load it (ssh-add)."),
     ("Could not resolve hostname", "The name is unknown: check it, or add the host to ~/.ssh/config."),
@@ -43,12 +43,12 @@ def ssh_command(host: str, command: Sequence[str]) -> tuple[str, ...]:
     program = command[0]
     shown = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
     line = " ".join(("exec", shown, *map(shlex.quote, command[1:])))
-    return ("ssh", "-T", *(word for option in _OPTIONS for word in ("-o", option)), "--", host, line)
+    return ("ssh", "-T", *(word for option in _ATTEMPT_OPTIONS for word in ("-o", option)), "--", host, line)
 
 
-def failure_text(stderr: bytes) -> str:
+def failure_advice(stderr: bytes) -> str:
     """Return what to do about what ssh, or the shell at its other end, said last."""
     text = stderr.decode(errors="replace")
-    known = next((meaning for part, meaning in _MEANINGS if part in text), "")
+    known = next((meaning for part, meaning in _ADVICE_BY_MESSAGE if part in text), "")
     last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
     return f"{known} ({visible(last)})" if known else visible(last)

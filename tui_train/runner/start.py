@@ -10,7 +10,7 @@ from typing import Mapping, NamedTuple
 from .events import Journal
 from .lock import Lock
 from .planned import Planned, PlannedAttempt
-from .signals import Signals
+from .signals import StopSignals
 from .transport import LocalTransport
 
 
@@ -35,7 +35,7 @@ class Start(NamedTuple):
     """What an attempt gets besides what this process has."""
     journal: Journal
     locks: tuple[Lock, ...]
-    signals: Signals
+    signals: StopSignals
     transport: LocalTransport
     stop_counts: tuple[int, ...]
     """How often each machine had been asked to stop before."""

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from . import events, lock_owner
 from .events import Event
-from .lock_owner import Owner
-from .processes import Family, Process, has_mark
+from .lock_owner import LockOwner
+from .processes import Process, ProcessFamily, has_mark
 
 # A job that waits in a queue is only known to viewers.
 LIVE_STATES = frozenset({"queued", "running", "stopping", "unconfirmed"})
 # Its start was sent to another machine, which has not said whether it began: only viewers know that.
-UNCONFIRMED = "unconfirmed"
+UNCONFIRMED_STATE = "unconfirmed"
 _END_STATES = frozenset({"finished", "failed", "stopped"})
 STATES = frozenset({"new", "lost", *LIVE_STATES, *_END_STATES})
 
@@ -105,7 +105,7 @@ class Status(NamedTuple):
         return self.empty or (self.ended is not None and not self.left)
 
 
-def is_valid(status: Status) -> bool:
+def is_valid_status(status: Status) -> bool:
     """Tell whether a status that another machine sent has dates and numbers that a calendar and the system take."""
     pids = (status.pid, status.leader, *status.leftover)
     return status.state in STATES and all(-1 <= pid < 2**31 for pid in pids) and all(map(_is_valid_value, status))
@@ -115,7 +115,7 @@ def _is_valid_value(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_valid_value, value))
     if isinstance(value, float):
-        return 0 <= value < events.LATEST_TIME
+        return 0 <= value < events.MAX_UNIX_TIME
     # The largest is an inode.
     return not isinstance(value, int) or -1 <= value < 2**64
 
@@ -123,52 +123,52 @@ def _is_valid_value(value: object) -> bool:
 def read(run_dir: str) -> Status:
     """Return how the run of a folder stands now."""
     logged = events.read(run_dir)
-    owner = lock_owner.read(os.path.join(run_dir, lock_owner.NAME))
+    owner = lock_owner.read_owner(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME))
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
         if owner and _supervisor_works(run_dir, owner):
-            return _status(run_dir, owner, _event_of_owner(owner), (), _attempt_statuses(logged))
+            return _build_status(run_dir, owner, _event_of_owner(owner), (), _attempt_statuses(logged))
         owner = None
     if last is None and not any(event.event == "run_ended" for event in logged):
         return Status("new", _attempt_statuses(logged))
     if last is None:
-        return _status(run_dir, _owner_of_event(Event()), Event(), logged, _attempt_statuses(logged))
+        return _build_status(run_dir, _owner_of_event(Event()), Event(), logged, _attempt_statuses(logged))
     after = logged[len(logged) - logged[::-1].index(last) :]
-    return _status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
+    return _build_status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
 
 
-def _event_of_owner(owner: Owner) -> Event:
+def _event_of_owner(owner: LockOwner) -> Event:
     return Event(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
 
 
-def _owner_of_event(last: Event) -> Owner:
+def _owner_of_event(last: Event) -> LockOwner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
-    near = lock_owner.own_owner("", "")
+    near = lock_owner.this_process_as_owner("", "")
     return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
 
 
-def run_family(run_dir: str, now: Status) -> Family:
+def run_family(run_dir: str, status: Status) -> ProcessFamily:
     """Return the processes of a run; none where another user could have written who they are.
 
     A leader that events.jsonl names counts only where it is this folder's.
     """
-    leader = Process(now.leader, now.leader_ticks)
-    if not _is_original_folder(run_dir, now) or not _is_users_folder(run_dir):
-        return Family("")
-    ours = leader.alive and (has_mark(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
-    members = Family(now.mark, leader if ours else Process(), cgroup=now.cgroup)
-    members.seen_ticks.update(now.left)
+    leader = Process(status.leader, status.leader_ticks)
+    if not _is_original_folder(run_dir, status) or not _is_users_folder(run_dir):
+        return ProcessFamily("")
+    ours = leader.alive and (has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
+    members = ProcessFamily(status.mark, leader if ours else Process(), cgroup=status.cgroup)
+    members.seen_ticks.update(status.left)
     return members
 
 
-def last_start(run_dir: str) -> Status:
+def last_start_status(run_dir: str) -> Status:
     """Return how the last start stands, whoever holds the folder now."""
     logged = events.read(run_dir)
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None:
         return Status("new")
-    return _status(run_dir, _owner_of_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
+    return _build_status(run_dir, _owner_of_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
 
 
 def _is_original_folder(run_dir: str, now: Status) -> bool:
@@ -185,7 +185,7 @@ def _is_original_folder(run_dir: str, now: Status) -> bool:
 def _is_users_folder(run_dir: str) -> bool:
     """Tell whether what a folder says of processes was written by this user."""
     try:
-        owners = {os.stat(path).st_uid for path in (run_dir, os.path.join(run_dir, events.NAME))}
+        owners = {os.stat(path).st_uid for path in (run_dir, os.path.join(run_dir, events.JOURNAL_FILE_NAME))}
     except FileNotFoundError:
         # Removed under a live run.
         return os.path.isdir(run_dir) and os.stat(run_dir).st_uid == os.geteuid()
@@ -194,8 +194,8 @@ def _is_users_folder(run_dir: str) -> bool:
     return owners == {os.geteuid()}
 
 
-def _status(
-    run_dir: str, owner: Owner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
+def _build_status(
+    run_dir: str, owner: LockOwner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
 ) -> Status:
     end = next((event for event in after if event.event == "run_ended" and event.state in _END_STATES), None)
     lead = next((event for event in after[::-1] if event.leader), Event())
@@ -236,21 +236,21 @@ def _status(
 def _processes_left(end: Event) -> tuple[Process, ...]:
     """Return the processes that run_ended names; what is none is passed over."""
     pairs = (word.partition(":") for word in end.left.split())
-    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _is_number(pid) and _is_number(ticks))
+    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _is_decimal(pid) and _is_decimal(ticks))
 
 
-def _is_number(text: str) -> bool:
+def _is_decimal(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
 
 
-def _supervisor_works(run_dir: str, owner: Owner) -> bool:
+def _supervisor_works(run_dir: str, owner: LockOwner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
     if not owner.is_local:
-        return lock_owner.is_held_by(os.path.join(run_dir, lock_owner.NAME), owner)
-    return owner.process.alive and _holds_open(owner.pid, run_dir)
+        return lock_owner.is_owner_working(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME), owner)
+    return owner.process.alive and _holds_folder_open(owner.pid, run_dir)
 
 
-def _holds_open(pid: int, run_dir: str) -> bool:
+def _holds_folder_open(pid: int, run_dir: str) -> bool:
     """Tell whether a process has a folder open, as the supervisor has; another user's, which hides that, may."""
     try:
         folder = os.stat(run_dir)
@@ -267,7 +267,7 @@ def _holds_open(pid: int, run_dir: str) -> bool:
     return False
 
 
-def _writes_in(pid: int, run_dir: str) -> bool:
+def _writes_output_in(pid: int, run_dir: str) -> bool:
     try:
         return os.path.dirname(os.readlink(f"/proc/{pid}/fd/1")) == os.path.realpath(run_dir)
     except OSError:

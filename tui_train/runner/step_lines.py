@@ -6,33 +6,39 @@ import re
 from typing import NamedTuple
 
 # A number of more digits is no count of steps.
-MAX_DIGITS = 15
+MAX_COUNT_DIGITS = 15
 
-_OF_TOTAL = r"(?:\s*(?:/|of)\s*(\d+))?"
+_OF_TOTAL_PATTERN = r"(?:\s*(?:/|of)\s*(\d+))?"
 # `step 1/60 | loss 5.5`, `Step [100/600]`, `iteration 10/ 100 |`, `it: 7`.
-_STEP = re.compile(
+_STEP_PATTERN = re.compile(
     r"(?<![\w/-])(?<!max )(?<!total )(?<!warmup )(?:(?:global|train|training|optimizer)[_ ])?"
-    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL}",
+    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL_PATTERN}",
     re.IGNORECASE,
 )
 # Those count across epochs, whatever else a line counts.
-_OVERALL = re.compile(r"(?<![\w/-])(?:global[_ ]step|num_updates)[ :=]{1,12}(\d+)\b(?![.:]\d)", re.IGNORECASE)
-_BATCH = re.compile(
-    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL}", re.IGNORECASE
+_OVERALL_STEP_PATTERN = re.compile(
+    r"(?<![\w/-])(?:global[_ ]step|num_updates)[ :=]{1,12}(\d+)\b(?![.:]\d)", re.IGNORECASE
 )
-_EPOCH = re.compile(rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL}", re.IGNORECASE)
+_BATCH_PATTERN = re.compile(
+    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL_PATTERN}", re.IGNORECASE
+)
+_EPOCH_PATTERN = re.compile(
+    rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL_PATTERN}", re.IGNORECASE
+)
 # `[65/200]`, `(65/200)`, `[ 640/60000 (1%)]`; DCGAN's `[0/5][7/1583]` are epoch and batch.
-_PAIR = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
+_PAIR_PATTERN = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
 # `65/200 loss 0.1` at the beginning, `epoch 001:    100 / 1000 loss=8.2`; no date, and no time behind it.
-_BARE = re.compile(r"(?:^|\bepoch:? \d{1,9}[:,] )\s*(\d+)\s*/\s*(\d+)(?![\d/.]|\s+\d+:\d)", re.IGNORECASE)
+_BARE_PAIR_PATTERN = re.compile(r"(?:^|\bepoch:? \d{1,9}[:,] )\s*(\d+)\s*/\s*(\d+)(?![\d/.]|\s+\d+:\d)", re.IGNORECASE)
 # timm's `Train: 0 [  50/1251 (  4%)]`.
-_TIMM = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
+_TIMM_EPOCH_PATTERN = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
 # NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
-_NEMO = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
-_AUTOMODEL = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
+_NEMO_PATTERN = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
+_AUTOMODEL_PATTERN = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
 # A line of its own before the steps of an epoch: `Epoch 2/5`, `=== Epoch 2 ===`, `Epoch 1` with a rule below it.
-_HEADER = re.compile(rf"\W{{0,40}}(?:starting |begin )?epoch[ :=#\[]{{1,12}}(\d+){_OF_TOTAL}\W{{0,80}}", re.IGNORECASE)
-_MAX_HEADER = 120
+_EPOCH_HEADER_PATTERN = re.compile(
+    rf"\W{{0,40}}(?:starting |begin )?epoch[ :=#\[]{{1,12}}(\d+){_OF_TOTAL_PATTERN}\W{{0,80}}", re.IGNORECASE
+)
+_MAX_HEADER_LENGTH = 120
 
 
 class Position(NamedTuple):
@@ -65,14 +71,14 @@ class Counting(NamedTuple):
     overall: bool = False
 
 
-def position(line: str) -> Position | None:
+def parse_position(line: str) -> Position | None:
     """Return where a line says that its training is, None where it does not."""
     return _nemo_position(line) or _automodel_position(line) or _generic_position(line)
 
 
-def epoch_header(line: str) -> Position | None:
+def parse_epoch_header(line: str) -> Position | None:
     """Return the epoch that begins with a line which says nothing else."""
-    match = _HEADER.fullmatch(line) if len(line) <= _MAX_HEADER else None
+    match = _EPOCH_HEADER_PATTERN.fullmatch(line) if len(line) <= _MAX_HEADER_LENGTH else None
     return _position_of(None, match) if match else None
 
 
@@ -107,12 +113,12 @@ def advance_count(counting: Counting, at: Position) -> tuple[Counting, int, int]
 def parse_count(text: str) -> int | None:
     """Return a number of steps, None for what has too many digits for one."""
     digits = text.lstrip("0") or "0"
-    return int(digits) if len(digits) <= MAX_DIGITS else None
+    return int(digits) if len(digits) <= MAX_COUNT_DIGITS else None
 
 
 def _nemo_position(line: str) -> Position | None:
     """Return what NeMo reports: the step, counted from 1, and how many there are as far as is known by now."""
-    match = _NEMO.search(line) if "global_step" in line else None
+    match = _NEMO_PATTERN.search(line) if "global_step" in line else None
     numbers = [parse_count(text) for text in match.groups()] if match else []
     if not numbers or None in numbers:
         return None
@@ -121,42 +127,44 @@ def _nemo_position(line: str) -> Position | None:
 
 
 def _automodel_position(line: str) -> Position | None:
-    match = _AUTOMODEL.search(line) if "| epoch" in line else None
+    match = _AUTOMODEL_PATTERN.search(line) if "| epoch" in line else None
     step = parse_count(match[1]) if match else None
     return None if step is None else Position(step + 1, overall=True)
 
 
 def _generic_position(line: str) -> Position | None:
     """Return the epoch and the step of a line: a number with its name first, then `[65/200]`, `65/200` at last."""
-    epoch = _EPOCH.search(line) if "poch" in line or "POCH" in line else None
-    epoch = epoch or (_TIMM.search(line) if "rain: " in line else None)
-    if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL.search(line)):
-        return Position(parse_count(overall[1]), epoch=_pair_of(epoch)[0], overall=True)
-    step = _STEP.search(line)
+    epoch = _EPOCH_PATTERN.search(line) if "poch" in line or "POCH" in line else None
+    epoch = epoch or (_TIMM_EPOCH_PATTERN.search(line) if "rain: " in line else None)
+    if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL_STEP_PATTERN.search(line)):
+        return Position(parse_count(overall[1]), epoch=_number_pair(epoch)[0], overall=True)
+    step = _STEP_PATTERN.search(line)
     if step is None and "/" in line:
-        pairs = [match for match in _PAIR.finditer(line, epoch.end() if epoch else 0) if _in_range(match)][:2]
+        pairs = [
+            match for match in _PAIR_PATTERN.finditer(line, epoch.end() if epoch else 0) if _is_part_of_total(match)
+        ][:2]
         if len(pairs) > 1 and epoch is None:
             epoch = pairs.pop(0)
-        step = pairs[0] if pairs else next(filter(_in_range, _BARE.finditer(line)), None)
-    return _position_of(step or _BATCH.search(line), epoch)
+        step = pairs[0] if pairs else next(filter(_is_part_of_total, _BARE_PAIR_PATTERN.finditer(line)), None)
+    return _position_of(step or _BATCH_PATTERN.search(line), epoch)
 
 
 def _position_of(step: re.Match[str] | None, epoch: re.Match[str] | None) -> Position | None:
-    number, steps = _pair_of(step)
-    of_epoch, epochs = _pair_of(epoch)
+    number, steps = _number_pair(step)
+    of_epoch, epochs = _number_pair(epoch)
     if number is None and of_epoch is None:
         return None
-    batch = of_epoch is not None or (step is not None and step.re is not _STEP)
+    batch = of_epoch is not None or (step is not None and step.re is not _STEP_PATTERN)
     return Position(number, steps, of_epoch, epochs, batch=batch)
 
 
-def _pair_of(match: re.Match[str] | None) -> tuple[int | None, int]:
+def _number_pair(match: re.Match[str] | None) -> tuple[int | None, int]:
     """Return the two numbers of `3/10`: None and 0 where they are not there, or too long."""
     numbers: list[str | None] = [*match.groups(), None][:2] if match else [None, None]
     first, second = (parse_count(text) if text else None for text in numbers)
     return first, (second or 0) if first is not None else 0
 
 
-def _in_range(match: re.Match[str]) -> bool:
+def _is_part_of_total(match: re.Match[str]) -> bool:
     done, total = parse_count(match[1]), parse_count(match[2])
     return done is not None and total is not None and done <= total and total > 1

@@ -7,13 +7,13 @@ import time
 from typing import Callable
 
 from . import cgroup, container, program, state
-from .processes import Family, Process, send_signal
-from .refused import BUSY, MISSING, Refused
+from .processes import Process, ProcessFamily, send_signal
+from .refused import BUSY_EXIT_CODE, MISSING_EXIT_CODE, Refused
 from .safe_text import visible
-from .signals import AT_ONCE
+from .signals import AT_ONCE_SIGNAL
 from .state import Status
 
-_EXTRA_SECONDS = 40.0
+_SECONDS_BEYOND_GRACE = 40.0
 
 
 def stop(run_dir: str, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
@@ -24,28 +24,28 @@ def stop(run_dir: str, *, while_waiting: Callable[[], None] = lambda: None, at_o
     Raises Refused when processes are left that cannot be ended, or when it runs elsewhere or is another user's.
     """
     try:
-        return _stop(run_dir, while_waiting, at_once)
+        return _stop_own_run(run_dir, while_waiting, at_once)
     except PermissionError:
         remedy = "ask whoever started it to stop it"
-        raise Refused(MISSING, "the run belongs to another user", remedy) from None
+        raise Refused(MISSING_EXIT_CODE, "the run belongs to another user", remedy) from None
 
 
-def _stop(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Status:
+def _stop_own_run(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Status:
     now = state.read(run_dir)
     if now.host:
-        remedy = f"stop it there (tui-train stop, or python3 {program.NAME} stop in its folder)"
-        raise Refused(BUSY, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy)
+        remedy = f"stop it there (tui-train stop, or python3 {program.ZIP_NAME} stop in its folder)"
+        raise Refused(BUSY_EXIT_CODE, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy)
     family = state.run_family(run_dir, now)
     if now.live:
         supervisor = Process(now.pid, now.ticks)
         family.living()
         if at_once:
-            send_signal(supervisor, AT_ONCE)
+            send_signal(supervisor, AT_ONCE_SIGNAL)
         elif now.state != "stopping":
             send_signal(supervisor, signal.SIGTERM)
         # One that was suspended would never hear of it.
         send_signal(supervisor, signal.SIGCONT)
-        deadline = time.monotonic() + now.grace + _EXTRA_SECONDS
+        deadline = time.monotonic() + now.grace + _SECONDS_BEYOND_GRACE
         while (now := state.read(run_dir)).live and time.monotonic() < deadline:
             while_waiting()
             time.sleep(0.1)
@@ -57,7 +57,7 @@ def _stop(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Sta
     left = _end_family(family, while_waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
     if left:
         pids = " ".join(map(str, left))
-        raise Refused(MISSING, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
+        raise Refused(MISSING_EXIT_CODE, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
     empty = cgroup.is_empty(now.cgroup, now.mark)
     cgroup.remove(now.cgroup, now.mark)
     return state.read(run_dir)._replace(empty=empty)
@@ -65,12 +65,12 @@ def _stop(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Sta
 
 def _end_container(now: Status) -> None:
     """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
-    if container.is_ours(now.engine, now.container):
+    if container.is_named_like_ours(now.engine, now.container):
         container.stop(now.engine, now.container, now.grace, lambda: False)
         container.remove(now.engine, now.container)
 
 
-def _end_family(family: Family, while_waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
+def _end_family(family: ProcessFamily, while_waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
     """Ask each once, then kill, whatever is left of a run whose supervisor is gone; return what cannot be ended."""
 
     def pause() -> None:
@@ -78,4 +78,4 @@ def _end_family(family: Family, while_waiting: Callable[[], None], grace: float)
         time.sleep(0.1)
 
     left = family.end(grace, pause) if grace else family.living()
-    return tuple(sorted(family.kill(pause, _EXTRA_SECONDS) if left else left))
+    return tuple(sorted(family.kill(pause, _SECONDS_BEYOND_GRACE) if left else left))

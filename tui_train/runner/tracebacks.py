@@ -6,66 +6,76 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .lines import split_origin
-from .memory_patterns import OUT_OF_MEMORY
+from .lines import split_rank_and_text
+from .memory_patterns import OUT_OF_MEMORY_PATTERNS
 
-MEMORY, ECHO, OTHER = "memory", "echo", "other"
-_BEGIN = "(most recent call last)"
+MEMORY_KIND, ECHO_KIND, OTHER_KIND = "memory", "echo", "other"
+_TRACEBACK_START_TEXT = "(most recent call last)"
 # torch prints so what no one caught, in a group of processes.
-_HOOK = re.compile(r"\[rank\d{1,6}\]: \W{0,300}Traceback")
-_BOX_LINE = re.compile(r"^\s*[│|╭╰+]")
+_UNCAUGHT_TRACEBACK_PATTERN = re.compile(r"\[rank\d{1,6}\]: \W{0,300}Traceback")
+_BOX_LINE_PATTERN = re.compile(r"^\s*[│|╭╰+]")
 # What stands before the lines of a group of errors.
-_GROUP = re.compile(r"^\s+(?:\| ?|\+[-+]*)")
+_GROUP_PREFIX_PATTERN = re.compile(r"^\s+(?:\| ?|\+[-+]*)")
 # The line that ends a traceback: a name with a capital letter or a path before it, and mostly a message.
-_ERROR = re.compile(r"^(?P<name>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*|[A-Z]\w*)(?:\(\w+\))?(?::(?P<message> .*)?)?$")
-_ERROR_SUFFIX = re.compile(r"(?:Error|Exception|Interrupt|Exit|Fault|Failed|Iteration|Timeout|Expired|Warning)$")
-_CONTEXT = "During handling of the above exception"
-_CAUSE = "The above exception was the direct cause"
+_ERROR_LINE_PATTERN = re.compile(
+    r"^(?P<name>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*|[A-Z]\w*)(?:\(\w+\))?(?::(?P<message> .*)?)?$"
+)
+_ERROR_SUFFIX_PATTERN = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|Fault|Failed|Iteration|Timeout|Expired|Warning)$"
+)
+_CONTEXT_TEXT = "During handling of the above exception"
+_CAUSE_TEXT = "The above exception was the direct cause"
 # What is said at the end of a process, or aside from what it does: it ends nothing.
-_ASIDE_ERROR = re.compile(
+_ASIDE_ERROR_PATTERN = re.compile(
     r"^(?:Exception ignored (?:in|on|while)|Error in atexit|Error in sys\.(?:excepthook|exitfunc)"
     r"|Exception in thread|--- Logging error ---|Unhandled exception in thread)"
 )
-_TEARDOWN = re.compile(
+_TEARDOWN_FRAME_PATTERN = re.compile(
     r"multiprocess(?:ing)?/(?:resource_tracker|popen_\w+)\.py|[ /](?:_run_finalizers|_exit_function|_shutdown_\w+)"
     r"|_pin_memory_loop|/wandb/sdk/|/threading\.py\", line \d+, in _shutdown|/weakref\.py\", line \d+, in _exitfunc"
 )
 # Errors of what only watches over processes, or that a process meets because another one is gone.
-_FOLLOW_UP_ERRORS = frozenset({
+_FOLLOW_UP_ERROR_NAMES = frozenset({
     "ChildFailedError", "CalledProcessError", "SignalException", "SystemExit", "KeyboardInterrupt", "BrokenPipeError",
     "ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "EOFError", "DistBackendError",
     "DistNetworkError", "DistStoreError", "SIGTERMException", "ProcessExitedException", "CancelledError",
 })  # fmt: skip
-_PEER_GONE = re.compile(
+_PEER_GONE_PATTERN = re.compile(
     r"\bNCCL\b|ncclRemoteError|\bgloo\b|[Cc]onnection (?:closed|reset|was closed|refused)|[Bb]roken pipe|[Ww]atchdog"
     r"|Timed out waiting|collective operation timeout|[Ss]ocket [Tt]imeout|TCPStore|closed by peer"
 )
-_MAY_ECHO = frozenset({"RuntimeError", "TimeoutError", "OSError", "timeout", "Exception", "DistError", "C10Error"})
-_CHILD_ENDED = re.compile(r"died with <Signals\.SIGTERM|killed by signal: Terminated|can only test a child process")
+_POSSIBLE_FOLLOW_UP_NAMES = frozenset(
+    {"RuntimeError", "TimeoutError", "OSError", "timeout", "Exception", "DistError", "C10Error"}
+)
+_CHILD_ENDED_PATTERN = re.compile(
+    r"died with <Signals\.SIGTERM|killed by signal: Terminated|can only test a child process"
+)
 # So many lines apart belong together, though other processes write in between.
-_NEAR_LINES = 20
+_MAX_LINES_APART = 20
 # Of the frames of a traceback these say where it is in; and so many other lines may come in between.
-_INNERMOST_FRAMES = 8
+_INNERMOST_FRAME_COUNT = 8
 _MAX_LINES_BETWEEN = 50
-_WARNS = re.compile(r"WARNING|Warning:|\bWARN\b(?!.*Cuda failure)")
+_WARNING_PATTERN = re.compile(r"WARNING|Warning:|\bWARN\b(?!.*Cuda failure)")
 # What must be in a line of the table, so that most lines cost little.
-_QUICK_CHECK = re.compile(r"memory|Memory|MEMORY|ALLOC|EXHAUSTED|Exhausted|allocate|batch size found")
-_OOM_LINE = re.compile("|".join(f"(?:{expression})" for _, expression in OUT_OF_MEMORY))
+_QUICK_CHECK_PATTERN = re.compile(r"memory|Memory|MEMORY|ALLOC|EXHAUSTED|Exhausted|allocate|batch size found")
+_OUT_OF_MEMORY_PATTERN = re.compile("|".join(f"(?:{expression})" for _, expression in OUT_OF_MEMORY_PATTERNS))
 
-_LOAD = r"[ .](load_state_dict|from_pretrained)\b| in _apply| in convert$|_verify_param_shape"
-_STEP = r"optimizer\.step\(|/(torch|bitsandbytes)/optim/|/apex/optimizers/|_foreach_|_multi_tensor_adam|_take_model_"
-_EVAL = r" in (_?evaluat|eval_|prediction_step|validate$|validation_|estimate_loss)"
-_BACKWARD = r" in backward|\.backward\(| in training_step"
-_FORWARD = r" in (forward|_call_impl|compute_loss)|cross_entropy|logits"
-_START = r" in (barrier|wait_for_everyone|init_process_group)"
+_LOAD_FRAME_PATTERN = r"[ .](load_state_dict|from_pretrained)\b| in _apply| in convert$|_verify_param_shape"
+_STEP_FRAME_PATTERN = (
+    r"optimizer\.step\(|/(torch|bitsandbytes)/optim/|/apex/optimizers/|_foreach_|_multi_tensor_adam|_take_model_"
+)
+_EVAL_FRAME_PATTERN = r" in (_?evaluat|eval_|prediction_step|validate$|validation_|estimate_loss)"
+_BACKWARD_FRAME_PATTERN = r" in backward|\.backward\(| in training_step"
+_FORWARD_FRAME_PATTERN = r" in (forward|_call_impl|compute_loss)|cross_entropy|logits"
+_START_FRAME_PATTERN = r" in (barrier|wait_for_everyone|init_process_group)"
 # What a frame tells, but for what one further outside told: an optimizer's state is loaded, an evaluation goes forward.
-_FRAMES = (
-    ("load", re.compile(_LOAD), ("loss",)),
-    ("step", re.compile(_STEP), ("load",)),
-    ("eval", re.compile(_EVAL), ()),
-    ("loss", re.compile(_BACKWARD), ()),
-    ("loss", re.compile(_FORWARD), ("eval",)),
-    ("start", re.compile(_START), ("load", "step", "eval", "loss")),
+_PHASE_RULES = (
+    ("load", re.compile(_LOAD_FRAME_PATTERN), ("loss",)),
+    ("step", re.compile(_STEP_FRAME_PATTERN), ("load",)),
+    ("eval", re.compile(_EVAL_FRAME_PATTERN), ()),
+    ("loss", re.compile(_BACKWARD_FRAME_PATTERN), ()),
+    ("loss", re.compile(_FORWARD_FRAME_PATTERN), ("eval",)),
+    ("start", re.compile(_START_FRAME_PATTERN), ("load", "step", "eval", "loss")),
 )
 
 
@@ -87,17 +97,23 @@ def phase_of(frames: Iterable[str]) -> str:
     """Return the phase that a traceback's lines tell, the outermost first: the innermost decides; empty for none."""
     phase = ""
     for text in frames:
-        name_of_phase, kept = next(((name, kept) for name, pattern, kept in _FRAMES if pattern.search(text)), ("", ()))
+        name_of_phase, kept = next(
+            ((name, kept) for name, pattern, kept in _PHASE_RULES if pattern.search(text)), ("", ())
+        )
         phase = name_of_phase if name_of_phase and phase not in kept else phase
     return phase
 
 
 def is_out_of_memory(text: str) -> bool:
     """Tell whether a line says that the GPU's memory ran out, and does not only warn of it."""
-    return _QUICK_CHECK.search(text) is not None and _OOM_LINE.search(text) is not None and _WARNS.search(text) is None
+    return (
+        _QUICK_CHECK_PATTERN.search(text) is not None
+        and _OUT_OF_MEMORY_PATTERN.search(text) is not None
+        and _WARNING_PATTERN.search(text) is None
+    )
 
 
-class _Stream:
+class _ProcessLog:
     """Log of one process so far: the traceback that it is in, and its last error."""
 
     def __init__(self, rank: int | None) -> None:
@@ -107,48 +123,48 @@ class _Stream:
         self.in_frame = False
         self.lines_between = 0
         self.uncaught = False
-        self.aside_index = -_NEAR_LINES
+        self.aside_index = -_MAX_LINES_APART
         self.chained = ""
         self.last: LoggedError | None = None
 
 
 def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     """Return the errors of a log in their order, of a chain of errors the one that stands for it."""
-    streams: dict[int | None, _Stream] = {}
+    streams: dict[int | None, _ProcessLog] = {}
     errors: list[LoggedError] = []
     for place, line in enumerate(lines):
-        rank, text = split_origin(line)
-        stream = streams.setdefault(rank, _Stream(rank))
+        rank, text = split_rank_and_text(line)
+        stream = streams.setdefault(rank, _ProcessLog(rank))
         error = _read_line(stream, place, line, text)
         if error is None:
             continue
         before, chained = stream.last, stream.chained
         if before and chained:
             # What is raised from a full card is one; what is raised while another error is handled is that itself.
-            if chained == _CAUSE and before.kind == MEMORY:
-                error = error._replace(kind=MEMORY, message=before.message, phase=before.phase)
-            if error.kind != ECHO:
+            if chained == _CAUSE_TEXT and before.kind == MEMORY_KIND:
+                error = error._replace(kind=MEMORY_KIND, message=before.message, phase=before.phase)
+            if error.kind != ECHO_KIND:
                 errors.remove(before)
         errors.append(error)
         stream.last, stream.chained = error, ""
     return errors
 
 
-def _read_line(stream: _Stream, place: int, line: str, text: str) -> LoggedError | None:
+def _read_line(stream: _ProcessLog, place: int, line: str, text: str) -> LoggedError | None:
     """Take a line, and return the error that it ends, if it does."""
-    text = _GROUP.sub("", text)
-    framed = not text.strip() or text[:1].isspace() or _BOX_LINE.match(text) is not None
-    if _BEGIN in text:
+    text = _GROUP_PREFIX_PATTERN.sub("", text)
+    framed = not text.strip() or text[:1].isspace() or _BOX_LINE_PATTERN.match(text) is not None
+    if _TRACEBACK_START_TEXT in text:
         stream.in_traceback = stream.in_frame = True
         stream.frames = []
         stream.lines_between = 0
-        stream.uncaught = _HOOK.search(line) is not None
-    elif text.startswith((_CONTEXT, _CAUSE)):
-        stream.chained = _CAUSE if text.startswith(_CAUSE) else _CONTEXT
+        stream.uncaught = _UNCAUGHT_TRACEBACK_PATTERN.search(line) is not None
+    elif text.startswith((_CONTEXT_TEXT, _CAUSE_TEXT)):
+        stream.chained = _CAUSE_TEXT if text.startswith(_CAUSE_TEXT) else _CONTEXT_TEXT
     elif stream.in_traceback and framed:
         stream.in_frame = True
         stream.frames.append(text.rstrip(" │"))
-    elif _ASIDE_ERROR.match(text):
+    elif _ASIDE_ERROR_PATTERN.match(text):
         stream.aside_index = place
     elif stream.in_traceback:
         return _traceback_error(stream, place, text)
@@ -157,41 +173,41 @@ def _read_line(stream: _Stream, place: int, line: str, text: str) -> LoggedError
     return None
 
 
-def _traceback_error(stream: _Stream, place: int, text: str) -> LoggedError | None:
+def _traceback_error(stream: _ProcessLog, place: int, text: str) -> LoggedError | None:
     """Return the error that ends a traceback; None where a line of something else came in between."""
-    match = _ERROR.match(text)
+    match = _ERROR_LINE_PATTERN.match(text)
     in_frame, stream.in_frame = stream.in_frame, False
-    if not is_out_of_memory(text) and not (match and (in_frame or _ERROR_SUFFIX.search(match["name"]))):
+    if not is_out_of_memory(text) and not (match and (in_frame or _ERROR_SUFFIX_PATTERN.search(match["name"]))):
         stream.lines_between += 1
         stream.in_traceback = stream.lines_between < _MAX_LINES_BETWEEN
         return None
     stream.in_traceback = False
     kind = _error_kind(
-        text, match["name"] if match else "", stream.frames, aside=place - stream.aside_index < _NEAR_LINES
+        text, match["name"] if match else "", stream.frames, aside=place - stream.aside_index < _MAX_LINES_APART
     )
-    stream.aside_index = -_NEAR_LINES
+    stream.aside_index = -_MAX_LINES_APART
     return LoggedError(place, stream.rank, text, kind, phase_of(stream.frames), stream.uncaught)
 
 
-def _lone_error(stream: _Stream, place: int, text: str) -> LoggedError | None:
+def _lone_error(stream: _ProcessLog, place: int, text: str) -> LoggedError | None:
     """Return the error of a line without a traceback: a message's further line, or what is cut off or not Python's."""
-    match = _ERROR.match(text)
+    match = _ERROR_LINE_PATTERN.match(text)
     if is_out_of_memory(text):
-        kind = MEMORY
-    elif match and _ERROR_SUFFIX.search(match["name"]) and not match["name"].endswith("Warning"):
+        kind = MEMORY_KIND
+    elif match and _ERROR_SUFFIX_PATTERN.search(match["name"]) and not match["name"].endswith("Warning"):
         kind = _error_kind(text, match["name"], (), aside=False)
     else:
         return None
-    uncaught = stream.last is not None and stream.last.uncaught and place - stream.last.line_index < _NEAR_LINES
+    uncaught = stream.last is not None and stream.last.uncaught and place - stream.last.line_index < _MAX_LINES_APART
     return LoggedError(place, stream.rank, text, kind, uncaught=uncaught)
 
 
 def _error_kind(text: str, name: str, frames: Sequence[str], *, aside: bool) -> str:
     own = name.rpartition(".")[2]
     if aside:
-        return ECHO
+        return ECHO_KIND
     if is_out_of_memory(text):
-        return MEMORY
-    gone = (own in _MAY_ECHO and _PEER_GONE.search(text)) or _CHILD_ENDED.search(text)
-    teardown = any(_TEARDOWN.search(frame) for frame in frames[-_INNERMOST_FRAMES:])
-    return ECHO if own in _FOLLOW_UP_ERRORS or gone or teardown else OTHER
+        return MEMORY_KIND
+    gone = (own in _POSSIBLE_FOLLOW_UP_NAMES and _PEER_GONE_PATTERN.search(text)) or _CHILD_ENDED_PATTERN.search(text)
+    teardown = any(_TEARDOWN_FRAME_PATTERN.search(frame) for frame in frames[-_INNERMOST_FRAME_COUNT:])
+    return ECHO_KIND if own in _FOLLOW_UP_ERROR_NAMES or gone or teardown else OTHER_KIND

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Iterable, Mapping, NamedTuple, Protocol
 
-from . import cgroup, commands, signals
+from . import cgroup, other_programs, signals
 from .processes import Process, process_at, reap_children, send_signal
 
 
@@ -83,7 +83,7 @@ class LocalTransport:
                 os.read(ready, 1)
                 _exec_command(command, log, before)
             self._codes[pid] = None
-            enclosed = bool(command.cgroup) and cgroup.enter(command.cgroup, pid)
+            enclosed = bool(command.cgroup) and cgroup.move_process_into(command.cgroup, pid)
         finally:
             os.close(ready)
             os.close(go)
@@ -96,7 +96,7 @@ class LocalTransport:
         """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
         for ended, status in reap_children().items():
             if ended in self._codes:
-                self._codes[ended] = commands.exit_code(status)
+                self._codes[ended] = other_programs.shell_exit_code(status)
         return self._codes.get(pid)
 
 

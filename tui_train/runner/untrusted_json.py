@@ -11,8 +11,8 @@ MAX_DEPTH = 64
 # A list of two million empty lists takes 6 MB of text and 130 MB of memory.
 MAX_VALUES = 2_000_000
 # Older Pythons take hours for a number of a million digits.
-_MAX_DIGITS = 400
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_MAX_INTEGER_DIGITS = 400
+_SURROGATE_ESCAPE_PATTERN = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Unparsable(ValueError):
@@ -30,7 +30,7 @@ class Missing(Unparsable):
     """A file that does not exist."""
 
 
-def decode(data: bytes) -> str:
+def decode_utf8(data: bytes) -> str:
     """Return the text in UTF-8, with or without a byte order mark; Unparsable if it is not."""
     try:
         return data.decode("utf-8-sig")
@@ -38,13 +38,13 @@ def decode(data: bytes) -> str:
         raise Unparsable("it is not UTF-8 text") from None
 
 
-def parse(data: bytes, kind: type = dict, max_values: int = MAX_VALUES) -> Any:
-    """Return the JSON value in a text, NaN and Infinity included; Unparsable if it is not one of `kind`."""
+def parse(data: bytes, expected_type: type = dict, max_values: int = MAX_VALUES) -> Any:
+    """Return the JSON value in a text, NaN and Infinity included; Unparsable if it is not one of `expected_type`."""
     check_size(data, max_values)
-    decoded = decode(data)
+    decoded = decode_utf8(data)
     try:
         parsed = _DECODER.decode(decoded)
-        if _SURROGATE.search(decoded):
+        if _SURROGATE_ESCAPE_PATTERN.search(decoded):
             # Half of a surrogate pair is a text that cannot be written anywhere.
             json.dumps(parsed, ensure_ascii=False).encode()
     except RecursionError:
@@ -55,8 +55,8 @@ def parse(data: bytes, kind: type = dict, max_values: int = MAX_VALUES) -> Any:
         raise Unparsable(f"it is not JSON (line {error.lineno}, column {error.colno})") from None
     if is_deeper(parsed, MAX_DEPTH):
         raise Unparsable("it has too many levels")
-    if not isinstance(parsed, kind):
-        raise Unparsable(f"it is {_KINDS[type(parsed)]}, not {_KINDS[kind]}", form=False)
+    if not isinstance(parsed, expected_type):
+        raise Unparsable(f"it is {_NAME_BY_TYPE[type(parsed)]}, not {_NAME_BY_TYPE[expected_type]}", form=False)
     return parsed
 
 
@@ -72,26 +72,26 @@ def is_deeper(value: Any, max_depth: int) -> bool:
     """Return whether lists and tables are nested deeper than `max_depth`."""
     level = [value]
     for _ in range(max_depth + 1):
-        level = [inner for item in level for inner in _children(item)]
+        level = [inner for item in level for inner in _inner_values(item)]
         if not level:
             return False
     return True
 
 
-def _children(value: Any) -> list[Any]:
+def _inner_values(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value.values()]
     return value if isinstance(value, list) else []
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
+def _parse_integer(digits: str) -> int:
+    if len(digits) > _MAX_INTEGER_DIGITS:
         raise Unparsable("a number in it is too long")
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer)
-_KINDS = {
+_DECODER = json.JSONDecoder(parse_int=_parse_integer)
+_NAME_BY_TYPE = {
     dict: "an object",
     list: "a list",
     str: "a text",

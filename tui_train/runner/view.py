@@ -9,54 +9,54 @@ import time
 from typing import Iterator
 
 from . import planned, safe_open, state, stop
-from .lines import MAX_LINE, fold
-from .progress import Progress, advance
-from .refused import MISSING, Refused
-from .run import attempt_log
+from .lines import MAX_LINE_LENGTH, fold_carriage_returns
+from .progress import Progress, advance_progress
+from .refused import MISSING_EXIT_CODE, Refused
+from .run import attempt_log_path
 from .safe_text import visible
 from .state import Status
 
-_TAIL_BYTES = 1 << 20
-_PROGRESS_BYTES = 64 << 10
+_LOG_TAIL_BYTES = 1 << 20
+_PROGRESS_TAIL_BYTES = 64 << 10
 _POLL_SECONDS = 0.3
 # A progress bar that never ends its line is shown as often, in seconds.
-_BAR_SECONDS = 10.0
+_BAR_REFRESH_SECONDS = 10.0
 
 
 def show_status(run_dir: str, *, as_json: bool) -> int:
     """Print the run's state."""
     now = state.read(run_dir)
-    _print(now.data() if as_json else _status_text(now, run_dir))
+    _print_line(now.data() if as_json else _status_text(now, run_dir))
     return 0
 
 
-def show_stop(run_dir: str, *, as_json: bool, at_once: bool) -> int:
+def stop_and_show(run_dir: str, *, as_json: bool, at_once: bool) -> int:
     """End the run, and print how it stands then."""
     now = stop.stop(run_dir, at_once=at_once)
-    _print(now.data() if as_json else _status_text(now, run_dir))
+    _print_line(now.data() if as_json else _status_text(now, run_dir))
     return 0
 
 
-def show_tail(run_dir: str, *, as_json: bool, most: int) -> int:
+def show_tail(run_dir: str, *, as_json: bool, max_lines: int) -> int:
     """Print the last lines of the newest attempt's log."""
     number = newest_attempt(run_dir)
     try:
-        data = safe_open.read(_log_path(run_dir, number), _TAIL_BYTES, end=True)
+        data = safe_open.read(_log_path(run_dir, number), _LOG_TAIL_BYTES, end=True)
     except FileNotFoundError:
         data = b""
     except OSError as error:
-        raise Refused(MISSING, _unreadable(run_dir, number, error)) from None
-    lines = [shown for line in data.split(b"\n") for shown in fold(line)]
+        raise Refused(MISSING_EXIT_CODE, _unreadable_log_text(run_dir, number, error)) from None
+    lines = [shown for line in data.split(b"\n") for shown in fold_carriage_returns(line)]
     shown = lines[:-1] if lines and not lines[-1] else lines
-    for line in shown[-most:] if most else []:
-        _print({"attempt": number, "line": line} if as_json else line)
+    for line in shown[-max_lines:] if max_lines else []:
+        _print_line({"attempt": number, "line": line} if as_json else line)
     return 0
 
 
-def show_follow(run_dir: str, *, as_json: bool) -> int:
+def follow_log(run_dir: str, *, as_json: bool) -> int:
     """Print the newest attempt's log and those after it as they are written, until the run has ended."""
     for number, line in _follow_lines(run_dir):
-        _print({"attempt": number, "line": line} if as_json else line)
+        _print_line({"attempt": number, "line": line} if as_json else line)
     return show_status(run_dir, as_json=as_json)
 
 
@@ -77,21 +77,21 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
         try:
             data, problem = _read_since(_log_path(run_dir, number), offset), ""
         except OSError as error:
-            problem = _unreadable(run_dir, number, error)
+            problem = _unreadable_log_text(run_dir, number, error)
         if problem and problem != before:
             sys.stderr.write(f"launch.sh: {problem}\n")
         offset += len(data)
         whole, rest = _split_lines(rest + data)
-        if not whole and time.monotonic() - shown_at > _BAR_SECONDS and (at := rest.rfind(b"\r")) > 0:
+        if not whole and time.monotonic() - shown_at > _BAR_REFRESH_SECONDS and (at := rest.rfind(b"\r")) > 0:
             whole, rest = [rest[:at]], rest[at:]
         for line in whole:
             shown_at = time.monotonic()
-            for shown in fold(line):
+            for shown in fold_carriage_returns(line):
                 yield number, shown
         if data:
             continue
         if newest_attempt(run_dir) > number or not live:
-            yield from ((number, shown) for shown in (fold(rest) if rest else ()))
+            yield from ((number, shown) for shown in (fold_carriage_returns(rest) if rest else ()))
             if newest_attempt(run_dir) == number:
                 return
             number, offset, rest = number + 1, 0, b""
@@ -102,10 +102,10 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
 def _split_lines(data: bytes) -> tuple[list[bytes], bytes]:
     """Return the lines of some output, and the beginning of the next one; what has no end for too long is cut."""
     *whole, rest = data.split(b"\n")
-    while len(rest) > MAX_LINE:
+    while len(rest) > MAX_LINE_LENGTH:
         # A progress bar that draws itself again and again is cut between two of its states.
-        at = rest.rfind(b"\r", 1, MAX_LINE)
-        at = at if at > 0 else MAX_LINE
+        at = rest.rfind(b"\r", 1, MAX_LINE_LENGTH)
+        at = at if at > 0 else MAX_LINE_LENGTH
         whole.append(rest[:at])
         rest = rest[at:]
     return whole, rest
@@ -116,28 +116,28 @@ def _read_since(path: str, offset: int) -> bytes:
     try:
         with safe_open.open_regular(path) as file:
             file.seek(offset)
-            return file.read(_TAIL_BYTES)
+            return file.read(_LOG_TAIL_BYTES)
     except FileNotFoundError:
         return b""
 
 
-def _unreadable(run_dir: str, number: int, error: OSError) -> str:
+def _unreadable_log_text(run_dir: str, number: int, error: OSError) -> str:
     return f"{visible(_log_path(run_dir, number))} cannot be read: {error.strerror}"
 
 
 def _log_path(run_dir: str, number: int) -> str:
-    return attempt_log(run_dir, number)
+    return attempt_log_path(run_dir, number)
 
 
-def _status_text(now: Status, run_dir: str) -> str:
-    words = [f"{now.state} on {visible(now.host)}" if now.host else now.state]
-    if now.exit_code is not None:
-        words.append(f"exit code {now.exit_code}")
-    if now.leftover:
-        words.append(f"processes that train on: {', '.join(map(str, now.leftover))}")
-    if not now.attempts:
+def _status_text(status: Status, run_dir: str) -> str:
+    words = [f"{status.state} on {visible(status.host)}" if status.host else status.state]
+    if status.exit_code is not None:
+        words.append(f"exit code {status.exit_code}")
+    if status.leftover:
+        words.append(f"processes that train on: {', '.join(map(str, status.leftover))}")
+    if not status.attempts:
         return ", ".join(words)
-    newest = now.attempts[-1]
+    newest = status.attempts[-1]
     log = _log_path(run_dir, newest.number)
     words += [f"resumed from step {newest.resumed}"] if newest.resumed else []
     return "\n".join((", ".join(words + _progress_text(run_dir, log)), f"log: {visible(log)}"))
@@ -146,15 +146,17 @@ def _status_text(now: Status, run_dir: str) -> str:
 def _progress_text(run_dir: str, log: str) -> list[str]:
     """Return in words how far the end of a log says that its training is."""
     try:
-        reading = planned.reading_of(planned.read(run_dir))
-        pieces = safe_open.read(log, _PROGRESS_BYTES, end=True).replace(b"\r", b"\n").split(b"\n")
+        reading = planned.log_reading_of(planned.read(run_dir))
+        pieces = safe_open.read(log, _PROGRESS_TAIL_BYTES, end=True).replace(b"\r", b"\n").split(b"\n")
     except (OSError, Refused):
         return []
-    now = advance(Progress(), [line for piece in pieces[:-1] for line in fold(piece)], reading)
+    now = advance_progress(
+        Progress(), [line for piece in pieces[:-1] for line in fold_carriage_returns(piece)], reading
+    )
     words = [f"step {now.step} of {now.steps}" if now.steps else f"step {now.step}"] if now.step else []
     return [*words, f"loss {now.last.loss:.4g}"] if now.last else words
 
 
-def _print(what: object) -> None:
-    sys.stdout.write((what if isinstance(what, str) else json.dumps(what)) + "\n")
+def _print_line(value: object) -> None:
+    sys.stdout.write((value if isinstance(value, str) else json.dumps(value)) + "\n")
     sys.stdout.flush()

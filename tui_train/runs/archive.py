@@ -17,7 +17,7 @@ from msgspec import Struct
 from tui_train import __version__
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, TuiTrainError
-from tui_train.base.files import PRIVATE, write_atomically, write_new
+from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically, write_new
 from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
 from tui_train.facts.other_machines.machine_files import make_name_masker
@@ -72,8 +72,8 @@ def write_archive(path: Path, folder_name: str, entries: tuple[ArchiveEntry, ...
             info.size, info.mode = len(data), 0o644
             archive.addfile(info, io.BytesIO(data))
     if replace:
-        write_atomically(path, packed.getvalue(), PRIVATE)
-    elif not write_new(path, packed.getvalue(), PRIVATE):
+        write_atomically(path, packed.getvalue(), PRIVATE_FILE_MODE)
+    elif not write_new(path, packed.getvalue(), PRIVATE_FILE_MODE):
         raise already_exists_error(path)
 
 
@@ -179,7 +179,7 @@ def _entry_masker(run: RunDir) -> Callable[[str, str], ArchiveEntry]:
     known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
 
     def clean(name: str, text: str) -> ArchiveEntry:
-        text, masked = secrets.mask(text, known_secrets)
+        text, masked = secrets.mask_secrets(text, known_secrets)
         return ArchiveEntry(name, without_names(text), dict(masked))
 
     return clean
@@ -194,7 +194,7 @@ def _known_secrets(run: RunDir) -> frozenset[str]:
         return frozenset(values)
     values |= {os.environ.get(name, "") for name in trainer.secrets}
     values |= {value for name, value in trainer.environment.items() if secrets.is_secret_name(name)}
-    values |= {secret.value for secret in secrets.secret_arguments(trainer.arguments)}
+    values |= {secret.value for secret in secrets.find_secret_arguments(trainer.arguments)}
     return frozenset(values)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from tui_train.base.files import read_regular
-from tui_train.runner.first_step import HEAD_BYTES, first_step, ignored_sentence
-from tui_train.runner.lines import rank_of
-from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.runner.first_step import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
+from tui_train.runner.lines import rank_in_line
+from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
@@ -186,7 +186,7 @@ class _RunFollower:
         elif self._reader:
             if self._unread_before:
                 earlier, self._last_steps = _read_earlier_progress(self._run, status.attempts[:-1], self._reading)
-                self._reader.progress, self._unread_before = for_next_attempt(earlier), False
+                self._reader.progress, self._unread_before = progress_for_next_attempt(earlier), False
             self._reader.read(self._reading)
 
     def _finish_previous_attempt(self, status: Status) -> Progress:
@@ -202,7 +202,7 @@ class _RunFollower:
             return Progress()
         reader.read(self._reading)
         self._last_steps[reader.number] = reader.progress.step
-        return for_next_attempt(reader.progress)
+        return progress_for_next_attempt(reader.progress)
 
     def news(self, status: Status) -> RunNews:
         """Return what a viewer is shown."""
@@ -248,14 +248,14 @@ def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
 
 
 def _read_earlier_progress(
-    run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading
+    run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReading
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
     progress, last_steps = Progress(), {}
     for attempt in attempts[-_MAX_EARLIER_ATTEMPTS:]:
         tail = LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES)
-        progress = advance(for_next_attempt(progress), tail.lines(), reading)
-        progress = advance(progress, [tail.bar] if tail.bar else [], reading)
+        progress = advance_progress(progress_for_next_attempt(progress), tail.lines(), reading)
+        progress = advance_progress(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step
     return progress, last_steps
 
@@ -307,7 +307,7 @@ class _AttemptReader:
         self.begun = False
         self._began = (0.0, 0)
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: LogReading) -> None:
         """Read the new part of the log, or its end."""
         if self.begun and self.tail.unread_bytes > _MAX_BACKLOG_BYTES:
             self.tail.skip(_MAX_BACKLOG_BYTES)
@@ -318,25 +318,25 @@ class _AttemptReader:
             self._lines += len(lines)
             self._losses += sum("loss" in line.lower() for line in lines)
         if len(self.prefixes) < MAX_RANKS:
-            line_ranks = (rank_of(line) for line in lines if "]:" in line)
+            line_ranks = (rank_in_line(line) for line in lines if "]:" in line)
             self.prefixes.update(number for number in line_ranks if number is not None)
         bar = self.tail.bar
         if lines or bar:
-            self.progress = advance(self.progress, [*lines, bar], reading)
+            self.progress = advance_progress(self.progress, [*lines, bar], reading)
             self._check_resumed(reading)
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
 
-    def _check_resumed(self, reading: Reading) -> None:
+    def _check_resumed(self, reading: LogReading) -> None:
         """Compare the first step with the given checkpoint, until a step is found or too much was written."""
         if not self._resumed:
             return
-        first = first_step(str(self._log), reading)
-        self.not_resumed = ignored_sentence(first, self._resumed)
-        if first or self.tail.size() > HEAD_BYTES:
+        first = first_logged_step(str(self._log), reading)
+        self.not_resumed = ignored_checkpoint_sentence(first, self._resumed)
+        if first or self.tail.size() > LOG_HEAD_BYTES:
             self._resumed = 0
 
-    def no_step_read_text(self, reading: Reading) -> str:
+    def no_step_read_text(self, reading: LogReading) -> str:
         """Return in words that no step is read, though there were lines that would have had one."""
         # Of a number that grows, only the first: else each line would be news.
         return no_step_read_text(self.progress, min(self._lines, MIN_LINES_WITHOUT_STEP), self._losses, reading)

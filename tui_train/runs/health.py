@@ -3,7 +3,7 @@
 import math
 from itertools import takewhile
 
-from tui_train.runner.progress import Progress, Reading
+from tui_train.runner.progress import LogReading, Progress
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
 STANDSTILL_MINUTES = 3
@@ -30,7 +30,7 @@ def health_problems(
     )
 
 
-def no_step_read_text(progress: Progress, line_count: int, loss_line_count: int, reading: Reading) -> str:
+def no_step_read_text(progress: Progress, line_count: int, loss_line_count: int, reading: LogReading) -> str:
     """Return in words that a script's log has had many lines, or some that name a loss, and no step was read of them.
 
     Empty where one was, and where the profile cannot name an expression.

@@ -26,7 +26,7 @@ from tui_train.runs import incomplete_runs
 from tui_train.runs.order import NUMBER_FILE, next_run_number, run_number
 
 if TYPE_CHECKING:
-    from tui_train.runner.progress import Reading
+    from tui_train.runner.progress import LogReading
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
@@ -65,7 +65,7 @@ class RunDir(Struct, frozen=True):
     @property
     def events_file(self) -> Path:
         """The events, one JSON object per line."""
-        return self.path / events.NAME
+        return self.path / events.JOURNAL_FILE_NAME
 
     @property
     def launcher_log(self) -> Path:
@@ -103,15 +103,15 @@ class RunDir(Struct, frozen=True):
         except Unparsable as error:
             return {}, f"{name}: {error}"
 
-    def log_reading(self) -> "Reading":
+    def log_reading(self) -> "LogReading":
         """Return how log lines are read according to the plan; invalid values are ignored."""
-        from tui_train.runner.progress import Reading
+        from tui_train.runner.progress import LogReading
 
         try:
             log = msgspec.convert(self.plan().get("log", {}), prepared_type(LogRules))
-            return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
+            return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
-            return Reading()
+            return LogReading()
 
     def attempt_titles(self) -> list[str]:
         """Return the titles of the attempts in the plan, none without a valid plan.json."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tui_train.base.text import size
-from tui_train.base.versions import known_since
+from tui_train.base.versions import is_known_at_least
 from tui_train.facts.types import Facts, Gpu, Toolchain, YamlDocument
 from tui_train.profile.presets import Preset, accepted_placeholders, condition_placeholder
 from tui_train.profile.types import Profile
@@ -78,7 +78,7 @@ def _why_refused(
     library = _NEEDED_LIBRARIES.get(name)
     if library and tool and library not in tool.packages:
         return f"the chosen Python has no {library}"
-    new = tool and known_since(tool.transformers, "5.0") and known_since(tool.torch, "2.8")
+    new = tool and is_known_at_least(tool.transformers, "5.0") and is_known_at_least(tool.torch, "2.8")
     if name == "fused_optimizer" and new:
         return _ALREADY_FUSED
     if name == "lora" and preset.module.startswith("llamafactory") and not _document_value(document, "finetuning_type"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from tui_train.runner.memory_patterns import PHASES
+from tui_train.runner.memory_patterns import FALLBACK_PHASES
 
 
 class LadderContext(Struct, frozen=True, kw_only=True):
@@ -35,4 +35,4 @@ class LadderContext(Struct, frozen=True, kw_only=True):
     @property
     def phases(self) -> tuple[str, ...]:
         """Phases in which memory can run out."""
-        return tuple(phase for phase in PHASES if phase != "eval" or self.evaluates)
+        return tuple(phase for phase in FALLBACK_PHASES if phase != "eval" or self.evaluates)

@@ -19,7 +19,7 @@ from tui_train.plan.render import RUNNER_NAME
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.runner.state import UNCONFIRMED, Status
+from tui_train.runner.state import UNCONFIRMED_STATE, Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines import far
@@ -80,7 +80,7 @@ class Host(Struct, frozen=True):
 
     def state(self, run: RunDir) -> Status:
         """Ask the host for a run's state, and bring what it wrote."""
-        if read_status(run).state == UNCONFIRMED:
+        if read_status(run).state == UNCONFIRMED_STATE:
             self.probe_state(run)
         if why := RunMirror(run, follow=False).update_once():
             raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_stop_remedy(_required_place(run)))
@@ -92,7 +92,7 @@ class Host(Struct, frozen=True):
         try:
             report = far.ask_host_report(place)
         except RunGone:
-            if read_status(run).state == UNCONFIRMED:
+            if read_status(run).state == UNCONFIRMED_STATE:
                 # Only a start that was refused removes the folder.
                 write_report(run, HostReport(at=time.time(), status=Status("new")))
             raise
@@ -135,7 +135,9 @@ def _start_on_host(run: RunDir, place: RunPlace, options: tuple[str, ...]) -> No
     previous = read_host_report(run.path)
     report = previous or HostReport(at=time.time(), status=Status("new"))
     # From here on it may train, whatever becomes of the answer.
-    write_report(run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state=UNCONFIRMED)))
+    write_report(
+        run, msgspec.structs.replace(report, at=time.time(), status=report.status._replace(state=UNCONFIRMED_STATE))
+    )
     try:
         failure = far.start_on_host(place, DETACH_SCRIPT, options, report.starts)
     except NoAnswer as error:
@@ -176,7 +178,7 @@ def _restore_report(run: RunDir, previous: HostReport | None) -> None:
 def _unknown_state_text(run: RunDir) -> str:
     """Return the beginning of an error about a run on a host that does not answer, with what was known of it last."""
     report, name = read_host_report(run.path), visible(run.name)
-    if report is None or report.status.state == UNCONFIRMED:
+    if report is None or report.status.state == UNCONFIRMED_STATE:
         return f"it is not known whether {name} trains"
     ago = duration_text(max(0.0, time.time() - report.at))
     return f"it is not known how {name} stands ({report.status.state} {ago} ago)"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-from tui_train.base.command import Part, ProgramFile, in_run_dir
-from tui_train.base.versions import at_least
+from tui_train.base.command import Part, ProgramFile, word_in_run_dir
+from tui_train.base.versions import is_at_least
 from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.data.data_use import format_of_files
 from tui_train.facts.types import Toolchain
@@ -142,7 +142,7 @@ class Finetune(Trainer):
     def why_unusable(self) -> str:
         """Return that TRL is too old."""
         version = self.packages.get("trl")
-        old = version is not None and not at_least(version, MIN_TRL_VERSION)
+        old = version is not None and not is_at_least(version, MIN_TRL_VERSION)
         return f"trl {version}, but {MIN_TRL_VERSION} or newer is needed" if old else ""
 
     def method_label(self) -> str:
@@ -234,7 +234,7 @@ class Finetune(Trainer):
 
     def program_parts(self) -> tuple[Part, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
-        return (Part(("-m", self.preset.module)), Part((in_run_dir(PREPARED_DATA_FOLDER, "--dataset_name="),)))
+        return (Part(("-m", self.preset.module)), Part((word_in_run_dir(PREPARED_DATA_FOLDER, "--dataset_name="),)))
 
     def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
@@ -246,7 +246,7 @@ def supported_tunings(toolchain: Toolchain) -> tuple[str, ...]:
     """Return how a Python can fine-tune: all weights, adapters, adapters on weights in 4 bits; empty if it cannot."""
     packages = toolchain.packages
     basis = toolchain.torch, toolchain.accelerate, toolchain.transformers, packages.get("datasets"), packages.get("trl")
-    if None in basis or not at_least(packages.get("trl"), MIN_TRL_VERSION):
+    if None in basis or not is_at_least(packages.get("trl"), MIN_TRL_VERSION):
         return ()
     lora = "peft" in packages
     qlora = lora and "bitsandbytes" in packages and toolchain.cuda is not None

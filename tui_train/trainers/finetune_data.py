@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.command import Part, in_run_dir
+from tui_train.base.command import Part, word_in_run_dir
 from tui_train.base.parse import json_as
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.profile.data_weights import data_weights
@@ -21,8 +21,8 @@ def preparation_parts(profile: Profile, folder: str, *, marked_answers: bool) ->
     share = profile.data.evaluation or 0.0
     held_out = (Part((f"--share={share:g}", f"--seed={seed}")),) if share and not validation else ()
     return (
-        Part((in_run_dir("prepare/prepare_data.py"),)),
-        Part((in_run_dir(folder, "--into="),)),
+        Part((word_in_run_dir("prepare/prepare_data.py"),)),
+        Part((word_in_run_dir(folder, "--into="),)),
         *validation,
         *held_out,
         *_template_parts(profile),

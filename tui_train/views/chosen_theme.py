@@ -2,7 +2,7 @@
 
 from tui_train.base.app_paths import theme_file
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 
 
 def read_chosen_theme() -> str:
@@ -16,6 +16,6 @@ def read_chosen_theme() -> str:
 def save_chosen_theme(name: str) -> None:
     """Keep it for the next session; errors are ignored, as nothing depends on it."""
     try:
-        write_atomically(theme_file(), f"{name}\n", PRIVATE)
+        write_atomically(theme_file(), f"{name}\n", PRIVATE_FILE_MODE)
     except TuiTrainError:
         return

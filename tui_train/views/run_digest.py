@@ -14,7 +14,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
 from tui_train.plan.types import LogRules
-from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.state import Status
 from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
@@ -119,11 +119,11 @@ class _LiveLog:
         self.tail = LogTail(log, last_bytes=_LIVE_LOG_BYTES)
         self.progress = Progress()
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: LogReading) -> None:
         """Read what is new."""
         if self.tail.unread_bytes > _LIVE_LOG_BYTES:
             self.tail.skip(_LIVE_LOG_BYTES)
-        self.progress = advance(self.progress, [*self.tail.lines(), self.tail.bar], reading)
+        self.progress = advance_progress(self.progress, [*self.tail.lines(), self.tail.bar], reading)
 
 
 class DigestCache:
@@ -220,7 +220,7 @@ class DigestCache:
             live.tail = LogTail(run.attempt_log(attempt.number), last_bytes=_ENDED_LOG_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.progress = for_next_attempt(read_progress(run, status.attempts[:-1]))
+            live.progress = progress_for_next_attempt(read_progress(run, status.attempts[:-1]))
         live.read(_log_reading(plan.log))
         progress = live.progress
         return msgspec.structs.replace(
@@ -258,11 +258,11 @@ def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
         return _PlanSummary(), f"{run.plan_file.name}: {error}"
 
 
-def _log_reading(log: LogRules) -> Reading:
+def _log_reading(log: LogRules) -> LogReading:
     try:
-        return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
+        return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
     except (re.error, RecursionError, OverflowError):
-        return Reading()
+        return LogReading()
 
 
 def _devices_text(plan: _PlanSummary) -> str:

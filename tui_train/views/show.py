@@ -17,7 +17,7 @@ from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import PHASE_TEXT
+from tui_train.runner.memory_patterns import TEXT_BY_PHASE
 from tui_train.runner.state import Status
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.other_machines import queue
@@ -165,7 +165,7 @@ def plan_text(planned: Plan) -> str:
 
 def _fallback_lines(planned: Plan) -> list[str]:
     """Return which attempts follow in each phase, and in one line the phases in which none does."""
-    paths = {PHASE_TEXT[phase]: planned.fallback_path(phase) for phase in planned.phases}
+    paths = {TEXT_BY_PHASE[phase]: planned.fallback_path(phase) for phase in planned.phases}
     lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in paths.items() if way[1:]]
     helpless = ", ".join(where for where, way in paths.items() if not way[1:])
     return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines

@@ -21,9 +21,9 @@ from msgspec import Struct
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, pip_settings
 from tui_train.actions.environments.progress import why_failed
-from tui_train.base.app_paths import UNFINISHED_MARKER
+from tui_train.base.app_paths import UNFINISHED_MARKER_NAME
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
-from tui_train.base.files import PRIVATE, reporting_write_errors
+from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors
 from tui_train.base.text import counted, size, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
@@ -279,20 +279,22 @@ def build_for(machine: Machine, index: str) -> TorchBuild:
 def mark_unfinished(path: Path) -> int:
     """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
     with reporting_write_errors(path):
-        lock = os.open(path / UNFINISHED_MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+        lock = os.open(
+            path / UNFINISHED_MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE_MODE
+        )
         fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
 
 
 def mark_finished(path: Path) -> None:
     """Say that an environment is finished."""
-    (path / UNFINISHED_MARKER).unlink()
+    (path / UNFINISHED_MARKER_NAME).unlink()
 
 
 def is_abandoned(path: Path) -> bool:
     """Return whether nobody makes an unfinished environment any more."""
     try:
-        lock = os.open(path / UNFINISHED_MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        lock = os.open(path / UNFINISHED_MARKER_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -18,7 +18,7 @@ from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.gpus.live_samples import live_samples
 from tui_train.runner import safe_open, state
-from tui_train.runner.progress import Progress, advance
+from tui_train.runner.progress import Progress, advance_progress
 from tui_train.runner.state import Status
 from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
 from tui_train.runs.logs.tail import LogTail
@@ -153,7 +153,7 @@ def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: C
     polled_at = 0.0
     while not cancelled():
         now = time.monotonic()
-        progress = advance(progress, [*tail.lines(), tail.bar], reading)
+        progress = advance_progress(progress, [*tail.lines(), tail.bar], reading)
         pace.record(progress.step, now)
         if pace.is_known:
             return ""

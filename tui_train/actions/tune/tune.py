@@ -11,7 +11,7 @@ from tui_train.actions.tune.space import change_to, search_space, trial_profile
 from tui_train.actions.tune.trial import TrialResources, run_trial
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.checks import find_problems
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
@@ -96,4 +96,4 @@ def run_setting(
 def _write_table(now: TuningState, profile: Profile) -> None:
     """Write the table of trials beside their logs."""
     table = {"profile": profile.name, "tokens_per_sample": now.tokens, "trials": now.trials}
-    write_atomically(now.folder / TABLE_FILE, msgspec.json.format(msgspec.json.encode(table)), PRIVATE)
+    write_atomically(now.folder / TABLE_FILE, msgspec.json.format(msgspec.json.encode(table)), PRIVATE_FILE_MODE)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tui_train.base.versions import known_since, older
+from tui_train.base.versions import is_known_at_least, is_older
 from tui_train.facts.types import Toolchain
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.types import Launcher
@@ -42,7 +42,7 @@ def _why_transformer_engine(_run: RunLibraries) -> str:
 
 
 def _why_record_streams(run: RunLibraries) -> str:
-    return "it is the default since torch 2.8" if known_since(run.torch, "2.8") else ""
+    return "it is the default since torch 2.8" if is_known_at_least(run.torch, "2.8") else ""
 
 
 def _find_why_renamed(name: str) -> ReasonFinder:
@@ -51,11 +51,11 @@ def _find_why_renamed(name: str) -> ReasonFinder:
 
 def _why_wandb_disabled(run: RunLibraries) -> str:
     transformers = run.toolchain.transformers if run.toolchain else None
-    return "transformers 5 does not read it: WANDB_MODE=disabled does" if known_since(transformers, "5") else ""
+    return "transformers 5 does not read it: WANDB_MODE=disabled does" if is_known_at_least(transformers, "5") else ""
 
 
 def _why_allocator_setting(run: RunLibraries) -> str:
-    if not older(run.torch, "2.10"):
+    if not is_older(run.torch, "2.10"):
         return ""
     return f"torch {run.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tui_train.base.text import counted, size
-from tui_train.base.versions import older
+from tui_train.base.versions import is_older
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models.hub import HubCache, HubModel
 from tui_train.facts.types import Facts
@@ -58,7 +58,7 @@ def tokenizer_of_other_revision(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     tool = setup.toolchain
     version = tool.packages.get("trl") if tool and trainer_of(setup.effective).conventions_preset() == "trl" else None
-    if profile.trainer.revision and hub_model_id(profile) and older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
+    if profile.trainer.revision and hub_model_id(profile) and is_older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
         message = f"TRL {version} takes the tokenizer of {hub_model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TRL_FOR_TOKENIZER_REVISION} or newer, or name a folder with that revision."
         yield warning("trainer.revision", message, remedy)

@@ -72,7 +72,7 @@ def gpu_precision_on_cpu(setup: Setup) -> Iterator[Finding]:
     if document is None or not config or setup.values["precision"].value not in {None, "fp32"}:
         return
     value = launcher_config.recipe_values_in(profile, setup.preset, document.values).get("precision")
-    if value and not accelerate_config.precision(config) and not profile.recipe.precision:
+    if value and not accelerate_config.read_precision(config) and not profile.recipe.precision:
         named = value.other_form or value.value
         message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
         yield _difference_finding(
@@ -101,7 +101,7 @@ def unread_cpu_affinity(setup: Setup) -> Iterator[Finding]:
 def sharding_difference(setup: Setup) -> Iterator[Finding]:
     """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
     config, trainer = setup.launcher_config, setup.profile.trainer
-    wanted = accelerate_config.strategy(config)
+    wanted = accelerate_config.read_strategy(config)
     if wanted == _STRATEGY_WITHOUT_SHARDING or setup.device != "cuda":
         return
     if trainer.strategy == _STRATEGY_WITHOUT_SHARDING:
@@ -151,7 +151,7 @@ def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Fin
 
 def _other_gpus_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
-    ids, cards = accelerate_config.gpu_ids(config), setup.facts.machine.gpus
+    ids, cards = accelerate_config.read_gpu_ids(config), setup.facts.machine.gpus
     named = {find_gpus(cards, name)[0].uuid for name in ids if len(find_gpus(cards, name)) == 1}
     chosen = {gpu.uuid for gpu in setup.gpus}
     if ids and named != chosen:

@@ -14,7 +14,7 @@ from tui_train.actions import model_config
 from tui_train.actions.image_check import validate_image, validation_text
 from tui_train.actions.machine_facts import MachineSource
 from tui_train.actions.training_hosts import facts_to_start
-from tui_train.base.command import VARIABLES, argv
+from tui_train.base.command import VARIABLE_NAMES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import size, visible
 from tui_train.checks import Finding, find_problems
@@ -319,7 +319,7 @@ def _attempt_command(made_plan: Plan, attempt: Attempt) -> list[str]:
     """Return an attempt's words; values known only while it runs are $NAME."""
     if made_plan.container is None:
         return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
-    values = {name: f"${name}" for name in VARIABLES} | {"ADDRESS": made_plan.address}
+    values = {name: f"${name}" for name in VARIABLE_NAMES} | {"ADDRESS": made_plan.address}
     return container.container_command(made_plan.container, attempt.command, values, made_plan.uneven)
 
 

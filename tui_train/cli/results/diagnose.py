@@ -15,7 +15,7 @@ from tui_train.diagnose.headings import failure_heading
 from tui_train.diagnose.reader import ReadWatcher
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis
 from tui_train.profile.changes import Change
-from tui_train.runner.memory_patterns import PHASE_TEXT
+from tui_train.runner.memory_patterns import TEXT_BY_PHASE
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -88,7 +88,7 @@ def _no_failure_text(name: str, run: RunDir | None) -> str:
     if run and status and not status.live and (why := slurm_end_reason(run.path)):
         state += f" ({why})"
     out_of_memory = [
-        f"attempt {attempt.number} ran out of GPU memory {PHASE_TEXT.get(attempt.phase, '')}".rstrip()
+        f"attempt {attempt.number} ran out of GPU memory {TEXT_BY_PHASE.get(attempt.phase, '')}".rstrip()
         for attempt in (status.attempts if status else ())
         if attempt.out_of_memory
     ]

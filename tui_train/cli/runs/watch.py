@@ -11,7 +11,7 @@ from tui_train.cli.results.diagnose import LogProgress, diagnosis_text
 from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
 from tui_train.runner import curve
-from tui_train.runner.progress import Progress, advance, for_next_attempt
+from tui_train.runner.progress import Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
@@ -107,7 +107,7 @@ def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]
 
     def on_attempt(attempt: AttemptStatus) -> None:
         nonlocal number, progress
-        progress = for_next_attempt(progress)
+        progress = progress_for_next_attempt(progress)
         number = attempt.number
         if attempt.number > 1:
             title = titles[attempt.position - 1] if 0 < attempt.position <= len(titles) else ""
@@ -116,7 +116,7 @@ def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]
     try:
         for line in follow_lines(run, on_attempt=on_attempt):
             click.echo(line)
-            progress = _with_curve_ends_only(advance(progress, [line], reading))
+            progress = _with_curve_ends_only(advance_progress(progress, [line], reading))
     except KeyboardInterrupt:
         if not started_here:
             raise
@@ -152,7 +152,7 @@ def _report_failure(run: RunDir) -> None:
 def _with_curve_ends_only(progress: Progress) -> Progress:
     """Return the progress with its first and last point only, so that each line of a long run costs the same."""
     first, last = progress.first, progress.last
-    return progress._replace(curve=curve.curve_of((first, last))) if first and last and first != last else progress
+    return progress._replace(curve=curve.build_curve((first, last))) if first and last and first != last else progress
 
 
 def training_exit_code(status: Status) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tui_train.base.text import size
-from tui_train.base.versions import major
+from tui_train.base.versions import major_version
 from tui_train.facts.gpus.capability import approximate_teraflops, capability_number, code_runs_on, supports_bf16
 from tui_train.facts.gpus.gpu_sets import (
     FEW_SMS_BELOW,
@@ -162,7 +162,7 @@ def why_gpu_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None)
     ):
         limitation = f"does not support compute capability {capability}"
         return f"this PyTorch ({toolchain.torch}) {limitation}", torch_install_advice((gpu,), driver_cuda)
-    needs, has = major(toolchain.cuda), major(driver_cuda)
+    needs, has = major_version(toolchain.cuda), major_version(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
             f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, but the driver supports CUDA {has}",
@@ -179,7 +179,7 @@ def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: s
     if toolchain.cuda is None:
         return "torch cannot use GPUs"
     if any("driver" in reason for reason in reasons):
-        return f"torch needs CUDA {major(toolchain.cuda)}, and the driver supports CUDA {driver_cuda}"
+        return f"torch needs CUDA {major_version(toolchain.cuda)}, and the driver supports CUDA {driver_cuda}"
     capabilities = " and ".join(sorted({gpu.compute_capability or "?" for gpu in gpus}))
     return f"torch {toolchain.torch} does not support compute capability {capabilities}"
 

@@ -14,7 +14,7 @@ import msgspec
 
 from tui_train.base.app_paths import images_folder
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.parse import Unparsable, json_as, json_table, read_bytes
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.machine.probe import RUN_PROBE_CODE, parse_probe_answer, probe_program_text
@@ -74,7 +74,7 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
             toolchain = msgspec.structs.replace(probe.toolchain, label=image_name)
             probed = msgspec.structs.replace(empty_image, id=identity, toolchain=toolchain)
             with suppress(TuiTrainError):
-                write_atomically(cached, msgspec.json.encode(probed).decode(), PRIVATE)
+                write_atomically(cached, msgspec.json.encode(probed).decode(), PRIVATE_FILE_MODE)
             return probed
     problem = "no `python` on its PATH" if answer.code == _PROGRAM_NOT_FOUND_CODE else answer.why_unusable()
     problem = oci_runtime_problem(answer.error) or problem

@@ -59,7 +59,7 @@ class RemoteFolderNames:
         from tui_train.facts.machine.child_process import run_child
 
         command = shlex.join(["python3", "-c", _LIST_NAMES_PROGRAM, folder, str(_MAX_NAMES + 1)])
-        answer = run_child([*ssh.ssh_command(self.host), command], _DEADLINE_SECONDS, folder=None)
+        answer = run_child([*ssh.ssh_command_prefix(self.host), command], _DEADLINE_SECONDS, folder=None)
         try:
             names = json_as(answer.out.splitlines()[-1], list[str]) if answer.code == 0 else []
         except (Unparsable, IndexError):

@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from tui_train.base.app_paths import UNFINISHED_MARKER, environments_folder
+from tui_train.base.app_paths import UNFINISHED_MARKER_NAME, environments_folder
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import find_on_path, own_module_command, run_child
@@ -129,7 +129,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
 
 def _created_environments() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
-        if not (python.parent.parent / UNFINISHED_MARKER).exists():
+        if not (python.parent.parent / UNFINISHED_MARKER_NAME).exists():
             yield f"env {python.parent.parent.name}", str(python)
 
 

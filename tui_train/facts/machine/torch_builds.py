@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.base.versions import major
+from tui_train.base.versions import major_version
 from tui_train.facts.gpus.capability import DEVICES_BY_TEGRA_CODE, capability_number, code_runs_on
 from tui_train.facts.types import Gpu, Toolchain
 
@@ -65,7 +65,7 @@ def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBui
     cards = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     if not cards:
         return TorchBuild(CPU_INDEX_URL, "no GPU was found: the CPU build, which is small")
-    newest = major(driver_cuda) or 13
+    newest = major_version(driver_cuda) or 13
     fitting = [build for build in _CUDA_BUILDS if build[1] <= newest]
 
     def count_supported(build: tuple[str, int, tuple[str, ...]]) -> int:

@@ -13,7 +13,7 @@ from stat import S_ISLNK, S_IWGRP, S_IWOTH
 import msgspec
 
 from tui_train.base.app_paths import chosen_pythons_file, environments_folder
-from tui_train.base.files import PRIVATE, read_regular, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, read_regular, write_atomically
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import find_on_path
@@ -72,7 +72,7 @@ def remember_chosen_python(python: str) -> None:
         return
     chosen.pop(str(path), None)
     kept = dict([*chosen.items(), (str(path), identity)][-_MAX_CHOSEN_PYTHONS:])
-    write_atomically(chosen_pythons_file(), msgspec.json.encode(kept), PRIVATE)
+    write_atomically(chosen_pythons_file(), msgspec.json.encode(kept), PRIVATE_FILE_MODE)
 
 
 def shims_may_start_local_python() -> bool:

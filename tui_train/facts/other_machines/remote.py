@@ -205,8 +205,8 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
 
 
 def _run_over_ssh(host: str, command: str, deadline: float) -> ChildResult:
-    answer = run_child([*ssh.ssh_command(host), command], deadline, folder=None)
-    if answer.failure or answer.code == ssh.SSH_FAILED:
+    answer = run_child([*ssh.ssh_command_prefix(host), command], deadline, folder=None)
+    if answer.failure or answer.code == ssh.SSH_FAILED_EXIT_CODE:
         why = visible(answer.why_unusable())
         raise Unavailable(f"ssh to {host} failed: {why}", f"Check whether `ssh -o BatchMode=yes {host} true` works.")
     return answer

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tui_train.base import ssh
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine.child_process import TIMED_OUT_REASON, ChildResult
-from tui_train.runner.ssh import failure_text
+from tui_train.runner.ssh import failure_advice
 
 PROGRAM_NOT_FOUND_CODE = 127  # the exit code of a command that is not there
 COMMAND_TIMEOUT_SECONDS = 30.0  # seconds for a command
@@ -47,7 +47,7 @@ def parse_command_answers(result: ChildResult, count: int) -> tuple[ChildResult,
             continue
         if len(command_answers) == count:
             return tuple(map(_as_child_result, command_answers))
-    return (ChildResult(failure=result.failure or failure_text(result.error)),) * count
+    return (ChildResult(failure=result.failure or failure_advice(result.error)),) * count
 
 
 def _as_child_result(command_answer: _CommandAnswer) -> ChildResult:

@@ -39,7 +39,7 @@ def probe_hosts(
         words: Sequence[str] = ssh.ssh_command(host, command)
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
         # keeps its priority.
-        words = [*connections.ssh_command(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
+        words = [*connections.ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
         left = end_time - time.monotonic()
         if left <= 0:
             return TrainingHost(problem=f"was not asked within {total_seconds:.0f} s")
@@ -58,7 +58,7 @@ class _AskingMachine(NamedTuple):
 
 def _read_asking_machine(asking_host: str) -> _AskingMachine:
     command = ["sh", "-c", 'echo "$(uname -n) $(cat /proc/sys/kernel/random/boot_id) $(date +%s)"']
-    words = [*connections.ssh_command(asking_host), shlex.join(command)] if asking_host else command
+    words = [*connections.ssh_command_prefix(asking_host), shlex.join(command)] if asking_host else command
     lines = run_child(words, _SECONDS_PER_HOST, folder=None).out.decode("utf-8", "replace").strip().splitlines()
     identity, _, clock = (lines or [""])[-1].strip().rpartition(" ")
     known = clock.isascii() and clock.isdigit() and len(clock) < 15
@@ -69,7 +69,7 @@ def _probe_host(host: str, command: Sequence[str], asking_machine: _AskingMachin
     answer = run_child(command, deadline, folder=None)
     survey = parse_survey(answer.out)
     if survey is None:
-        return TrainingHost(problem=visible(answer.failure) if answer.failure else ssh.failure_text(answer.error))
+        return TrainingHost(problem=visible(answer.failure) if answer.failure else ssh.failure_advice(answer.error))
     return TrainingHost(
         machine=parse_nvidia_smi(host, survey.said.text) if survey.said and not survey.said.code else None,
         is_first=bool(asking_machine.identity) and survey.identity == asking_machine.identity,

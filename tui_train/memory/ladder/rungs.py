@@ -10,11 +10,11 @@ from tui_train.profile.batch import smaller_micro_batch
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import PHASES
+from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.ladder_context import LadderContext
 
 _PHASES_WITH_ACTIVATIONS = frozenset({"loss"})
-_ALL_PHASES = frozenset(PHASES)
+_ALL_PHASES = frozenset(FALLBACK_PHASES)
 _PHASES_WITH_OPTIMIZER_STATES = frozenset({"loss", "step", "eval"})
 
 # The user's own settings of the CUDA allocator would win over ours.

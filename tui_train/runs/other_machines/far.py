@@ -13,7 +13,7 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import NOT_STARTED_REASON, run_child
 from tui_train.plan.render import SCRIPT_NAME, File
-from tui_train.runner.ssh import failure_text
+from tui_train.runner.ssh import failure_advice
 from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
 from tui_train.runs.other_machines.heard import parse_report
 from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
@@ -104,4 +104,4 @@ def _ask_host(
         raise NoAnswer(f"{host} gave no answer in {deadline:.0f} s", f"Check `ssh {host} true`.")
     if answer.failure.startswith(NOT_STARTED_REASON):
         raise Unavailable(f"ssh {answer.failure}", "Install the client of OpenSSH.")
-    raise NoAnswer(f"{host} did not answer: {failure_text(answer.error)}", f"Check `ssh {host} true`.")
+    raise NoAnswer(f"{host} did not answer: {failure_advice(answer.error)}", f"Check `ssh {host} true`.")

@@ -6,7 +6,7 @@ import msgspec
 
 from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import visible
-from tui_train.runner.state import UNCONFIRMED
+from tui_train.runner.state import UNCONFIRMED_STATE
 from tui_train.runs.other_machines.host_lines import HostLine
 from tui_train.runs.other_machines.place import REPORT_FILE, HostReport
 from tui_train.runs.rundir import RunDir
@@ -20,7 +20,7 @@ def parse_report(line: HostLine, reported_at: float) -> HostReport | None:
         return None
     status = _with_visible_texts(line.status)
     if line.starting and not status.live:
-        status = status._replace(state=UNCONFIRMED)
+        status = status._replace(state=UNCONFIRMED_STATE)
     try:
         return HostReport(
             at=reported_at,

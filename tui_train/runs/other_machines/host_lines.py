@@ -12,7 +12,7 @@ from msgspec import Struct
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.runner.ssh import failure_text
+from tui_train.runner.ssh import failure_advice
 from tui_train.runner.state import Status
 
 SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
@@ -109,7 +109,7 @@ class HostStream:
         said = b""
         while len(said) < _PIECE_BYTES and (piece := _read_pipe(self._child.stderr, _STDERR_WAIT_SECONDS)):
             said += piece
-        return failure_text(said)
+        return failure_advice(said)
 
     def _next_piece(self) -> bytes:
         left = self._deadline - time.monotonic()

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.runner import events
-from tui_train.runner.state import Status, is_valid
+from tui_train.runner.state import Status, is_valid_status
 
 PLACE_FILE, REPORT_FILE = "place.json", "heard.json"
 _MAX_FILE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class HostReport(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what no calendar and no system takes."""
-        if not (0 <= self.at < events.LATEST_TIME and 0 <= self.starts < 2**31 and is_valid(self.status)):
+        if not (0 <= self.at < events.MAX_UNIX_TIME and 0 <= self.starts < 2**31 and is_valid_status(self.status)):
             raise ValueError("a date or number in it is impossible")
 
 

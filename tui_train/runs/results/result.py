@@ -181,7 +181,7 @@ def _with_weights(partial: RunResult, run: RunDir, plan: Planned, status: Status
         return replace(partial, weights=chosen, source="stopped", step=step, base=_absolute_base(partial.base, run))
     if chosen is final:
         return replace(partial, weights=chosen, base=_absolute_base(partial.base, run))
-    step = checkpoints.step_of(saved)
+    step = checkpoints.step_in_name(saved)
     return replace(partial, weights=chosen, source="checkpoint", step=step, base=_absolute_base(partial.base, run))
 
 
@@ -195,7 +195,9 @@ def _stopped_step(run: RunDir, status: Status, output: Path, checkpoint_path: st
     if step := _trainer_state_step(output):
         return step
     checkpoint = (
-        _trainer_state_step(Path(checkpoint_path)) or checkpoints.step_of(checkpoint_path) if checkpoint_path else 0
+        _trainer_state_step(Path(checkpoint_path)) or checkpoints.step_in_name(checkpoint_path)
+        if checkpoint_path
+        else 0
     )
     last = status.attempts[-1] if status.attempts else None
     if status.live or not last or written_at < last.started - _CLOCK_TOLERANCE_SECONDS:
@@ -219,7 +221,7 @@ def _newest_automodel_checkpoint(output: Path) -> str:
     """Return the newest checkpoint of a trainer that finds its own: NeMo AutoModel's; empty where there is none."""
     try:
         steps = {
-            str(path): checkpoints.step_of(str(path))
+            str(path): checkpoints.step_in_name(str(path))
             for path in output.glob(_AUTOMODEL_CHECKPOINT_GLOB)
             if path.is_dir()
         }

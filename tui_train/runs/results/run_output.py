@@ -50,7 +50,7 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
     if place := read_place(run.path):
         here, there = local_output_folder(run, plan.output), plan.output or f"{place.folder}/output"
         newest = newest_checkpoint(run, attempt_position)
-        checkpoint = SavedPath(path=newest, size=0, step=checkpoints.step_of(newest)) if newest else None
+        checkpoint = SavedPath(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
         own = str(here) if is_fetched(run) else ""
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
@@ -65,7 +65,7 @@ def _newest_checkpoint(run: RunDir, plan: Planned, attempt_position: int) -> Sav
 def _saved_path(path: str) -> SavedPath | None:
     if not path or not os.path.lexists(path):
         return None
-    return SavedPath(path=path, size=sum(_file_sizes(Path(path))), step=checkpoints.step_of(path))
+    return SavedPath(path=path, size=sum(_file_sizes(Path(path))), step=checkpoints.step_in_name(path))
 
 
 def _file_sizes(path: Path) -> Iterator[int]:

@@ -14,13 +14,13 @@ from tui_train.base.command import (
     Variable,
     Word,
     argv,
-    expand,
-    in_run_dir,
-    joined,
+    expand_word,
+    join_pieces,
+    word_in_run_dir,
 )
 from tui_train.profile.mounts import Mount, parse_mount
 from tui_train.profile.types import Container, Profile
-from tui_train.runner.container import OUTLIVING_ENGINES, mount_option
+from tui_train.runner.container import ENGINES_STOPPED_BY_NAME, mount_option
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of
 
 HOST_SHARED_MEMORY = "host"
@@ -47,8 +47,8 @@ def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Wo
     inner_words = (
         "sh",
         "-c",
-        _SHIM_SCRIPT + (_ONE_STREAM if chosen.engine in OUTLIVING_ENGINES else ""),
-        in_run_dir("shim"),
+        _SHIM_SCRIPT + (_ONE_STREAM if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
+        word_in_run_dir("shim"),
     )
     return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)
 
@@ -74,17 +74,17 @@ def container_command(
     wrapper: ContainerWrapper, command: Command, values: dict[str, str], uneven_processes: Sequence[int] = ()
 ) -> list[str]:
     """Return the exact words that an attempt is started with, variables' values (and CHECKPOINT's) filled in."""
-    folder = expand(command.cwd, values)
-    inner_words = [expand(word, values) for word in wrapper.before]
+    folder = expand_word(command.cwd, values)
+    inner_words = [expand_word(word, values) for word in wrapper.before]
     checkpoint, address = values.get("CHECKPOINT", ""), values.get("ADDRESS", "")
     inner = [
         *inner_words,
         *argv(command, values["RUN_DIR"], checkpoint, address=address, uneven_processes=uneven_processes),
     ]
-    outer = [expand(word, values) for part in wrapper.parts for word in part.words]
+    outer = [expand_word(word, values) for part in wrapper.parts for word in part.words]
     if wrapper.engine == "apptainer":
         return [*outer, f"--pwd={folder}", wrapper.image, *inner]
-    passed = [f"--env={setting.name}={expand(setting.value, values)}" for setting in command.env]
+    passed = [f"--env={setting.name}={expand_word(setting.value, values)}" for setting in command.env]
     return [*outer, *passed, f"--workdir={folder}", wrapper.image, *inner]
 
 
@@ -147,11 +147,15 @@ def _engine_parts(profile: Profile) -> tuple[Part, ...]:
         Part((chosen.engine, "run")),
         Part(("--rm",), "leaves nothing behind"),
         Part(("--init",), "passes signals on to the training, and collects its dead"),
-        Part((joined(("--name=", Variable("CONTAINER"))),), "by which it is stopped, even when its client is gone"),
+        Part(
+            (join_pieces(("--name=", Variable("CONTAINER"))),), "by which it is stopped, even when its client is gone"
+        ),
         Part(("--pull=never",), "nothing is fetched unasked"),
-        Part((joined((Variable("USER"),)),), "what it writes is yours"),
+        Part((join_pieces((Variable("USER"),)),), "what it writes is yours"),
         shared,
-        Part((joined(("--ulimit=memlock=", Variable("MEMLOCK"))),), "memory that network cards reach must be locked"),
+        Part(
+            (join_pieces(("--ulimit=memlock=", Variable("MEMLOCK"))),), "memory that network cards reach must be locked"
+        ),
         Part((f"--ulimit=stack={_STACK_BYTES}",), "as NVIDIA's images ask for"),
         Part(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
@@ -172,23 +176,27 @@ def _card_parts(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[P
     if not gpus:
         return ()
     why = "the chosen GPUs; the others are not even seen"
-    shown = card_options_per_node(engine) if several and engine in OUTLIVING_ENGINES else card_options(engine, gpus)
+    shown = (
+        card_options_per_node(engine) if several and engine in ENGINES_STOPPED_BY_NAME else card_options(engine, gpus)
+    )
     return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
 
 
 def card_options_per_node(engine: str) -> tuple[Word, ...]:
     """Return `card_options` of several machines, each of which has cards of its own."""
     if engine == "podman":
-        return (joined((Variable("CARD_DEVICES"),)),)
-    return ("--gpus", joined(('"device=', GPUS, '"')))
+        return (join_pieces((Variable("CARD_DEVICES"),)),)
+    return ("--gpus", join_pieces(('"device=', GPUS, '"')))
 
 
 def _mount_parts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
     script = script_mount(profile)
     parts = [
-        Part((joined((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
-        Part((joined((Variable("CACHE_MOUNT"),)),), "home and caches"),
-        Part((joined((Variable("HUGGING_FACE_MOUNT"),)),), "models and data sets that are on this machine already"),
+        Part((join_pieces((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
+        Part((join_pieces((Variable("CACHE_MOUNT"),)),), "home and caches"),
+        Part(
+            (join_pieces((Variable("HUGGING_FACE_MOUNT"),)),), "models and data sets that are on this machine already"
+        ),
     ]
     for mount in container_mounts(profile, outputs):
         word = _mount_word(profile, mount)

@@ -4,7 +4,15 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from tui_train.base.command import CHECKPOINT, ConfigFile, PlainData, Word, in_run_dir, joined, with_file_placeholders
+from tui_train.base.command import (
+    CHECKPOINT,
+    ConfigFile,
+    PlainData,
+    Word,
+    join_pieces,
+    with_file_placeholders,
+    word_in_run_dir,
+)
 from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
 from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument, condition_holds, nested_texts
@@ -34,7 +42,7 @@ def config_word(profile: Profile, chosen: Preset, path: str) -> Word:
     """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
     if not path:
         return profile.trainer.config if chosen.file is None else ""
-    return in_run_dir(filled_path(path) if has_run_paths(chosen) else path)
+    return word_in_run_dir(filled_path(path) if has_run_paths(chosen) else path)
 
 
 def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path: str) -> ConfigFile | None:
@@ -52,7 +60,7 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
             _drop_nested(document_values, dropped.key.split("."))
     for entry in (*chosen.file.values, *(rule.values if rule else ())):
         if condition_holds(entry.when, first_values):
-            filled_value, is_set = _fill_template(entry.value, {**values, "checkpoint": joined((CHECKPOINT,))})
+            filled_value, is_set = _fill_template(entry.value, {**values, "checkpoint": join_pieces((CHECKPOINT,))})
             if is_set:
                 _set_nested(document_values, entry.key.split("."), filled_value)
     source = (

@@ -1,6 +1,6 @@
 """A model of the Hugging Face Hub: present here, or to be looked up or downloaded."""
 
-from tui_train.base.command import Part, ProgramFile, in_run_dir
+from tui_train.base.command import Part, ProgramFile, word_in_run_dir
 from tui_train.facts.models.hub import HUB_URL, CachedModel, HubCache
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
@@ -57,9 +57,9 @@ def download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     revision = setup.profile.trainer.revision
     like = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     parts = (
-        Part((in_run_dir(DOWNLOAD_PROGRAM),)),
+        Part((word_in_run_dir(DOWNLOAD_PROGRAM),)),
         Part((name,), f"the files that transformers loads, like `{like}`"),
-        Part((in_run_dir(_DONE_FILE),)),
+        Part((word_in_run_dir(_DONE_FILE),)),
         *((Part((revision,)),) if revision else ()),
     )
     return (PreparationStep("model", "downloads the model into the cache of Hugging Face; once", parts),)

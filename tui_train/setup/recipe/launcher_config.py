@@ -35,7 +35,7 @@ def usable_launcher_config(profile: Profile, facts: Facts, launcher: Launcher, d
 
 def config_for_device(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
     """Return what of a config holds on a device."""
-    return config if device == "cuda" else accelerate_config.config_for_cpu(config)
+    return config if device == "cuda" else accelerate_config.without_gpu_precision(config)
 
 
 def config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def recipe_values_in(profile: Profile, preset: Preset, config: Mapping[str, Any]
     if not config:
         return {}
     values: dict[str, EffectiveValue] = {}
-    if (named := accelerate_config.precision(config)) and _leaves_precision(profile, preset):
+    if (named := accelerate_config.read_precision(config)) and _leaves_precision(profile, preset):
         values["precision"] = (
             EffectiveValue(None, CONFIG_SOURCE, named) if named == "fp8" else EffectiveValue(named, CONFIG_SOURCE)
         )
@@ -64,7 +64,7 @@ def recipe_values_in(profile: Profile, preset: Preset, config: Mapping[str, Any]
 def _sharding_values(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
     if strategy == "fsdp2" and accelerate_config.checkpoints_activations(config):
         return {"activation_checkpointing": EffectiveValue(value=True, source=CONFIG_SOURCE)}
-    steps = accelerate_config.accumulation(config) if strategy.startswith("zero") else None
+    steps = accelerate_config.deepspeed_accumulation(config) if strategy.startswith("zero") else None
     return {"accumulation": EffectiveValue(steps, CONFIG_SOURCE)} if steps else {}
 
 

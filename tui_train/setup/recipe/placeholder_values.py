@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from tui_train.base.command import Joined, Word, in_run_dir
-from tui_train.base.versions import at_least, known_since
+from tui_train.base.command import Joined, Word, word_in_run_dir
+from tui_train.base.versions import is_at_least, is_known_at_least
 from tui_train.facts.types import Toolchain
 from tui_train.profile import batch, fields
 from tui_train.profile.presets import PLACEHOLDERS, condition_holds
@@ -59,7 +59,7 @@ def placeholder_values(
     recipe, trainer, world_size = profile.recipe, profile.trainer, setup.world_size
     data: tuple[Word, ...] = trainer.data
     if trainer_of(profile).makes_model and not data:
-        data = (in_run_dir(SAMPLE_TEXT_FILE),)
+        data = (word_in_run_dir(SAMPLE_TEXT_FILE),)
     steps = gradient_accumulation(profile, setup.copies)
     from_recipe: dict[str, PlaceholderValue | None] = {
         "learning_rate": batch.scaled_learning_rate(recipe),
@@ -95,7 +95,7 @@ def _warmup_values(recipe: Recipe, toolchain: Toolchain | None) -> dict[str, Pla
     """Return the warmup as steps or a share, in the words of this transformers, and as steps alone."""
     warmup = recipe.warmup
     is_share = warmup is not None and 0 < warmup < 1
-    before_version_5 = is_share and toolchain is not None and not at_least(toolchain.transformers, "5.0")
+    before_version_5 = is_share and toolchain is not None and not is_at_least(toolchain.transformers, "5.0")
     whole_steps = None if warmup is None or is_share else int(warmup)
     computed_steps = (
         math.ceil(warmup * recipe.steps) if warmup is not None and is_share and recipe.steps else whole_steps
@@ -140,5 +140,5 @@ def save_on_stop_arguments(setup: Setup, passed_values: Mapping[str, Placeholder
     stop, tool = setup.preset.stop, setup.toolchain
     library, _, since = stop.needs.partition(" ")
     versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
-    fits = not library or known_since(versions.get(library), since)
+    fits = not library or is_known_at_least(versions.get(library), since)
     return stop.arguments if fits and condition_holds(stop.when, first_texts(placeholder_words(passed_values))) else ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tui_train.base.command import Joined, Word, joined
+from tui_train.base.command import Joined, Word, join_pieces
 from tui_train.profile.presets import PLACEHOLDER, PresetArgument, condition_holds
 
 PlaceholderWords = Mapping[str, Sequence[Word]]
@@ -34,4 +34,4 @@ def _fill_word(word: str, values: PlaceholderWords, turn: int) -> Word:
             filled.append(f"{{{piece}}}" if position % 2 else piece)
     if all(isinstance(piece, str) for piece in filled):
         return "".join(str(piece) for piece in filled)
-    return joined(part for piece in filled for part in (piece.pieces if isinstance(piece, Joined) else (piece,)))
+    return join_pieces(part for piece in filled for part in (piece.pieces if isinstance(piece, Joined) else (piece,)))

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base import webhook
-from tui_train.base.command import PYTHONPATH, RUN_DIR, Command, ConfigFile, Joined, Part, Setting, joined
+from tui_train.base.command import PYTHONPATH, RUN_DIR, Command, ConfigFile, Joined, Part, Setting, join_pieces
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
@@ -208,7 +208,7 @@ def _python_path_setting(env: Sequence[Setting]) -> Setting:
     after = current.pieces if isinstance(current, Joined) else (current,) if current else ()
     rest = (":", *after) if after else (PYTHONPATH,) if current is None else ()
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return Setting("PYTHONPATH", joined((RUN_DIR, f"/{SHIM_FOLDER}", *rest)), why, "launcher")
+    return Setting("PYTHONPATH", join_pieces((RUN_DIR, f"/{SHIM_FOLDER}", *rest)), why, "launcher")
 
 
 def _cluster_config(config: ConfigFile) -> ConfigFile:

@@ -4,7 +4,7 @@ from tui_train.base.command import ContainerWrapper, Part
 from tui_train.plan.render.quoting import Expansion, quoted
 from tui_train.plan.render.script.variants import Line, MergedAttempts
 from tui_train.plan.types import Plan
-from tui_train.runner.container import OUTLIVING_ENGINES
+from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
 from tui_train.setup.machine.container import card_options, card_options_per_node
 
 _REMOVE_OPTION = Expansion("${TUI_TRAIN_REMOVE:---rm}")
@@ -15,7 +15,7 @@ def container_variable_prefix(plan: Plan) -> str:
     """Return the prefix of variable names that passes them into the container."""
     if plan.container is None:
         return ""
-    return "--env=" if plan.container.engine in OUTLIVING_ENGINES else "APPTAINERENV_"
+    return "--env=" if plan.container.engine in ENGINES_STOPPED_BY_NAME else "APPTAINERENV_"
 
 
 def mount_lines(container: ContainerWrapper) -> list[str]:
@@ -43,7 +43,7 @@ def mount_lines(container: ContainerWrapper) -> list[str]:
 def container_command_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
     """Return the lines of the command inside its container."""
     outer = [_engine_part_line(part, plan, container) for part in container.parts]
-    named = container.engine in OUTLIVING_ENGINES
+    named = container.engine in ENGINES_STOPPED_BY_NAME
     inner = [Line(quoted(container.image))]
     if container.before:
         inner.append(Line(" ".join(quoted(word) for word in container.before)))
@@ -54,7 +54,7 @@ def container_command_lines(plan: Plan, container: ContainerWrapper, merged: Mer
 
 def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
     """Return the variables that the engine passes on from its own environment; none if they are options."""
-    if container.engine in OUTLIVING_ENGINES:
+    if container.engine in ENGINES_STOPPED_BY_NAME:
         return ()
     mark = Line('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
     return (*_interface_lines(plan, as_options=False), *merged.settings, mark)
@@ -62,7 +62,7 @@ def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: Merged
 
 def _engine_part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
     words = part.words
-    if plan.gpus and container.engine in OUTLIVING_ENGINES and words == card_options(container.engine, plan.gpus):
+    if plan.gpus and container.engine in ENGINES_STOPPED_BY_NAME and words == card_options(container.engine, plan.gpus):
         words = card_options_per_node(container.engine)
     return Line(" ".join(quoted(_REMOVE_OPTION) if word == "--rm" else quoted(word) for word in words), part.why)
 

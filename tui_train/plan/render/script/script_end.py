@@ -3,7 +3,7 @@
 from tui_train.plan.render.script.script_head import takes_checkpoint
 from tui_train.plan.render.script.variants import Line
 from tui_train.plan.types import Plan
-from tui_train.runner.container import OUTLIVING_ENGINES
+from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
 
 _SHELL_FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
@@ -147,7 +147,7 @@ def _preparation_lines(plan: Plan) -> list[str]:
     settings = _ENV_COMMAND_PREFIX if _sets_outer_variables(plan) else ""
     nice = "" if plan.container else "nice -n 0 "
     # The training's container has the same name, so that a stop finds each.
-    named = plan.container and plan.container.engine in OUTLIVING_ENGINES
+    named = plan.container and plan.container.engine in ENGINES_STOPPED_BY_NAME
     together = plan.nodes > 1 and not plan.is_started_by_hand
     waits = _WAIT_FOR_PREPARATION_LINES_OF_HOSTS if plan.hosts else _WAIT_FOR_PREPARATION_LINES
     return [
@@ -166,7 +166,7 @@ def _preparation_names(plan: Plan) -> str:
 
 def _sets_outer_variables(plan: Plan) -> bool:
     """Return whether variables are set outside the container, if there is one."""
-    return plan.container is None or plan.container.engine not in OUTLIVING_ENGINES
+    return plan.container is None or plan.container.engine not in ENGINES_STOPPED_BY_NAME
 
 
 def _supervisor_start_lines(plan: Plan) -> list[str]:

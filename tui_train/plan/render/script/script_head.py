@@ -6,7 +6,7 @@ from tui_train.base.command import needs_checkpoint
 from tui_train.base.text import visible
 from tui_train.plan.render.quoting import quoted
 from tui_train.plan.types import Plan
-from tui_train.runner.machines import host_name
+from tui_train.runner.machines import without_login_user
 
 _COMMENT_WIDTH = 116
 _SETUP_SCRIPT = """\
@@ -93,7 +93,7 @@ def setup_lines(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
     lines = [_SETUP_SCRIPT, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
     if plan.is_started_by_hand or plan.hosts:
-        first = plan.address or host_name(plan.hosts[0])
+        first = plan.address or without_login_user(plan.hosts[0])
         lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(first)}}}")
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""

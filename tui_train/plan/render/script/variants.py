@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tui_train.base.command import GPUS, Part, Setting, Word, joined, needs_checkpoint
+from tui_train.base.command import GPUS, Part, Setting, Word, join_pieces, needs_checkpoint
 from tui_train.plan.render.quoting import Expansion, quoted, word_pieces
 from tui_train.plan.types import Plan
 
@@ -135,7 +135,7 @@ def merge_attempts(plan: Plan, setting_prefix: str = "") -> MergedAttempts:
 def _setting_part(setting: Setting, plan: Plan) -> Part:
     # The GPUs are listed once in the script, because --gpus replaces them.
     pinned = setting.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and setting.value == ",".join(plan.gpus)
-    return Part((joined((f"{setting.name}=", *((GPUS,) if pinned else word_pieces(setting.value)))),), setting.why)
+    return Part((join_pieces((f"{setting.name}=", *((GPUS,) if pinned else word_pieces(setting.value)))),), setting.why)
 
 
 def _align_parts_in_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandSlot]:
@@ -177,8 +177,8 @@ def _word_after_stem(word: Word) -> Word:
     first, *more = word_pieces(word) or ("",)
     if not isinstance(first, str):
         return word
-    rest = joined((first[len(_option_stem(word)) :], *more)).pieces
-    return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else joined(rest)
+    rest = join_pieces((first[len(_option_stem(word)) :], *more)).pieces
+    return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else join_pieces(rest)
 
 
 def _split_ambiguous_slot(slot: _CommandSlot, attempt_count: int) -> list[_CommandSlot]:

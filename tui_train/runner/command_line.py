@@ -7,10 +7,10 @@ import os
 import sys
 from typing import Sequence
 
-from .refused import USAGE, Refused
+from .refused import USAGE_EXIT_CODE, Refused
 from .safe_text import visible
 
-_USAGE = """usage: python3 RUN/runner.pyz COMMAND
+_USAGE_TEXT = """usage: python3 RUN/runner.pyz COMMAND
   status [--json]          the run's state
   stop [--now] [--json]    end it: it saves within its grace; with --now at once
   tail [-n N] [--json]     the last lines of its newest log
@@ -25,7 +25,7 @@ def main(words: Sequence[str], run_dir: str) -> int:
         if reconfigure:
             reconfigure(errors="backslashreplace")
     try:
-        return _main(list(words), run_dir)
+        return _run_command(list(words), run_dir)
     except Refused as refused:
         # Where there is no stderr to write to, the exit code says it.
         with contextlib.suppress(OSError):
@@ -37,28 +37,28 @@ def main(words: Sequence[str], run_dir: str) -> int:
         return 130
 
 
-def _main(words: list[str], run_dir: str) -> int:
+def _run_command(words: list[str], run_dir: str) -> int:
     name, rest = (words or [""])[0], words[1:]
     if name == "launch":
         from .launch import launch
 
         if not rest:
-            raise Refused(USAGE, "launch: which script?")
+            raise Refused(USAGE_EXIT_CODE, "launch: which script?")
         return launch(run_dir, rest[0], rest[1:])
     if name in ("checkpoint", "fill", "meter", "rejoin", "fan", "reach", "look", "keep"):
-        return _run_internal(name, rest, run_dir)
+        return _run_internal_command(name, rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):
         return _run_viewer_command(name, rest, run_dir)
-    sys.stderr.write(_USAGE)
-    return 0 if name in ("help", "--help", "-h") else USAGE
+    sys.stderr.write(_USAGE_TEXT)
+    return 0 if name in ("help", "--help", "-h") else USAGE_EXIT_CODE
 
 
-def _run_internal(name: str, rest: list[str], run_dir: str) -> int:
+def _run_internal_command(name: str, rest: list[str], run_dir: str) -> int:
     """Carry out what only launch.sh and other parts of the supervisor ask for."""
     if name == "checkpoint" and len(rest) == 1:
-        return _print_checkpoint(rest[0], run_dir)
+        return _print_checkpoints(rest[0], run_dir)
     if name == "fill":
-        return _fill_attempt(rest, run_dir)
+        return _fill_config_files(rest, run_dir)
     if name == "meter":
         from .meter import main as meter
 
@@ -69,24 +69,24 @@ def _run_internal(name: str, rest: list[str], run_dir: str) -> int:
 
         return rejoin(*rest)
     if name in ("fan", "reach", "look", "keep"):
-        return _run_multi_machine(name, rest, run_dir)
-    raise Refused(USAGE, f"{name} does not take {visible(' '.join(rest))}", "see python3 runner.pyz help")
+        return _run_multi_machine_command(name, rest, run_dir)
+    raise Refused(USAGE_EXIT_CODE, f"{name} does not take {visible(' '.join(rest))}", "see python3 runner.pyz help")
 
 
-def _run_multi_machine(name: str, rest: list[str], run_dir: str) -> int:
+def _run_multi_machine_command(name: str, rest: list[str], run_dir: str) -> int:
     """Do what one of several machines does for the others."""
     from . import multi_machine_attempt, node, reach
 
     if name == "keep":
-        return node.run_rank(run_dir)
+        return node.run_machine_part(run_dir)
     if name == "fan" and len(rest) > 1:
         return multi_machine_attempt.main(rest[0], rest[1:], run_dir)
     if len(rest) != 1:
-        raise Refused(USAGE, f"{name}: what is asked?")
-    return (reach.main if name == "reach" else node.preflight)(rest[0], run_dir)
+        raise Refused(USAGE_EXIT_CODE, f"{name}: what is asked?")
+    return (reach.main if name == "reach" else node.print_readiness)(rest[0], run_dir)
 
 
-def _print_checkpoint(attempt: str, run_dir: str) -> int:
+def _print_checkpoints(attempt: str, run_dir: str) -> int:
     """Print the checkpoint that an attempt would be given now, nothing where there is none; of `all`, a line each.
 
     Of a trainer that finds its checkpoints by itself, `all` is the highest step of one.
@@ -98,7 +98,7 @@ def _print_checkpoint(attempt: str, run_dir: str) -> int:
     if attempt == "all":
         if plan.resumes_itself:
             output = os.path.expanduser(plan.output) or "output"
-            sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_step(os.path.join(run_dir, output)))
+            sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_step_below(os.path.join(run_dir, output)))
         rules = [each.checkpoints for each in attempts if each.checkpoints]
         paths = {os.fsencode(checkpoints.newest(rule, run_dir)) for rule in rules}
         sys.stdout.buffer.write(b"".join(path + b"\n" for path in sorted(paths)))
@@ -108,14 +108,14 @@ def _print_checkpoint(attempt: str, run_dir: str) -> int:
     return 0
 
 
-def _fill_attempt(words: list[str], run_dir: str) -> int:
+def _fill_config_files(words: list[str], run_dir: str) -> int:
     from . import planned
-    from .fill import fill
+    from .fill import fill_config_files
 
     plan = planned.read(run_dir)
     if not words or not words[0].isdigit() or not 1 <= int(words[0]) <= len(plan.attempts):
-        raise Refused(USAGE, f"fill: which attempt, 1 to {len(plan.attempts)}?")
-    fill(plan, int(words[0]), run_dir, words[1] if len(words) > 1 else "")
+        raise Refused(USAGE_EXIT_CODE, f"fill: which attempt, 1 to {len(plan.attempts)}?")
+    fill_config_files(plan, int(words[0]), run_dir, words[1] if len(words) > 1 else "")
     return 0
 
 
@@ -127,9 +127,9 @@ def _run_viewer_command(name: str, words: list[str], run_dir: str) -> int:
     if name == "status" and not words:
         return view.show_status(run_dir, as_json=as_json)
     if name == "stop" and words in ([], ["--now"]):
-        return view.show_stop(run_dir, as_json=as_json, at_once=bool(words))
+        return view.stop_and_show(run_dir, as_json=as_json, at_once=bool(words))
     if name == "follow" and not words:
-        return view.show_follow(run_dir, as_json=as_json)
+        return view.follow_log(run_dir, as_json=as_json)
     if name == "tail" and (not words or (len(words) == 2 and words[0] == "-n" and words[1].isdigit())):
-        return view.show_tail(run_dir, as_json=as_json, most=int(words[1]) if words else 20)
-    raise Refused(USAGE, f"{name} does not take {visible(' '.join(words))}", "see python3 runner.pyz help")
+        return view.show_tail(run_dir, as_json=as_json, max_lines=int(words[1]) if words else 20)
+    raise Refused(USAGE_EXIT_CODE, f"{name} does not take {visible(' '.join(words))}", "see python3 runner.pyz help")

@@ -11,19 +11,19 @@ from contextlib import suppress
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 # Of each of its two outputs; what is beyond is read and dropped.
-_MAX_BYTES = 1 << 20
+_MAX_OUTPUT_BYTES = 1 << 20
 # Seconds between two looks whether it has ended, or whether we are to stop.
 _POLL_SECONDS = 0.02
 # Seconds for a killed process to be gone; one that hangs in a driver never is.
-_KILL_SECONDS = 1.0
+_KILL_WAIT_SECONDS = 1.0
 
 
-def _never() -> bool:
+def _never_interrupted() -> bool:
     return False
 
 
 # Set by whoever has signals to listen to: whether an answer is no longer of use.
-interrupted: Callable[[], bool] = _never
+interrupted: Callable[[], bool] = _never_interrupted
 
 # Children that even SIGKILL did not end: they hang in a driver, and are no part of a training.
 stuck_pids: set[int] = set()
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 def run(
     words: Sequence[str],
-    seconds: float,
+    timeout_seconds: float,
     env: Mapping[str, str] | None = None,
     *,
     interruptible: bool = True,
@@ -50,7 +50,7 @@ def run(
     One that is out of time is killed with its whole group; so is, where it is `interruptible`, one whose answer is no
     longer of use (`interrupted`).
     """
-    outputs = [_pipe(), _pipe()]
+    outputs = [_pipe_above_standard_streams(), _pipe_above_standard_streams()]
     ends = [end for end, _ in outputs]
     try:
         pid = _spawn_with_outputs(words, os.environ if env is None else env, [end for _, end in outputs])
@@ -64,11 +64,11 @@ def run(
     output = {end: bytearray() for end in ends}
     code = None
     try:
-        code = _collect_output(pid, output, time.monotonic() + seconds, interruptible, while_waiting)
+        code = _collect_output(pid, output, time.monotonic() + timeout_seconds, interruptible, while_waiting)
     finally:
         # Whatever is raised meanwhile, by a handler or by `while_waiting`, nothing is left running.
         if code is None:
-            kill(pid)
+            kill_group(pid)
         for end in ends:
             os.close(end)
     out, err = (bytes(output[end]).decode("utf-8", "replace") for end in ends)
@@ -77,7 +77,7 @@ def run(
 
 def spawn(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
     """Start a program and return its number and the ends from which its output and its errors are read."""
-    outputs = [_pipe(), _pipe()]
+    outputs = [_pipe_above_standard_streams(), _pipe_above_standard_streams()]
     try:
         pid = _spawn_with_outputs(words, env, [end for _, end in outputs])
     except OSError:
@@ -90,12 +90,12 @@ def spawn(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
     return pid, outputs[0][0], outputs[1][0]
 
 
-def exit_code(status: int) -> int:
+def shell_exit_code(wait_status: int) -> int:
     """Return the exit code of a wait status as a shell counts it: 128 and the signal for one that was killed."""
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return 128 + os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
 
 
-def _pipe() -> tuple[int, int]:
+def _pipe_above_standard_streams() -> tuple[int, int]:
     """Return the two ends of a pipe, none of which has a number that a standard stream may get."""
     ends = os.pipe()
     try:
@@ -106,19 +106,19 @@ def _pipe() -> tuple[int, int]:
     return read, write
 
 
-def _spawn_with_outputs(words: Sequence[str], env: Mapping[str, str], outputs: Sequence[int]) -> int:
+def _spawn_with_outputs(words: Sequence[str], env: Mapping[str, str], output_ends: Sequence[int]) -> int:
     """Start a program in a group of its own, with nothing of ours open but its two outputs."""
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
     ]
-    actions += [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(outputs, start=1)]
-    actions += [(os.POSIX_SPAWN_CLOSE, number) for number in _inherited_descriptors()]
+    actions += [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(output_ends, start=1)]
+    actions += [(os.POSIX_SPAWN_CLOSE, number) for number in _inheritable_descriptors()]
     # Python ignores these two, and whoever is started would inherit that.
     ignored = [signal.SIGPIPE, signal.SIGXFSZ]
     return os.posix_spawnp(words[0], list(words), dict(env), file_actions=actions, setpgroup=0, setsigdef=ignored)
 
 
-def _inherited_descriptors() -> list[int]:
+def _inheritable_descriptors() -> list[int]:
     inherited = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -143,33 +143,33 @@ def _collect_output(
         poller.register(end, select.POLLIN)
     while time.monotonic() < deadline and not (interruptible and interrupted()):
         while_waiting()
-        if unread and _read_ready(poller, output, unread, _POLL_SECONDS):
+        if unread and _read_ready_outputs(poller, output, unread, _POLL_SECONDS):
             continue
         # A program may leave others that keep its outputs open: these are not waited for.
-        code = _poll_exit_code(pid, 0.0 if unread else _POLL_SECONDS)
+        code = _wait_for_exit_code(pid, 0.0 if unread else _POLL_SECONDS)
         if code is not None:
-            while unread and _read_ready(poller, output, unread, 0.0):
+            while unread and _read_ready_outputs(poller, output, unread, 0.0):
                 pass
             return code
     return None
 
 
-def _read_ready(poller: select.poll, output: dict[int, bytearray], unread: set[int], seconds: float) -> bool:
+def _read_ready_outputs(poller: select.poll, output: dict[int, bytearray], unread: set[int], seconds: float) -> bool:
     """Read what there is within so many seconds; False where there was nothing."""
     ready = poller.poll(seconds * 1000)
     for end, _ in ready:
         piece = os.read(end, 1 << 16)
         if piece:
-            output[end] += piece[: _MAX_BYTES - len(output[end])]
+            output[end] += piece[: _MAX_OUTPUT_BYTES - len(output[end])]
         else:
             poller.unregister(end)
             unread.discard(end)
     return bool(ready)
 
 
-def _poll_exit_code(pid: int, seconds: float) -> int | None:
+def _wait_for_exit_code(pid: int, timeout_seconds: float) -> int | None:
     """Return a child's exit code, None while it lives after so many seconds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + timeout_seconds
     while True:
         try:
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -177,15 +177,15 @@ def _poll_exit_code(pid: int, seconds: float) -> int | None:
             # Somebody else has collected it, and knows how it ended.
             return 1
         if ended:
-            return exit_code(status)
+            return shell_exit_code(status)
         if time.monotonic() >= deadline:
             return None
         time.sleep(0.002)
 
 
-def kill(pid: int) -> None:
+def kill_group(pid: int) -> None:
     """Kill a child with its whole group; one that hangs in a driver stays, and is among `stuck_pids`."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    if _poll_exit_code(pid, _KILL_SECONDS) is None:
+    if _wait_for_exit_code(pid, _KILL_WAIT_SECONDS) is None:
         stuck_pids.add(pid)
