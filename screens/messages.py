@@ -8,7 +8,7 @@ from textual.message import Message
 if TYPE_CHECKING:
     from tui_train.base.errors import TuiTrainError
     from tui_train.checks.finding import EnvironmentInstall
-    from tui_train.profile.changes import Change, Difference
+    from tui_train.profile.changes import Change, ValueDifference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
     from tui_train.runs.results.result import Result
@@ -39,7 +39,7 @@ class Undo(Message):
 class Undone(Message):
     """A change was taken back: what differs now; nothing where there was none."""
 
-    changes: "tuple[Difference, ...]"
+    changes: "tuple[ValueDifference, ...]"
 
 
 @dataclass

@@ -256,7 +256,9 @@ NCCL features: those to switch off, each to work around the error that it names,
     def _take_python(self, path: str | None) -> None:
         if path:
             try:
-                self.post_message(ValueChosen("trainer.python", fields.parse(fields.field("trainer.python"), path)))
+                self.post_message(
+                    ValueChosen("trainer.python", fields.parse_value(fields.get_field("trainer.python"), path))
+                )
             except BadInput as error:
                 self.post_message(ErrorToShow(error))
 

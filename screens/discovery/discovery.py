@@ -142,7 +142,7 @@ class DiscoveryApp(GuardedApp):
         host = self._source.host if self._source else ""
         if not host:
             return local_names
-        address = hosts.address_of(host)
+        address = hosts.host_address(host)
         if self._names_there is None or self._names_there.host != address:
             self._names_there = RemoteNames(address)
         return self._names_there

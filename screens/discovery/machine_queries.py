@@ -85,7 +85,7 @@ def facts_of_host(profile: Profile, source: "MachineSource", typed: str) -> "Fac
     found = facts_for(profile, source)
     if typed and typed == source.host and typed not in hosts.saved_hosts():
         with suppress(TuiTrainError):
-            hosts.add(typed)
+            hosts.save_host(typed)
     return found
 
 

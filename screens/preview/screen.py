@@ -200,7 +200,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not name:
             return
         try:
-            profile = fields.put(self.profile, "name", name)
+            profile = fields.with_value(self.profile, "name", name)
             path = store.save(profile)
         except AlreadyExists:
             self._ask_to_replace(name)
@@ -216,7 +216,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         def answered(answer: str | None) -> None:
             if answer:
                 try:
-                    profile = fields.put(self.profile, "name", name)
+                    profile = fields.with_value(self.profile, "name", name)
                     store.save(profile, overwrite=True)
                 except TuiTrainError as failed:
                     self.post_message(ErrorToShow(failed))

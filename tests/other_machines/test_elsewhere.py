@@ -20,7 +20,7 @@ from tui_train.actions.machine_facts import MachineSource
 from tui_train.base.errors import BadInput
 from tui_train.facts.other_machines import remote, saved
 from tui_train.facts.types import Facts
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.trainers import auto_preset
 from tui_train.wizard import wizard
 
@@ -265,7 +265,7 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
         await keys("enter", "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
-            pilot.app.set_profile(put(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
+            pilot.app.set_profile(with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
             await pilot.pause()
         assert "machine" in pilot.app.looking
         for _ in range(60):

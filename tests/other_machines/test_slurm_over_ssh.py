@@ -265,7 +265,7 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
 )
 def test_where_a_profile_goes(own, named, goes):
     host, scheduler = own
-    hosts.add("lab", "ann@login")
+    hosts.save_host("lab", "ann@login")
     source = source_for(profile({"hardware.host": host, "hardware.scheduler": scheduler}), named)
     assert (source.host, source.slurm) == goes
 

@@ -51,7 +51,7 @@ from tui_train.facts.types import (
 )
 from tui_train.profile import store
 from tui_train.profile.changes import Change
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.types import Profile
 from tui_train.runs import conflicts as taken
 from tui_train.runs import rundir
@@ -816,7 +816,7 @@ async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
 async def test_what_cannot_be_tuned_says_why(machine):
     machine(SEED)
     async with opened("enter", "enter", "enter", notifications=True) as pilot:
-        pilot.app.set_profile(put(pilot.app.profile, "recipe.global_batch", 13))
+        pilot.app.set_profile(with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
         await until_shown(pilot, "the global batch 13 is not a multiple")
         assert "● 3 Recipe" in shows(pilot)

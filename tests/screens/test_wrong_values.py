@@ -65,7 +65,7 @@ async def choose(pilot: Any, **values: Any) -> None:
     ],
 )
 def test_the_nearest_value_is_what_a_text_seems_to_mean(key, text, value):
-    assert fields.closest_value(fields.field(key), text) == value
+    assert fields.most_likely_value(fields.get_field(key), text) == value
 
 
 async def test_f2_takes_the_nearest_value_or_the_one_before(app):

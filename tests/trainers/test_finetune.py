@@ -48,7 +48,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import apply_change
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.runs import rundir
 from tui_train.runs.results.result import read_result
@@ -363,7 +363,7 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
     assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
     assert "data.cut=0.4 allows it" in refused.remedy
     assert apply_change(refused.change, chosen).recipe.sequence_length == 8192
-    assert cut(put(chosen, "data.cut", 0.4)).level == "warning"
+    assert cut(with_value(chosen, "data.cut", 0.4)).level == "warning"
     # Where the model takes no more, only consent is left.
     least = replace(found, data={data_key(asked): replace(read, limit=1024)})
     assert dict(cut(chosen, least).change.edits) == {"data.cut": 0.4}

@@ -122,7 +122,7 @@ def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_pa
 def test_weights_that_cannot_be_used_are_refused(weights, why):
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=weights)
     (error,) = [each for each in check(chosen, facts(packages=LIBRARIES)) if each.key == "data.weights"]
-    assert (error.forbids_plan, why in error.message, data_weights.data_weights(chosen)) == (True, True, ())
+    assert (error.forbids_plan, why in error.message, data_weights.valid_data_weights(chosen)) == (True, True, ())
 
 
 @pytest.mark.parametrize(("text", "read"), [("[3, 1]", (3, 1)), ("[0.75, 2]", (0.75, 2)), ("[]", ())])
@@ -148,9 +148,9 @@ def test_a_profile_with_other_weights_is_refused(text, why):
 
 @pytest.mark.parametrize(("typed", "shown"), [("3,1", "3 1"), ("3 1.5", "3 1.5"), ("", ""), ("1e-3, 2", "0.001 2")])
 def test_typed_weights_are_shown_as_typed(typed, shown):
-    row = fields.field("data.weights")
-    read = fields.parse(row, typed)
-    assert (fields.format_value(read), fields.parse(row, fields.format_value(read))) == (shown, read)
+    row = fields.get_field("data.weights")
+    read = fields.parse_value(row, typed)
+    assert (fields.format_value(read), fields.parse_value(row, fields.format_value(read))) == (shown, read)
 
 
 def test_the_plan_and_the_question_have_the_weights():

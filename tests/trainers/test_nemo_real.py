@@ -221,7 +221,7 @@ def test_the_first_example_of_the_docs_trains_as_it_stands_there(python, tmp_pat
     words = shlex.split(next(line for line in text.splitlines() if line.startswith("tui-train new ")))
     pairs = [word.split("=", 1) for before, word in itertools.pairwise(words) if before == "--set"]
     assert pairs[0] == ["trainer.kind", "nemo"]
-    script = written(tmp_path / "run", {key: fields.parse(fields.field(key), value) for key, value in pairs})
+    script = written(tmp_path / "run", {key: fields.parse_value(fields.get_field(key), value) for key, value in pairs})
     printed = child(python, script.parent, "train", script)
     assert "global_step: 4 " in printed
     assert list(script.parent.glob("output/qwen25_500m/checkpoints/*-last"))

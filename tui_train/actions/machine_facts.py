@@ -46,7 +46,7 @@ def source_for(profile: Profile, source: MachineSource) -> MachineSource:
     Another host than its own trains by itself, unless a command asks for Slurm.
     """
     hardware = profile.hardware
-    own_place = not source.host or hosts.address_of(source.host) == hosts.address_of(hardware.host)
+    own_place = not source.host or hosts.host_address(source.host) == hosts.host_address(hardware.host)
     slurm = source.slurm or (hardware.scheduler == "slurm" and own_place)
     own = "" if source.machine and not slurm else hardware.host
     return source._replace(host=source.host or own, slurm=slurm)

@@ -37,7 +37,7 @@ def hosts_question(profile: Profile, facts: Facts, source: MachineSource) -> Hos
     if setup.problem or toolchain is None or profile.container.engine != "none":
         return None
     paths = tuple(path for path in profile_paths(profile) if path != profile.trainer.output)
-    return HostsQuestion(named, toolchain.python, paths, hosts.address_of(chosen.host) if chosen.host else "")
+    return HostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")
 
 
 def facts_to_start(profile: Profile, source: MachineSource, waits: Callable[[str], None] = lambda _: None) -> Facts:

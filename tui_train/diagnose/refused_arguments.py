@@ -8,7 +8,7 @@ from tui_train.checks.trainer.preset import USE_AUTO_PRESET, arguments_in_words,
 from tui_train.diagnose.types import Evidence
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import Preset
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.setup.recipe.options import normalized_option, set_options
 
 _REFUSED = re.compile(r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option):? (?P<words>.+)")
@@ -38,7 +38,7 @@ def refused_change(profile: Profile, evidence: Evidence) -> Change | None:
     That is the option which was meant, or else the arguments without what is unknown.
     """
     if _passed_by_preset(evidence):
-        return USE_AUTO_PRESET if profile.trainer.preset != AUTO else None
+        return USE_AUTO_PRESET if profile.trainer.preset != AUTO_PRESET else None
     by_user, left = _passed_by_user(evidence, profile), profile.trainer.arguments
     typed = [option for option in set_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
     if len(typed) == 1 and (meant := _meant(evidence, by_user)):

@@ -92,7 +92,7 @@ def _more_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
 
 def _another_port(profile: Profile, _evidence: Evidence) -> Change | None:
     # One machine chooses a free port by itself.
-    if profile.nodes.machines < 2:
+    if profile.nodes.machine_count < 2:
         return None
     port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORT_STEP
     return Change(f"port {port}", f"{profile.nodes.port} is taken", (("nodes.port", port),))

@@ -22,7 +22,7 @@ from tui_train.memory.types import (
     Optimizer,
     Sharding,
 )
-from tui_train.profile.presets import SCRIPT
+from tui_train.profile.presets import SCRIPT_LABEL
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
 from tui_train.setup.recipe.options import Options, script_options, user_arguments
@@ -102,9 +102,9 @@ def _loading_workload(setup: Setup) -> Workload:
 def _no_batch(setup: Setup) -> str:
     if "micro_batch" in setup.context.accepted:
         return "the micro batch is not known: set recipe.micro_batch"
-    if setup.preset.label == SCRIPT:
+    if setup.preset.label == SCRIPT_LABEL:
         return "the script's own batch is not known"
-    return f"{setup.preset.named} passes no micro batch, and the script's own is not known"
+    return f"{setup.preset.name_in_sentence} passes no micro batch, and the script's own is not known"
 
 
 def chosen_model(profile: Profile, options: Options) -> str:

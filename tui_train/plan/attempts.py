@@ -9,7 +9,7 @@ from tui_train.memory.ladder.attempt_order import AttemptPlan, rung_titles
 from tui_train.plan.description import batch_text
 from tui_train.plan.environment import attempt_variables
 from tui_train.plan.types import Attempt, CheckpointRule
-from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument
 from tui_train.setup.recipe import config_file
 from tui_train.setup.recipe.effective import working_folder
 from tui_train.setup.recipe.placeholder_values import (
@@ -102,8 +102,8 @@ def _argument_parts(setup: Setup, passed: Mapping[str, PlaceholderValue], path: 
 
 def _all_words(setup: Setup, path: str) -> dict[str, tuple[Word, ...]]:
     """Return what placeholders in the user's arguments get: all values, passed or not."""
-    if not any(PLACEHOLDER.search(word) for word in setup.profile.trainer.arguments):
+    if not any(PLACEHOLDER_PATTERN.search(word) for word in setup.profile.trainer.arguments):
         return {}
     config_word = config_file.config_word(setup.profile, setup.preset, path)
-    keys = frozenset(PLACEHOLDERS.values())
+    keys = frozenset(KEY_BY_PLACEHOLDER.values())
     return placeholder_words(placeholder_values(setup, output_folder(setup), config_word, keys, user_output=False))

@@ -8,7 +8,7 @@ from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.profile import batch, fields
-from tui_train.profile.types import AUTO, Profile, Recipe
+from tui_train.profile.types import AUTO_PRESET, Profile, Recipe
 from tui_train.setup.machine import other_hosts
 from tui_train.setup.machine.idle_cards import left_out_sentences
 from tui_train.setup.recipe import data_questions, launcher_config
@@ -32,8 +32,8 @@ def plan_title(setup: Setup) -> str:
     if uneven := profile.nodes.uneven_processes:
         processes = counted(setup.world_size, "process", "processes")
         devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_machines_text(uneven)}"
-    elif profile.nodes.machines > 1:
-        devices += f" of each of {profile.nodes.machines} machines"
+    elif profile.nodes.machine_count > 1:
+        devices += f" of each of {profile.nodes.machine_count} machines"
     sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
     container = profile.container
     where = "" if container.engine == "none" else f", in {container.image} by {container.engine}"
@@ -126,14 +126,14 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     resumes_itself = trainer_of(profile).resumes_itself
     if not setup.preset.checkpoints and not resumes_itself:
         by = f"The preset “{setup.preset.label}” cannot resume"
-        by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO else by
+        by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO_PRESET else by
         sentences.append(f"{by}: each attempt starts from step 0.")
     if profile.nodes.hosts and not setup.scheduled:
         sharded = setup.preset.checkpoints and profile.trainer.strategy != "ddp"
         sentences += _host_notes(profile, one_disk=bool(sharded) or resumes_itself)
         sentences += map(visible, other_hosts.left_out_on_hosts(setup))
-    elif profile.nodes.machines > 1 and not setup.scheduled:
-        last = profile.nodes.machines - 1
+    elif profile.nodes.machine_count > 1 and not setup.scheduled:
+        last = profile.nodes.machine_count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         sentences.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
         sentences.append("No fallbacks with several machines: nothing coordinates them.")
@@ -147,7 +147,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
 def _script_notes(profile: Profile, facts: Facts) -> list[str]:
     """Return what was read of the script, where the preset goes by that."""
     script = profile.trainer.script
-    if profile.trainer.preset != AUTO or not script or not takes_field(profile, "trainer.script"):
+    if profile.trainer.preset != AUTO_PRESET or not script or not takes_field(profile, "trainer.script"):
         return []
     arguments = arguments_summary(facts.sources.get(script), profile.trainer.arguments)
     return [f"Read of {visible(script.rpartition('/')[2])}: {arguments}."]

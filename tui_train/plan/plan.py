@@ -65,7 +65,7 @@ def _machines(setup: Setup, first: Job) -> partial[Plan]:
     profile, nodes = setup.profile, setup.profile.nodes
     slurm = _slurm_job(profile, first) if setup.scheduled else None
     gpus = () if slurm else first.gpus
-    several = nodes.machines > 1 and not slurm
+    several = nodes.machine_count > 1 and not slurm
     return partial(
         Plan,
         python=first.python,
@@ -74,7 +74,7 @@ def _machines(setup: Setup, first: Job) -> partial[Plan]:
         gpus=gpus,
         gpu_names=tuple(gpu.name for gpu in setup.gpus) if gpus else (),
         world_size=setup.world_size,
-        nodes=nodes.machines,
+        nodes=nodes.machine_count,
         uneven=nodes.uneven_processes,
         address=nodes.address if several else "",
         port=nodes.port if several else 0,
@@ -206,7 +206,7 @@ def _job(setup: Setup) -> Job:
         python=toolchain.python if profile.container.engine == "none" else "python",
         torchrun_flags=toolchain.torchrun,
         processes=setup.processes,
-        nodes=nodes.machines,
+        nodes=nodes.machine_count,
         uneven_processes=nodes.uneven_processes,
         user_config=setup.launcher_config,
         port=nodes.port,

@@ -30,7 +30,7 @@ _ALREADY_FUSED = "the optimizer is already fused"
 
 def why_no_fallbacks(profile: Profile, facts: Facts) -> str:
     """Return why a profile can have no fallbacks, empty if it can."""
-    by_hand = profile.nodes.machines > 1 and not profile.nodes.hosts
+    by_hand = profile.nodes.machine_count > 1 and not profile.nodes.hosts
     return _UNCOORDINATED if by_hand and not facts.scheduler else ""
 
 

@@ -150,7 +150,7 @@ class Setup:
         nodes = self.profile.nodes
         if self.device == "cuda":
             return max(len(self._cards), 1) if LAUNCHERS[self.launcher].starts_several else 1
-        return nodes.processes[0] if nodes.processes and nodes.machines > 1 else 1
+        return nodes.processes[0] if nodes.processes and nodes.machine_count > 1 else 1
 
     @cached_property
     def world_size(self) -> int:
@@ -185,7 +185,7 @@ class Setup:
         """The chosen profile with what follows from the data."""
         profile = self.profile
         for key, held in self.by_data.items():
-            profile = fields.put(profile, key, held.value)
+            profile = fields.with_value(profile, key, held.value)
         return profile
 
     @cached_property

@@ -70,12 +70,12 @@ def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = Fals
     if slurm:
         from tui_train.targets.slurm import Slurm
 
-        return Slurm(machine, hosts.address_of(host) if host else "")
+        return Slurm(machine, hosts.host_address(host) if host else "")
     if machine:
         from tui_train.targets.elsewhere import MachineFile
 
         return MachineFile(machine)
-    return _host(hosts.address_of(host)) if host else LocalTarget()
+    return _host(hosts.host_address(host)) if host else LocalTarget()
 
 
 def target_of_run(run: RunDir) -> Target:

@@ -39,7 +39,7 @@ from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.programs.survey import closed, room
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
@@ -123,7 +123,9 @@ def _user_output(
     """Return the output folder that the profile's arguments or file name."""
     try:
         named_preset, words = profile.trainer.preset, profile.trainer.arguments
-        chosen = get_preset(named_preset, user_presets) if named_preset != AUTO else preset_for_source(own, words)
+        chosen = (
+            get_preset(named_preset, user_presets) if named_preset != AUTO_PRESET else preset_for_source(own, words)
+        )
     except BadInput:
         return ()
     return tuple(filter(None, (user_output_folder(profile, chosen, read.get(profile.trainer.config)),)))
@@ -211,7 +213,7 @@ def ask_hub_for_model(profile: Profile, facts: Facts) -> dict[str, HubModel]:
 
 def rendezvous_port(profile: Profile) -> int:
     """Return the rendezvous port on this machine; 0 for training on one machine."""
-    return profile.nodes.port if profile.nodes.machines > 1 else 0
+    return profile.nodes.port if profile.nodes.machine_count > 1 else 0
 
 
 def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:

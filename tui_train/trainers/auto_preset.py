@@ -10,8 +10,8 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Parameter, Source
 from tui_train.profile import fields
 from tui_train.profile.presets import (
-    DEFAULT_NAMES,
-    SCRIPT,
+    DECLARABLE_DEFAULTS,
+    SCRIPT_LABEL,
     Preset,
     PresetArgument,
     Scalar,
@@ -19,7 +19,7 @@ from tui_train.profile.presets import (
     shipped_presets,
 )
 from tui_train.profile.rows import Field
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 
 SCRIPT_SOURCE = "the script's own"
 
@@ -73,7 +73,7 @@ def preset_for_source(source: Source | None, words: Sequence[str] = ()) -> Prese
     if named := shipped_preset_name(source):
         return _with_declared(_without_length(shipped_presets()[named], source), source, takes_all=True)
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.creates_accelerator else ""
-    own = Preset(label=SCRIPT, about="what its source declares")
+    own = Preset(label=SCRIPT_LABEL, about="what its source declares")
     return _with_declared(_limited_to_declared(shipped_presets()[like], own, source) if like else own, source)
 
 
@@ -120,7 +120,7 @@ def shipped_preset_name(source: Source | None) -> str:
 
 def with_shipped_preset(profile: Profile, sources: Mapping[str, Source]) -> Profile:
     """Return the profile with the shipped preset that `auto` stands for, where it stands for one."""
-    name = shipped_preset_name(sources.get(profile.trainer.script)) if profile.trainer.preset == AUTO else ""
+    name = shipped_preset_name(sources.get(profile.trainer.script)) if profile.trainer.preset == AUTO_PRESET else ""
     chosen = msgspec.structs.replace(profile.trainer, preset=name)
     return msgspec.structs.replace(profile, trainer=chosen) if name else profile
 
@@ -216,9 +216,9 @@ def _declared_defaults(matched: Mapping[str, Parameter]) -> Iterator[tuple[str, 
     for placeholder, parameter in matched.items():
         name = _VALUE_OF_FORM.get(placeholder, placeholder)
         row = _ACCUMULATION if name == "accumulation" else fields.FIELDS.get(f"recipe.{name}")
-        if name not in DEFAULT_NAMES or row is None or not parameter.default:
+        if name not in DECLARABLE_DEFAULTS or row is None or not parameter.default:
             continue
         with contextlib.suppress(BadInput):
-            value = fields.parse(row, parameter.default)
+            value = fields.parse_value(row, parameter.default)
             if isinstance(value, (int, float)) and value:
                 yield name, value

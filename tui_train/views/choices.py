@@ -16,7 +16,7 @@ from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.memory.ladder.rungs import RUNGS
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
-from tui_train.profile.types import AUTO, Method, Profile
+from tui_train.profile.types import AUTO_PRESET, FinetuneMethod, Profile
 from tui_train.setup.machine import strategies
 from tui_train.setup.machine.idle_cards import all_cards_idle
 from tui_train.setup.recipe import no_effect
@@ -52,7 +52,7 @@ def field_options(key: str, setup: Setup) -> tuple[Option, ...]:
     """Return the values that a field offers."""
     if key in _OPTIONS:
         return _OPTIONS[key](setup)
-    row = fields.field(key)
+    row = fields.get_field(key)
     values = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
     return (_unset_option(key, setup), *values) if row.optional else values
 
@@ -65,9 +65,9 @@ def _unset_option(key: str, setup: Setup) -> Option:
 
 def all_values(key: str) -> tuple[str, ...]:
     """Return all values that a field can have, where these are few."""
-    row = fields.field(key)
+    row = fields.get_field(key)
     if key == "trainer.preset":
-        return (AUTO, *(name for name in shipped_presets() if name != "builtin"))
+        return (AUTO_PRESET, *(name for name in shipped_presets() if name != "builtin"))
     if key == "ladder.rungs":
         return tuple(RUNGS)
     return ("yes", "no") if row.kind == "switch" else row.options
@@ -87,13 +87,13 @@ def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
         "trainer.kind": tuple((name, trainer.name) for name, trainer in TRAINERS.items()),
         "trainer.launcher": tuple((name, launcher.label) for name, launcher in LAUNCHERS.items()),
         "trainer.preset": (
-            (AUTO, AUTO),
+            (AUTO_PRESET, AUTO_PRESET),
             *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
         ),
         "trainer.python": (("", _BEST_PYTHON),),
         "finetune.method": tuple((name, label) for name, label in METHOD_LABELS.items()),
     }
-    row = fields.field(key)
+    row = fields.get_field(key)
     unset = (("", UNSET),) if row.optional else ()
     return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
 
@@ -152,7 +152,11 @@ def _preset_options(setup: Setup) -> tuple[Option, ...]:
         Option(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
     ]
     own_options = [
-        Option(AUTO, AUTO, arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script")
+        Option(
+            AUTO_PRESET,
+            AUTO_PRESET,
+            arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script",
+        )
     ]
     for name, own_preset in facts.presets.items():
         if own_preset.preset:
@@ -173,7 +177,7 @@ def _launcher_options(setup: Setup) -> tuple[Option, ...]:
         reason = ""
         if not launcher.starts_several and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif not launcher.spans_machines and profile.nodes.machines > 1:
+        elif not launcher.spans_machines and profile.nodes.machine_count > 1:
             reason = "starts processes on one machine only"
         elif not launcher.starts_recipes and takes_field(profile, "nemo"):
             reason = f"NeMo runs under {launcher_labels(lambda other: other.starts_recipes)}"
@@ -209,7 +213,7 @@ def _python_options(setup: Setup) -> tuple[Option, ...]:
     return tuple(options)
 
 
-_METHODS: dict[Method, str] = {
+_METHODS: dict[FinetuneMethod, str] = {
     "sft": "learns from examples",
     "dpo": "from pairs: which answer is better",
     "kto": "from answers marked good or bad",

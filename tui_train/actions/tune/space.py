@@ -141,7 +141,7 @@ def _with_setting(setting: Setting, setup: Setup) -> Profile:
         (key, value)
         for key, value in _edits(setting)
         if setup.context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
-        and value != fields.get(setup.effective, key)
+        and value != fields.get_value(setup.effective, key)
     )
     return apply_change(Change("setting", "to be tried", edits), setup.profile)
 
@@ -176,7 +176,7 @@ def _spaced(numbers: Iterable[int], last: int) -> Iterator[int]:
 def _refuse_untunable(setup: Setup) -> None:
     profile = setup.profile
     passed = setup.context.accepted
-    if profile.nodes.machines > 1:
+    if profile.nodes.machine_count > 1:
         alone = "--set nodes.hosts=" if profile.nodes.hosts else "--set nodes.count=1"
         raise BadInput("trials run on one machine, and this profile trains on several", f"Tune with {alone}.")
     if not passed & {"micro_batch", "total_batch"} or not passed & {

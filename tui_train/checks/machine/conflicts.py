@@ -44,7 +44,7 @@ def output(setup: Setup) -> Iterator[Finding]:
 def port(setup: Setup) -> Iterator[Finding]:
     """The port at which several machines meet: the first one has to open it."""
     profile, facts = setup.profile, setup.facts
-    if profile.nodes.machines == 1 or facts.scheduler:
+    if profile.nodes.machine_count == 1 or facts.scheduler:
         return
     for words, _ in _resource_conflicts(ResourcesInUse(port=profile.nodes.port), facts):
         remedy = "Choose another one, for all machines (nodes.port)."

@@ -209,4 +209,4 @@ def _key_of_path(profile: Profile, path: str) -> str:
             return f"trainer.{name}"
     if path == container.script_mount(profile):
         return "trainer.script"
-    return "trainer.model" if trainer.model.startswith(path) else fields.field("container.mounts").key
+    return "trainer.model" if trainer.model.startswith(path) else fields.get_field("container.mounts").key

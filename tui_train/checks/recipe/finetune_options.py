@@ -8,7 +8,7 @@ from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.finetune import KEY_INSTEAD
 from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Method, Profile
+from tui_train.profile.types import FinetuneMethod, Profile
 from tui_train.setup.recipe import options
 from tui_train.setup.recipe.options import SetOption
 from tui_train.setup.setup import Setup
@@ -50,7 +50,7 @@ def ignored_values(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _option_names(toolchain: Toolchain | None, method: Method) -> frozenset[str]:
+def _option_names(toolchain: Toolchain | None, method: FinetuneMethod) -> frozenset[str]:
     """Return the options of the program for a method, empty where they are not known."""
     by_method = toolchain.trl_options if toolchain else {}
     return (

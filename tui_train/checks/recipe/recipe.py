@@ -103,14 +103,14 @@ def whole_numbers(setup: Setup) -> Iterator[Finding]:
     if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.effective.recipe.steps:
         yield error(
             "recipe.warmup",
-            f"{setup.preset.named} takes the warmup in steps, and {recipe.warmup:g} is a share",
+            f"{setup.preset.name_in_sentence} takes the warmup in steps, and {recipe.warmup:g} is a share",
             "Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
         )
     if "whole_epochs" in accepted and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
         whole_epochs = math.ceil(recipe.epochs)
         yield error(
             "recipe.epochs",
-            f"{setup.preset.named} takes whole epochs, and {recipe.epochs:g} are set",
+            f"{setup.preset.name_in_sentence} takes whole epochs, and {recipe.epochs:g} are set",
             "Set a whole number, or recipe.steps.",
             change=Change(
                 counted(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)

@@ -120,7 +120,7 @@ def devices(setup: Setup) -> Iterator[Finding]:
     """A config that names another device, other GPUs, processes or machines than the plan, where none were chosen."""
     profile = setup.profile
     config, hardware = setup.launcher_config, profile.hardware
-    if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or setup.scheduled:
+    if not config or hardware.gpus or hardware.processes or profile.nodes.machine_count > 1 or setup.scheduled:
         return
     machines = accelerate_config.positive_integer(config.get("num_machines")) or 1
     if machines > 1:

@@ -11,7 +11,7 @@ from tui_train.checks.trainer.preset import arguments_in_words, declared_names, 
 from tui_train.facts.types import Parameter, Source
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
-from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
@@ -134,8 +134,8 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
         change = _pass_value_change(source, profile, parameter, name)
         if change is None or given_arguments.preset_arguments(setup.preset, parameter):
             continue
-        key = PLACEHOLDERS[name]
-        label = fields.field(key).label.lower()
+        key = KEY_BY_PLACEHOLDER[name]
+        label = fields.get_field(key).label.lower()
         yield note(
             _KEY,
             f"is {visible(parameter.name)} the {label}? its name suggests it",
@@ -147,7 +147,7 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
 
 def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, name: str) -> Change | None:
     """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
-    key = PLACEHOLDERS[name]
+    key = KEY_BY_PLACEHOLDER[name]
     words = profile.trainer.arguments
     given_values = (
         given_arguments.given_arguments(source, words).get(parameter.name, given_arguments.GivenArgument()).values
@@ -157,22 +157,22 @@ def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, n
     ]
     if key.startswith("recipe."):
         try:
-            value = fields.parse(fields.field(key), given_values[-1] if given_values else parameter.default)
+            value = fields.parse_value(fields.get_field(key), given_values[-1] if given_values else parameter.default)
         except BadInput:
             value = None
-        chosen = fields.get(profile, key)
+        chosen = fields.get_value(profile, key)
         if value is None and chosen is None:
             return None
         if given_values or chosen is None:
             edits.append((key, value))
-    label = fields.field(key).label.lower()
+    label = fields.get_field(key).label.lower()
     why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} by it"
     return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
 def _unset_key(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
-    keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
+    keys = (KEY_BY_PLACEHOLDER.get(name, "") for word in argument.words for name in PLACEHOLDER_PATTERN.findall(word))
     own = (key for key in keys if key.startswith("recipe.") or key in _PATH_KEYS)
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 

@@ -8,7 +8,7 @@ from tui_train.facts.types import Source, YamlDocument
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
 from tui_train.profile.presets import shipped_presets
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.setup.recipe.config_file import keys_needing_tables
 from tui_train.setup.recipe.options import SetOption, user_arguments
 from tui_train.setup.recipe.placeholder_values import (
@@ -25,7 +25,7 @@ from tui_train.trainers.script import entry_point
 
 # Every Python is probed for these.
 _PROBED_PACKAGES = frozenset({"axolotl", "llamafactory"})
-USE_AUTO_PRESET = Change("preset auto", "it passes only what the script declares", (("trainer.preset", AUTO),))
+USE_AUTO_PRESET = Change("preset auto", "it passes only what the script declares", (("trainer.preset", AUTO_PRESET),))
 _MAX_SHOWN = 4  # arguments that a sentence names
 
 
@@ -34,7 +34,7 @@ def installed_module(setup: Setup) -> Iterator[Finding]:
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
     starts = entry_point(setup.profile, setup.preset) == setup.preset.module
     if starts and package in _PROBED_PACKAGES and tool and package not in tool.packages:
-        message = f"{visible(tool.python)} has no {package}, which {setup.preset.named} starts"
+        message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
 
@@ -49,7 +49,7 @@ def config_file(setup: Setup) -> Iterator[Finding]:
         if (setup.preset.file and setup.preset.file.needs_user_file) or (
             setup.preset.file is None and "config" in setup.context.accepted
         ):
-            message = f"{setup.preset.named} needs a config file, and none is set"
+            message = f"{setup.preset.name_in_sentence} needs a config file, and none is set"
             yield error(key, message, "Name the YAML file that the training reads.")
         return
     state = facts.paths.get(path, "file")
@@ -97,7 +97,7 @@ def _required_values(document: YamlDocument, path: str, setup: Setup) -> Iterato
     for name, required_value in (setup.preset.file.required if setup.preset.file else {}).items():
         if document.values.get(name) != required_value:
             text = f"{name}: {str(required_value).lower()}"
-            message = f"{display_path(path)} does not set {text}, without which {setup.preset.named} trains nothing"
+            message = f"{display_path(path)} does not set {text}, without which {setup.preset.name_in_sentence} trains nothing"
             yield error("trainer.config", message, f"Write {text} into it.")
 
 
@@ -142,10 +142,10 @@ def accepted_arguments(setup: Setup) -> Iterator[Finding]:
             # Its --help may leave some out.
             level="error" if is_complete else "warning",
             key="trainer.preset",
-            message=f"the script does not take {shown_flags(missing)}, which the preset {setup.preset.named} passes; "
+            message=f"the script does not take {shown_flags(missing)}, which the preset {setup.preset.name_in_sentence} passes; "
             f"{evidence}",
             remedy="Choose the preset auto, which passes what the script declares, or custom.",
-            change=USE_AUTO_PRESET if profile.trainer.preset != AUTO else None,
+            change=USE_AUTO_PRESET if profile.trainer.preset != AUTO_PRESET else None,
         )
 
 

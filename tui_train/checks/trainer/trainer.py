@@ -13,7 +13,7 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import PathState, Toolchain
 from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, Preset
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import why_unusable
 from tui_train.setup.recipe import no_effect
@@ -106,7 +106,7 @@ def existing_paths(setup: Setup) -> Iterator[Finding]:
     if script and not entry_point(profile, setup.preset):
         yield error("trainer.script", "no script is named", "Name the file that trains.")
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
-    if script and setup.preset.wants_script:
+    if script and setup.preset.can_start_script:
         expected.append(("trainer.script", trainer.script, "file"))
     if not script or "model" in setup.context.accepted:
         expected.append(("trainer.model", trainer.model, "folder"))
@@ -124,7 +124,7 @@ def existing_paths(setup: Setup) -> Iterator[Finding]:
         state = facts.paths.get(path, kind)
         if path and state != kind:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
-            message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
+            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}"
             yield error(key, message, f"Name a {kind} that you may read.")
     yield from _output_folder(setup)
 
@@ -199,13 +199,13 @@ def environment_variables(setup: Setup) -> Iterator[Finding]:
 
 def secrets_by_value(setup: Setup) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
-    for secret in secret_values.secret_values(setup.profile):
+    for secret in secret_values.find_secrets(setup.profile):
         if secret.key != secret_values.ENVIRONMENT_KEY or not secret.certain:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
             yield Finding(
                 level="error" if secret.certain else "warning",
                 key=secret.key,
-                message=f"{visible(secret.place)} looks like a secret, and {what} written to files",
+                message=f"{visible(secret.description)} looks like a secret, and {what} written to files",
                 remedy=_REMEDIES.get(secret.key, _FROM_A_VARIABLE),
             )
 
@@ -226,9 +226,9 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
     profile = setup.profile
     preset, chosen = setup.preset, set(fields.chosen_keys(profile))
-    settings_by_name = {name: user_arguments(name, profile, preset) for name in PLACEHOLDERS}
+    settings_by_name = {name: user_arguments(name, profile, preset) for name in KEY_BY_PLACEHOLDER}
     for name, own_settings in settings_by_name.items():
-        key = PLACEHOLDERS[name]
+        key = KEY_BY_PLACEHOLDER[name]
         if not own_settings or not key.startswith("recipe.") or name in batch.BATCH_PLACEHOLDERS or key not in chosen:
             continue
         words = " ".join(dict.fromkeys(" ".join(setting.words) for setting in own_settings))
@@ -237,7 +237,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
             "the value of the recipe is used",
             (("trainer.arguments", _without_options(profile, own_settings)),),
         )
-        yield _set_twice(words, fields.field(key).label.lower(), preset, change)
+        yield _set_twice(words, fields.get_field(key).label.lower(), preset, change)
     batch_settings = {
         name: own_settings
         for name, own_settings in settings_by_name.items()
@@ -249,7 +249,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
         dict.fromkeys(" ".join(setting.words) for own_settings in batch_settings.values() for setting in own_settings)
     )
     move_to_recipe = _into_recipe(setup, batch_settings)
-    if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
+    if any(KEY_BY_PLACEHOLDER[name] in chosen for name in batch_settings):
         yield _set_twice(words, "batch", preset, move_to_recipe)
     elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
         message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
@@ -330,16 +330,16 @@ def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...
 def placeholders(setup: Setup) -> Iterator[Finding]:
     """Placeholders in the arguments that mean something, and have a value."""
     profile = setup.profile
-    for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
-        key = PLACEHOLDERS.get(name, "")
+    for name in dict.fromkeys(PLACEHOLDER_PATTERN.findall("\n".join(profile.trainer.arguments))):
+        key = KEY_BY_PLACEHOLDER.get(name, "")
         if not key and name != "checkpoint":
             yield warning(
                 "trainer.arguments",
                 f"there is no {{{name}}} to fill in: it is passed unchanged",
-                fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
+                fields.similar_word_remedy(name, tuple(KEY_BY_PLACEHOLDER)),
             )
         elif setup.values.get(key.removeprefix("recipe."), _NOT_A_RECIPE_VALUE).value is None or (
-            key in _KEYS_MAY_BE_EMPTY and not fields.get(profile, key)
+            key in _KEYS_MAY_BE_EMPTY and not fields.get_value(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"
             yield error(key, message, f"Set {key}, or take them out.")

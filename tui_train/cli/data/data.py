@@ -66,7 +66,7 @@ def show_data(  # noqa: PLR0913 - one for each option
 
 def _parse_weights(text: str, files: int) -> tuple[float, ...]:
     """Return what was typed as the weights of so many files; BadInput where they are none."""
-    numbers = msgspec.convert(fields.parse(fields.field("data.weights"), text), tuple[float, ...])
+    numbers = msgspec.convert(fields.parse_value(fields.get_field("data.weights"), text), tuple[float, ...])
     if why := data_weights.weights_problem(numbers, files):
         raise BadInput(f"the weights of the files cannot be used: {why}", data_weights.WEIGHTS_REMEDY)
     return numbers

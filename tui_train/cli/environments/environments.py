@@ -86,7 +86,7 @@ def create_environment(name: str, where: CreateOptions, *, dry_run: bool, yes: b
     path, python, index = where
     place = expand_home(str(path)).absolute() if path else environments_folder() / name
     making.refuse_to_overwrite(place)
-    chosen = fields.absolute_field_path(fields.field("trainer.python"), python, Path.cwd()) or making.find_python(
+    chosen = fields.absolute_field_path(fields.get_field("trainer.python"), python, Path.cwd()) or making.find_python(
         package_set
     )
     if not making.fits(package_set, chosen):

@@ -61,7 +61,7 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     volumes = [_parse_claim(text) for text in claims]
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
-    profile = with_cluster_address(fields.put(profile, "hardware.scheduler", "none"), kind)
+    profile = with_cluster_address(fields.with_value(profile, "hardware.scheduler", "none"), kind)
     setup = set_up(profile, machine_facts.facts_for(profile, source, columns.waiting))
     made_plan = plans.require_plan(_without_image_findings(prepare(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)

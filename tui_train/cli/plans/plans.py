@@ -31,7 +31,7 @@ from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store, typed_lists
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.rows import Field
-from tui_train.profile.secret_values import secret_values
+from tui_train.profile.secret_values import find_secrets
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.machine import container
@@ -183,7 +183,7 @@ def print_image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
 
 def print_profiles(*, as_json: bool) -> None:
     """Print the saved profiles with their paths."""
-    rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_names()]
+    rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_profile_names()]
     if as_json:
         print_json(rows)
     else:
@@ -195,10 +195,10 @@ def print_profiles(*, as_json: bool) -> None:
 
 def save_new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `like` with edits under a new name."""
-    profile = apply_edits(fields.put(load_profile(like), "name", name), edits)
+    profile = apply_edits(fields.with_value(load_profile(like), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
-    for secret in secret_values(profile):
-        click.echo(f"warning: {secret.key}: {visible(secret.place)} looks like a secret, and was saved", err=True)
+    for secret in find_secrets(profile):
+        click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
     script = profile.trainer.script
     if script and takes_field(profile, "trainer.script") and probe.read_path_states([script])[script] != "file":
         click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
@@ -206,7 +206,7 @@ def save_new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> No
 
 def load_profile(reference: str) -> Profile:
     """Return a profile by name or path; `quickstart` needs no saved file."""
-    if reference == "quickstart" and reference not in store.saved_names():
+    if reference == "quickstart" and reference not in store.saved_profile_names():
         return Profile()
     return store.load(reference)
 
@@ -214,7 +214,7 @@ def load_profile(reference: str) -> Profile:
 def _parse_edit(row: Field, text: str) -> fields.Value:
     """Return the value in a text of --set; BadInput names the key, and what to type for a shell that removes quotes."""
     try:
-        return fields.parse(row, text)
+        return fields.parse_value(row, text)
     except typed_lists.AmbiguousComma as error:
         several, one = (
             f"--set {_shell_quoted(f'{row.key}={reading}')}"
@@ -222,7 +222,7 @@ def _parse_edit(row: Field, text: str) -> fields.Value:
         )
         raise BadInput(
             _by_key(row, error),
-            typed_lists.both_readings(visible(several) if error.as_several_values else "", visible(one)),
+            typed_lists.both_readings_remedy(visible(several) if error.as_several_values else "", visible(one)),
         ) from None
     except BadInput as error:
         raise BadInput(_by_key(row, error), error.remedy) from None
@@ -246,19 +246,19 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         key, equals, text = edit.partition("=")
         if not equals:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
-        row = fields.field(key)
+        row = fields.get_field(key)
         value = _parse_edit(row, choices.value_of(key, text))
-        before = fields.get(profile, key)
+        before = fields.get_value(profile, key)
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.
             value = {**before, **value}
         elif isinstance(value, tuple) and isinstance(before, tuple) and key in keys_set and value:
             value = (*before, *value)
         keys_set.add(key)
-        profile = fields.put(profile, key, value)
+        profile = fields.with_value(profile, key, value)
         if key == "trainer.python":
             trusted_pythons.remember_choice(profile.trainer.python)
-    store.check_preset(profile)
+    store.check_preset_exists(profile)
     kept = store.with_webhook_stored(profile)
     if kept != profile:
         click.echo(f"the webhook's address is a secret: it is kept in {visible(kept.notify.webhook)}", err=True)

@@ -40,7 +40,7 @@ def edits_of(array: str) -> tuple[str, ...]:
     remedy = "Write it as --array recipe.seed=1,2,3."
     if not key.startswith(_SECTIONS):
         raise BadInput(f"--array {visible(array)}: only a value of recipe or finetune differs in an array", remedy)
-    if fields.field(key).kind in typed_lists.LIST_KINDS:
+    if fields.get_field(key).kind in typed_lists.LIST_KINDS:
         raise BadInput(f"--array {visible(array)}: {visible(key)} is a list", "Choose a key that has one value.")
     if not all(values) or len(set(values)) < len(values):
         raise BadInput(f"--array {visible(array)}: a value is missing or there twice", remedy)

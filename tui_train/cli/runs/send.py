@@ -20,7 +20,7 @@ def send_files(reference: str, edits: tuple[str, ...], source: MachineSource, *,
     if not host:
         raise BadInput("no host is named", "Name one: --on HOST, or --set hardware.host=HOST.")
     paths = files_to_send(profile)
-    for path, words in zip(paths, rsync_commands(paths, hosts.address_of(host)), strict=True):
+    for path, words in zip(paths, rsync_commands(paths, hosts.host_address(host)), strict=True):
         click.echo(visible(shlex.join(words)) if dry_run else f"{visible(str(path))} to {visible(host)}")
         if not dry_run:
             run(words)

@@ -47,8 +47,8 @@ def run_profile(
         profile = apply_edits(load_profile(reference), edits)
         if source.slurm:
             # The run says where it was, and opens there again.
-            profile = fields.put(profile, "hardware.scheduler", "slurm")
-            profile = fields.put(profile, "hardware.host", source.host) if source.host else profile
+            profile = fields.with_value(profile, "hardware.scheduler", "slurm")
+            profile = fields.with_value(profile, "hardware.host", source.host) if source.host else profile
         chosen = source_for(profile, source)
         if (chosen.machine or array) and not chosen.slurm:
             option = "--array" if array else "--machine"

@@ -37,7 +37,10 @@ def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Wo
     chosen = profile.container
     if chosen.engine == "none":
         return None
-    inner = (*_card_parts(chosen.engine, gpus, several=profile.nodes.machines > 1), *_mount_parts(profile, outputs))
+    inner = (
+        *_card_parts(chosen.engine, gpus, several=profile.nodes.machine_count > 1),
+        *_mount_parts(profile, outputs),
+    )
     parts = (
         (*_apptainer_parts(), *inner)
         if chosen.engine == "apptainer"
@@ -156,7 +159,7 @@ def _engine_parts(profile: Profile) -> tuple[Part, ...]:
         Part(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
         ),
-        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.machines > 1 else ()),
+        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.machine_count > 1 else ()),
     )
 
 

@@ -76,4 +76,4 @@ def left_out_on_hosts(setup: Setup) -> Iterator[str]:
 def process_counts(setup: Setup) -> tuple[int, ...]:
     """Return the number of processes of each machine."""
     profile = setup.profile
-    return profile.nodes.uneven_processes or (setup.processes,) * profile.nodes.machines
+    return profile.nodes.uneven_processes or (setup.processes,) * profile.nodes.machine_count

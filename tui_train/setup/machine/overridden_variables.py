@@ -38,7 +38,7 @@ def backend_settings(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
         setup.backend,
         setup.toolchain,
         cuda=cuda,
-        nodes=profile.nodes.machines,
+        nodes=profile.nodes.machine_count,
         script=takes_field(profile, "trainer.script"),
     )
 

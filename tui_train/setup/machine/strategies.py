@@ -28,7 +28,7 @@ def why_strategy_unusable(strategy: Strategy, setup: Setup) -> str:
     supported = setup.preset.strategies
     if supported and strategy not in supported:
         return f"the {setup.preset.label.lower()} takes {', '.join(supported)} only"
-    changed = fields.put(profile, "trainer.strategy", strategy)
+    changed = fields.with_value(profile, "trainer.strategy", strategy)
     tool = pick_toolchain(changed, setup.facts)
     if tool is None:
         return "DeepSpeed is not installed" if strategy.startswith("zero") else "no Python here has accelerate 1.6"

@@ -6,7 +6,7 @@ from tui_train.base.versions import at_least
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
 from tui_train.launchers import LAUNCHERS, choose_launcher
-from tui_train.profile.fields import absolute
+from tui_train.profile.fields import absolute_path
 from tui_train.profile.types import Launcher, Profile
 from tui_train.trainers import takes_field, trainer_of
 
@@ -64,7 +64,7 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
 
 def _whole(python: str) -> str:
     """Return a Python of a saved machine, whose home is masked, as a profile names it."""
-    return absolute(python, Path("/"))
+    return absolute_path(python, Path("/"))
 
 
 def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = False) -> Launcher:
@@ -74,7 +74,7 @@ def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = 
     if profile.trainer.accelerate_config and not takes_field(profile, "nemo"):
         return next(name for name, launcher in LAUNCHERS.items() if launcher.reads_config)
     processes = max(len(gpus), profile.hardware.processes, 1)
-    return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)
+    return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machine_count, reads_ranks=reads_ranks)
 
 
 def too_old_to_shard(toolchain: Toolchain) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from tui_train.base.command import CHECKPOINT, ConfigFile, PlainData, Word, in_run_dir, joined, with_file_placeholders
 from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
-from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument, condition_holds, nested_texts
+from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument, condition_holds, nested_texts
 from tui_train.profile.types import Profile
 from tui_train.runner.fill import filled_path
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
@@ -97,7 +97,7 @@ def _fill_template(template: PlainData, values: Mapping[str, PlaceholderValue]) 
         return {name: item for name, (item, _) in table.items()}, all(is_set for _, is_set in table.values())
     if not isinstance(template, str):
         return template, True
-    placeholder = PLACEHOLDER.fullmatch(template)
+    placeholder = PLACEHOLDER_PATTERN.fullmatch(template)
     if placeholder and placeholder[1] in values:
         return _as_plain_data(values[placeholder[1]])
     filled_in = fill_placeholders(PresetArgument((template,)), placeholder_words(values))

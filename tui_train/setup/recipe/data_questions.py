@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import Epoch, epoch_size, question_key
-from tui_train.profile.data_weights import data_weights
+from tui_train.profile.data_weights import valid_data_weights
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
@@ -32,7 +32,7 @@ def question_of(setup: Setup) -> DataQuestion | None:
         method=profile.finetune.method,
         length=0 if is_default(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
         answers_only=None if ANSWERS_KEY in setup.by_data else profile.finetune.answers_only,
-        weights=data_weights(profile),
+        weights=valid_data_weights(profile),
     )
 
 

@@ -12,7 +12,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import batch, fields
 from tui_train.profile.fields import Value
-from tui_train.profile.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condition_placeholder
+from tui_train.profile.presets import DECLARABLE_DEFAULTS, PLACEHOLDER_PATTERN, Preset, condition_placeholder
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import Rule, get_dotted, preset_value_rules, set_options
@@ -72,7 +72,7 @@ def effective_values(
     defaults = _preset_defaults(preset, document) if has_preset_defaults(profile, preset) else {}
     values: dict[str, EffectiveValue] = {}
     sources = trainer.default_sources()
-    for name in DEFAULT_NAMES - {"accumulation"}:
+    for name in DECLARABLE_DEFAULTS - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
             values[name] = EffectiveValue(chosen)
@@ -129,7 +129,7 @@ def working_folder(profile: Profile, preset: Preset) -> str:
     trainer = profile.trainer
     if trainer.working_directory:
         return trainer.working_directory
-    file = trainer.script if preset.wants_script and trainer.script else trainer.config
+    file = trainer.script if preset.can_start_script and trainer.script else trainer.config
     return file.rpartition("/")[0] or "/" if file and takes_field(profile, "trainer.script") else ""
 
 
@@ -140,7 +140,7 @@ def user_output_folder(profile: Profile, preset: Preset, document: YamlDocument 
     options = [rule.option for rule in preset_value_rules(preset) if rule.name == "output"]
     set_paths = (look_up(option) for look_up, _ in _value_getters(profile, preset, document) for option in options)
     path = next((value for value in set_paths if isinstance(value, str) and value), "")
-    return fields.absolute(path, Path(working_folder(profile, preset) or "/"))
+    return fields.absolute_path(path, Path(working_folder(profile, preset) or "/"))
 
 
 def _preset_defaults(preset: Preset, document: YamlDocument | None) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _user_values(
     preset_rules = list(preset_value_rules(preset))
     sources = _value_getters(profile, preset, document)
     user_values: dict[str, EffectiveValue] = {}
-    for name in sorted(DEFAULT_NAMES):
+    for name in sorted(DECLARABLE_DEFAULTS):
         for look_up, source in sources:
             if name not in user_values and (value := _value_from_source(name, preset_rules, look_up, source, copies)):
                 user_values[name] = value
@@ -206,7 +206,9 @@ def _user_values(
 def _value_getters(profile: Profile, preset: Preset, document: YamlDocument | None) -> list[tuple[_Getter, str]]:
     """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
     user_options = set_options(profile.trainer.arguments, bare=preset.file is not None)
-    values = {argument.option: argument.value for argument in user_options if not PLACEHOLDER.search(argument.value)}
+    values = {
+        argument.option: argument.value for argument in user_options if not PLACEHOLDER_PATTERN.search(argument.value)
+    }
     sources: list[tuple[_Getter, str]] = [(values.get, "from your arguments")]
     if document and preset.file:
         document_values = document.values
@@ -261,7 +263,7 @@ def _parse_value(name: str, value: object, source: str) -> EffectiveValue | None
         return None  # transformers' way to leave the steps to the epochs
     row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION)
     try:
-        parsed = fields.parse(row, str(value))
+        parsed = fields.parse_value(row, str(value))
     except BadInput:
         return EffectiveValue(None, source, str(value)[:20])
     return EffectiveValue(parsed, source)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Parameter, Source
-from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument
+from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.trainers.auto_preset import in_scope
 from tui_train.trainers.script import entry_point
@@ -142,7 +142,7 @@ def value_problem(parameter: Parameter, values: Sequence[str]) -> str:
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
     folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
-        if parameter.form in {"switch", "pair"} or PLACEHOLDER.search(value):
+        if parameter.form in {"switch", "pair"} or PLACEHOLDER_PATTERN.search(value):
             continue
         if not _is_of_type(parameter.type, value):
             return f"is {visible(value)!r}, which is not {_TYPE_LABELS[parameter.type]}"

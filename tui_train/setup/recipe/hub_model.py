@@ -91,6 +91,6 @@ def loaded_model_id(setup: Setup) -> str:
 
 def _fetched_model_id(setup: Setup) -> str:
     """Return the id of the model that a run fetches: what other machines have is not known here."""
-    if setup.profile.nodes.machines > 1:
+    if setup.profile.nodes.machine_count > 1:
         return loaded_model_id(setup)
     return model_to_download(setup)

@@ -1,8 +1,8 @@
 """Reasons why a choice has no effect on the training, for screens and checks alike."""
 
 from tui_train.launchers import LAUNCHERS
-from tui_train.profile.presets import PLACEHOLDERS, SCRIPT
-from tui_train.profile.types import Finetune, Method, Profile, Tracking
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL
+from tui_train.profile.types import Finetune, FinetuneMethod, Profile, Tracking
 from tui_train.setup.setup import MODEL_SIZE, Setup
 from tui_train.trainers import model_id, takes_field, trainer_of, trainers_taking
 from tui_train.trainers.finetune import METHOD_LABELS
@@ -20,7 +20,7 @@ _PLACEHOLDER_BY_KEY = {
 _SEVERAL_MACHINES = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
 _ADAPTER_SETTINGS = frozenset({"rank", "alpha", "dropout", "targets"})
-_METHODS_OF_SETTING: dict[str, tuple[Method, ...]] = {
+_METHODS_OF_SETTING: dict[str, tuple[FinetuneMethod, ...]] = {
     "packing": ("sft",),
     "answers_only": ("sft",),
     "beta": ("dpo", "kto"),
@@ -51,14 +51,14 @@ def _why_not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
         return ""
     if setup.nemo_flavour:
         return "NeMo has loggers of its own, which the recipe settings choose"
-    return f"{setup.preset.named} has no argument for it"
+    return f"{setup.preset.name_in_sentence} has no argument for it"
 
 
 def _why_not_applicable(key: str, profile: Profile) -> str:
     """Return why a value has no effect with the machines, the container or the strategy that are chosen."""
     if key == "trainer.offload" and profile.trainer.strategy == "ddp":
         return "only what is sharded is offloaded, and ddp shards nothing"
-    if key in _SEVERAL_MACHINES and profile.nodes.machines == 1:
+    if key in _SEVERAL_MACHINES and profile.nodes.machine_count == 1:
         return "only for several machines"
     if key in _CONTAINER_ONLY and profile.container.engine == "none":
         return "no container is chosen"
@@ -100,12 +100,12 @@ def _why_not_for_method(name: str, chosen: Finetune) -> str:
 
 def _why_preset_ignores(key: str, setup: Setup) -> str:
     preset = setup.preset
-    if key == "trainer.script" and not preset.wants_script:
-        return f"{preset.named} starts a module of its own"
+    if key == "trainer.script" and not preset.can_start_script:
+        return f"{preset.name_in_sentence} starts a module of its own"
     placeholder = _PLACEHOLDER_BY_KEY.get(key)
     if placeholder is None or placeholder in setup.context.accepted or (placeholder == "config" and preset.file):
         return ""
-    return f"{preset.named} does not take it"
+    return f"{preset.name_in_sentence} does not take it"
 
 
 def _why_not_communicated(key: str, backend: str) -> str:
@@ -119,7 +119,7 @@ def _why_not_passed(key: str, setup: Setup) -> str:
     if key == "recipe.expandable_segments":
         return "" if setup.device == "cuda" else "only for GPUs"
     source_key = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
-    names = {name for name, field_key in PLACEHOLDERS.items() if field_key == source_key}
+    names = {name for name, field_key in KEY_BY_PLACEHOLDER.items() if field_key == source_key}
     if setup.context.loads_model and MODEL_SIZE & names:
         return "the model folder decides"
     if not setup.context.accepted.isdisjoint(names):
@@ -127,5 +127,5 @@ def _why_not_passed(key: str, setup: Setup) -> str:
     if setup.nemo_flavour and MODEL_SIZE & names:
         return "the weights decide"
     if takes_field(profile, "trainer.preset"):
-        return "this preset does not pass it" if setup.preset.label != SCRIPT else "the script does not take it"
+        return "this preset does not pass it" if setup.preset.label != SCRIPT_LABEL else "the script does not take it"
     return f"{trainer_of(profile).label} does not take it"

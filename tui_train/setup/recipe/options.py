@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import batch
-from tui_train.profile.presets import PLACEHOLDER, Preset
+from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_of
 
@@ -133,7 +133,7 @@ def preset_value_rules(preset: Preset) -> Iterator[Rule]:
             yield Rule(name, normalized_option(option), value or "true", meaning)
         for previous_word, word in pairwise(("", *argument.words)):
             option, _, value = word.partition("=") if "=" in word else (previous_word, "", word)
-            for name in PLACEHOLDER.findall(value) if option else ():
+            for name in PLACEHOLDER_PATTERN.findall(value) if option else ():
                 yield Rule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
     conditions: set[str] = set()
     for entry in preset.file.values if preset.file else ():
@@ -142,7 +142,7 @@ def preset_value_rules(preset: Preset) -> Iterator[Rule]:
             # The first key with a condition is its switch; the others accompany it.
             conditions.add(entry.when)
             yield Rule(name, entry.key, entry.value, meaning)
-        elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER.fullmatch(entry.value)):
+        elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER_PATTERN.fullmatch(entry.value)):
             yield Rule(placeholder[1], entry.key)
 
 

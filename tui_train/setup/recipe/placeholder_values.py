@@ -7,7 +7,7 @@ from tui_train.base.command import Joined, Word, in_run_dir
 from tui_train.base.versions import at_least, known_since
 from tui_train.facts.types import Toolchain
 from tui_train.profile import batch, fields
-from tui_train.profile.presets import PLACEHOLDERS, condition_holds
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, condition_holds
 from tui_train.profile.types import Profile, Recipe, Tracking
 from tui_train.setup.recipe.placeholders import first_texts
 from tui_train.setup.setup import Setup
@@ -23,7 +23,7 @@ PlaceholderValue = Word | int | float | bool | tuple[Word, ...]
 # The recipe's values that are passed as they are.
 _UNCHANGED_NAMES = tuple(
     name
-    for name, key in PLACEHOLDERS.items()
+    for name, key in KEY_BY_PLACEHOLDER.items()
     if key == f"recipe.{name}" and name not in {"learning_rate", "eval_batch"}
 )
 
@@ -42,7 +42,7 @@ def keys_to_pass(chosen: Profile, edits: Iterable[str]) -> frozenset[str]:
     Some trainers are passed all of them.
     """
     if trainer_of(chosen).gets_every_value:
-        return frozenset(key for key in PLACEHOLDERS.values() if key.startswith("recipe."))
+        return frozenset(key for key in KEY_BY_PLACEHOLDER.values() if key.startswith("recipe."))
     keys = {key for key in fields.chosen_keys(chosen) if key.startswith("recipe.")} | set(edits)
     # A scaled learning rate is another one than the trainer's own.
     return frozenset(keys | ({"recipe.learning_rate"} if chosen.recipe.lr_scaling != "none" else set()))
@@ -71,7 +71,7 @@ def placeholder_values(
         **{name: getattr(recipe, name) for name in _UNCHANGED_NAMES},
     }
     for name, value in from_recipe.items():
-        if value is None or PLACEHOLDERS[name] not in passed_keys:
+        if value is None or KEY_BY_PLACEHOLDER[name] not in passed_keys:
             from_recipe[name] = ""
     return {
         "output": "" if user_output else output,
