@@ -75,7 +75,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         """Enter does nothing while trials are made; another precision is chosen before."""
         if action == "precision":
             setup = self._setup
-            other = "precision" in setup.context.accepted and setup.effective.recipe.precision != "bf16"
+            other = "precision" in setup.ladder_context.accepted and setup.effective.recipe.precision != "bf16"
             return other and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
 

@@ -13,7 +13,7 @@ from tui_train.base.text import counted, visible
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_without_effect
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field
 from tui_train.views import choices, finetune_notes
@@ -265,7 +265,7 @@ NCCL features: those to switch off, each to work around the error that it names,
 
 def _workaround_pick(name: str, setup: Setup) -> SelectRow:
     cure = NCCL_WORKAROUNDS[name]
-    why = why_without_effect(cure, setup.toolchain)
+    why = why_workaround_ignored(cure, setup.toolchain)
     beside: Piece = why or (f"{cure.symptom}; {cure.cost}", MUTED)
     hint = f"{cure.label}: {why or f'cures {cure.symptom}; {cure.cost}'}."
     return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)

@@ -17,7 +17,7 @@ from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.data_questions import data_report, question_with_length, training_epoch
+from tui_train.setup.recipe.data_questions import data_report, question_with_length_in_force, training_epoch
 from tui_train.setup.setup import Setup
 from tui_train.views import data_text
 from tui_train.views.overview import MeasuredPace
@@ -161,7 +161,7 @@ of the settings does. r reads the file again."""
         self.refresh_bindings()
 
     def _show(self, setup: Setup | None) -> None:
-        look, asked = self._look, question_with_length(setup) if setup else None
+        look, asked = self._look, question_with_length_in_force(setup) if setup else None
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
         if look is None or asked is None or setup is None:

@@ -99,7 +99,7 @@ def run_hint(digest: Digest) -> str:
 
 
 def _profile_texts(card: ProfileCard) -> tuple[str, ...]:
-    return (card.name, card.about.words, card.devices, "profile")
+    return (card.name, card.about.text, card.devices, "profile")
 
 
 def _run_groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
@@ -117,7 +117,7 @@ def _start_rows(draft: ProfileCard | None, rows: Sequence[Row]) -> Iterable[Row]
 
 
 def _about_text(card: ProfileCard) -> str:
-    return ", ".join(filter(None, (card.name, card.about.words)))
+    return ", ".join(filter(None, (card.name, card.about.text)))
 
 
 def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> Widths:
@@ -226,7 +226,7 @@ def _run_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[
 
 def _profile_lines(card: ProfileCard, widths: Widths, width: int) -> tuple[Content, ...]:
     what = (
-        styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.words), MUTED))
+        styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.text), MUTED))
     )
     cells = (
         (styled("  ", visible(card.name)), widths.name_width(width)),

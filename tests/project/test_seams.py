@@ -51,7 +51,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
     told = {word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)}
     assert told <= set(words)
     assert trainer.title() in made.title
-    assert setup.context.accepted <= KEY_BY_PLACEHOLDER.keys()
+    assert setup.ladder_context.accepted <= KEY_BY_PLACEHOLDER.keys()
     assert made.resumes_itself == trainer.resumes_itself
     assert {file.path for file in made.programs} == {file.path for file in trainer.files()}
 

@@ -160,7 +160,7 @@ async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app)
 
 def test_a_preset_without_a_micro_batch_is_not_asked_for_one():
     setup = Setup(profile(OWN), facts())
-    assert "micro_batch" not in setup.context.accepted
+    assert "micro_batch" not in setup.ladder_context.accepted
     assert "recipe.micro_batch" not in predict(setup).why_no_estimate
 
 

@@ -54,7 +54,7 @@ from tui_train.runs import rundir
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.setup.recipe.data_questions import question_of
+from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.targets.here import probe_facts
 from tui_train.trainers.finetune import LEARNING_RATES, Finetune, default_learning_rate, finetune_abilities
 from tui_train.trainers.finetune_options import adapter_options
@@ -338,7 +338,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
     assert (setup.values["sequence_length"].display_text, setup.effective.recipe.micro_batch) == (shown, micro)
     assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(setup)]
-    assert question_of(setup) == asked, "what is read does not depend on the length that follows from it"
+    assert question_about_data(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
     assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].display_text == shown

@@ -17,7 +17,7 @@ from tui_train.base.errors import BadInput
 from tui_train.facts.data.data_report import DataQuestion
 from tui_train.facts.data.data_use import epoch_size
 from tui_train.profile import data_weights, fields, store
-from tui_train.setup.recipe.data_questions import question_of
+from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.setup import Setup
 from tui_train.views.data_text import share_lines
 
@@ -157,7 +157,7 @@ def test_the_plan_and_the_question_have_the_weights():
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=(0.5, 2), recipe__seed=4)
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     assert argv(step.command, "/run")[-4:] == ["--weights=0.5,2", "--seed=4", "/a", "/b"]
-    assert question_of(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
+    assert question_about_data(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
 
 
 def test_the_data_command_shows_the_mixture(files):

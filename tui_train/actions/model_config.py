@@ -10,7 +10,7 @@ from tui_train.facts.models.hub import HubCache, HubConfig, fetch_config, hub_va
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import valid_revision
-from tui_train.setup.recipe.hub_model import hub_endpoint, is_offline
+from tui_train.setup.recipe.hub_model import hub_endpoint, is_hub_forbidden
 from tui_train.targets.here import model_shape
 
 _TOKEN = "HF_TOKEN"  # noqa: S105  # the name of the variable
@@ -32,7 +32,7 @@ def fetch(profile: Profile, hub: HubCache, name: str) -> Path:
     if revision and not valid_revision(revision):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         raise BadInput(f"{visible(revision)} cannot be the name of a revision", remedy)
-    if is_offline(profile, hub):
+    if is_hub_forbidden(profile, hub):
         raise Unavailable(
             f"offline (HF_HUB_OFFLINE is set): config.json of {name} is not fetched",
             "Unset it, or name a folder that has the model's config.json.",

@@ -34,7 +34,7 @@ def hosts_question(profile: Profile, facts: Facts, source: MachineSource) -> Hos
         return None
     setup = Setup(profile, facts)
     toolchain = setup.toolchain
-    if setup.problem or toolchain is None or profile.container.engine != "none":
+    if setup.recipe_problem or toolchain is None or profile.container.engine != "none":
         return None
     paths = tuple(path for path in profile_paths(profile) if path != profile.trainer.output)
     return HostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")

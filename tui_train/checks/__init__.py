@@ -148,7 +148,7 @@ CHECKS: tuple[Check, ...] = (
 
 def find_problems(setup: Setup) -> tuple[Finding, ...]:
     """Return all findings: first the errors that forbid a plan, then those that forbid only a start here."""
-    if problem := setup.problem:
+    if problem := setup.recipe_problem:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         key = "trainer.preset"

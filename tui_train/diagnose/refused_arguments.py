@@ -9,7 +9,7 @@ from tui_train.diagnose.types import Evidence
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO_PRESET, Profile
-from tui_train.setup.recipe.options import normalized_option, set_options
+from tui_train.setup.recipe.options import given_options, normalized_option
 
 _REFUSED = re.compile(r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option):? (?P<words>.+)")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
@@ -40,11 +40,11 @@ def refused_change(profile: Profile, evidence: Evidence) -> Change | None:
     if _passed_by_preset(evidence):
         return USE_AUTO_PRESET if profile.trainer.preset != AUTO_PRESET else None
     by_user, left = _passed_by_user(evidence, profile), profile.trainer.arguments
-    typed = [option for option in set_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
+    typed = [option for option in given_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
     if len(typed) == 1 and (meant := _meant(evidence, by_user)):
         return instead(left, typed[0].position, meant)
     for option in reversed(typed):
-        left = option.removed_from(left)
+        left = option.without_own_words(left)
     title = f"leave out {shown_flags(by_user)}"
     return Change(title, "the script does not take it", (("trainer.arguments", left),)) if by_user else None
 
@@ -65,7 +65,9 @@ def _passed_by_preset(evidence: Evidence) -> list[str]:
 
 
 def _passed_by_user(evidence: Evidence, profile: Profile) -> list[str]:
-    user_options = {option.words[0].partition("=")[0] for option in set_options(profile.trainer.arguments, bare=False)}
+    user_options = {
+        option.words[0].partition("=")[0] for option in given_options(profile.trainer.arguments, bare=False)
+    }
     return [flag for flag in _refused_options(evidence) if flag in user_options]
 
 

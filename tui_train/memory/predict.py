@@ -71,7 +71,7 @@ class Effect(Struct, frozen=True):
 
 def predict(setup: Setup) -> Prediction:
     """Return the estimate of an attempt, made once; pure, and far below a millisecond."""
-    return setup.kept(_predict)
+    return setup.cached_answer(_predict)
 
 
 def on_empty(setup: Setup) -> Prediction:
@@ -130,12 +130,12 @@ def rung_effects(setup: Setup) -> tuple[Effect, ...]:
     current = predict(setup)
     if current.estimate is None:
         return ()
-    useful, profile, context = [], setup.effective, setup.context
+    useful, profile, context = [], setup.effective, setup.ladder_context
     for name, fallback in RUNGS.items():
         change = None if why_rung_unusable(name, context) else fallback.next_change(profile, context)
         if change is None:
             continue
-        changed = predict(setup.at(apply_change(change, profile)))
+        changed = predict(setup.for_attempt(apply_change(change, profile)))
         difference = changed.held - current.held if changed.estimate else 0
         if abs(difference) * _WORTH > current.held:
             useful.append(Effect(change, difference, changed.band, fallback.changes_training))
@@ -167,15 +167,15 @@ def smallest_fitting_change(setup: Setup) -> Change | None:
         if current and current.peak.name == "eval"
         else (*_SAME_RESULT_RUNGS, _EVALUATION_RUNG)
     ):
-        if why_rung_unusable(name, setup.context):
+        if why_rung_unusable(name, setup.ladder_context):
             continue
         for _ in range(_MAX_STEPS):
-            change = get_rung(name).next_change(candidate, setup.context)
+            change = get_rung(name).next_change(candidate, setup.ladder_context)
             if change is None:
                 break
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
-            if predict(setup.at(candidate)).band in {"fits", "tight"}:
+            if predict(setup.for_attempt(candidate)).band in {"fits", "tight"}:
                 return _combined_change(setup.effective, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break

@@ -26,7 +26,7 @@ from tui_train.profile.presets import SCRIPT_LABEL
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
 from tui_train.setup.recipe.options import Options, script_options, user_arguments
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo as nemo_trainer
 from tui_train.trainers import takes_field, trainer_of
@@ -81,7 +81,7 @@ def _loading_workload(setup: Setup) -> Workload:
         return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
     name = chosen_model(profile, setup.options)
     if not name:
-        own = takes_field(profile, "trainer.script") and "model" not in setup.context.accepted
+        own = takes_field(profile, "trainer.script") and "model" not in setup.ladder_context.accepted
         return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
@@ -100,7 +100,7 @@ def _loading_workload(setup: Setup) -> Workload:
 
 
 def _no_batch(setup: Setup) -> str:
-    if "micro_batch" in setup.context.accepted:
+    if "micro_batch" in setup.ladder_context.accepted:
         return "the micro batch is not known: set recipe.micro_batch"
     if setup.preset.label == SCRIPT_LABEL:
         return "the script's own batch is not known"
@@ -169,9 +169,9 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
         loss=kind,
         kernels=kernels,
         sharding=sharding,
-        shards=setup.copies,
+        shards=setup.model_copies,
         offload=profile.trainer.offload,
-        gather=(gradient_accumulation(profile, setup.copies) or 0) > 1,
+        gather=(effective_accumulation(profile, setup.model_copies) or 0) > 1,
         keeps_packed=_keeps_packed(setup),
         holds_layers=lora and checkpointing and _uses_fsdp1(options) and _is_reentrant(setup),
         caveats=_caveats(setup, weights_known=widened or filed is not None),
@@ -180,7 +180,7 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
 
 def _made_lora(setup: Setup) -> bool:
     """Return whether a fallback has made it the training of an adapter."""
-    return setup.effective.recipe.lora and "lora" in setup.context.accepted
+    return setup.effective.recipe.lora and "lora" in setup.ladder_context.accepted
 
 
 def _lora(setup: Setup) -> bool:
@@ -215,11 +215,11 @@ def _keeps_packed(setup: Setup) -> bool:
 def _eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
     recipe, options = setup.effective.recipe, setup.options
-    if recipe.eval_batch and "eval_batch" in setup.context.accepted:
+    if recipe.eval_batch and "eval_batch" in setup.ladder_context.accepted:
         return recipe.eval_batch
     by_strategy = any(text not in {"", "no", "none"} for text in options.texts("eval_strategy"))
     evaluates = options.is_on("evaluates") or by_strategy
-    return options.integer("eval_batch", setup.context.eval_batch) if evaluates else 0
+    return options.integer("eval_batch", setup.ladder_context.eval_batch) if evaluates else 0
 
 
 def _lora_targets(options: Options) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ def _attention(options: Options) -> Attention:
 
 
 def _sharding(setup: Setup) -> Sharding:
-    if setup.copies < 2:
+    if setup.model_copies < 2:
         return ""
     strategy = setup.effective.trainer.strategy
     return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.options) else strategy
@@ -316,7 +316,7 @@ def _nemo_workload(setup: Setup) -> Workload:
         attention="flash",
         checkpointing=bool(recipe.activation_checkpointing),
         sharding="" if lora else "zero1",
-        shards=setup.copies,
+        shards=setup.model_copies,
         kernels="liger",
         caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
     )

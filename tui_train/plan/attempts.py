@@ -25,7 +25,7 @@ from tui_train.setup.setup import Setup
 
 def passed_values(attempt_plan: AttemptPlan, setup: Setup, path: str) -> dict[str, PlaceholderValue]:
     """Return the values that the trainer is passed in an attempt, whose config file is at `path`, by placeholder."""
-    chosen, user_output, output = setup.profile, setup.user_output, output_folder(setup)
+    chosen, user_output, output = setup.profile, setup.user_output_folder, output_folder(setup)
     keys = keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
     config_word = config_file.config_word(chosen, setup.preset, path)
@@ -57,19 +57,19 @@ def build_attempt(
         command=Command(parts, attempt_variables(setup, job, passed), working_folder(chosen, preset) or in_run_dir("")),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
-        if path and config_file.has_run_paths(preset)
+        if path and config_file.writes_run_paths(preset)
         else (),
     )
 
 
 def output_folder(setup: Setup) -> Word:
     """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
-    first, effective = setup.first, setup.effective
+    first, effective = setup.first_effective, setup.effective
     suffix = "" if effective.recipe.layers == first.recipe.layers else f"-{effective.recipe.layers}-layers"
     suffix += "" if effective.trainer.strategy == first.trainer.strategy else f"-{effective.trainer.strategy}"
     suffix += "-8bit" if effective.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
     suffix += "-lora" if effective.recipe.lora and not first.recipe.lora else ""
-    output = effective.trainer.output or setup.user_output
+    output = effective.trainer.output or setup.user_output_folder
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
 

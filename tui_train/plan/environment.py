@@ -11,7 +11,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
-from tui_train.setup.recipe.placeholders import fill_placeholders, first_texts
+from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM_FOLDER
@@ -56,7 +56,7 @@ def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderVa
     settings += _wandb_settings(setup)
     text = placeholder_words(values)
     for variable in setup.preset.variables:
-        if condition_holds(variable.when, first_texts(text)):
+        if condition_holds(variable.when, first_value_texts(text)):
             filled = fill_placeholders(PresetArgument((variable.value,)), text)
             settings += [Setting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
     by_plan = {setting.name: setting for setting in settings}
@@ -92,7 +92,7 @@ def _wandb_settings(setup: Setup) -> list[Setting]:
 def _keeps_micro_batch(setup: Setup) -> bool:
     rule, tool = setup.preset.checkpoints, setup.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete
-    takes_micro_batch = "micro_batch" in setup.context.accepted
+    takes_micro_batch = "micro_batch" in setup.ladder_context.accepted
     return saves and takes_micro_batch and tool is not None and older(tool.transformers, _TAKES_MICRO_BATCH_SINCE)
 
 

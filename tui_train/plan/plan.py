@@ -20,11 +20,11 @@ from tui_train.plan.types import Attempt, LogRules, Notification, Plan, Preparat
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container
-from tui_train.setup.machine.other_hosts import other_hosts_gpus
-from tui_train.setup.profile_summary import profile_name
+from tui_train.setup.machine.other_hosts import other_hosts_gpu_uuids
+from tui_train.setup.profile_summary import given_or_derived_name
 from tui_train.setup.recipe import config_file, hub_model, launcher_config
-from tui_train.setup.recipe.options import set_options
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.recipe.options import given_options
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, takes_field, trainer_of
 from tui_train.trainers.nemo_file import NemoFile
@@ -35,8 +35,10 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    steps = fallback_attempts(setup.effective, setup.context, lambda other: is_hopeless(setup.at(other)))
-    setups = tuple(setup.at(step.profile) for step in steps)
+    steps = fallback_attempts(
+        setup.effective, setup.ladder_context, lambda other: is_hopeless(setup.for_attempt(other))
+    )
+    setups = tuple(setup.for_attempt(step.profile) for step in steps)
     jobs, launcher_configs = _jobs(setups)
     attempts, configs = _attempts(steps, setups, jobs)
     return Plan(
@@ -46,7 +48,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         **_end_of_run(setup).keywords,
         preparations=_preparations(setup, jobs[0]),
         attempts=attempts,
-        phases=setup.context.phases,
+        phases=setup.ladder_context.out_of_memory_phases,
         configs=(*launcher_configs, *configs),
         programs=(*setup.trainer.files(), *hub_model.download_programs(setup)),
         nemo=_nemo_file(setup),
@@ -57,13 +59,13 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
 # A part of the plan is a partial, for then its fields have types.
 def _summary(setup: Setup) -> partial[Plan]:
     """Return what the plan is of, as users read it."""
-    return partial(Plan, name=profile_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
+    return partial(Plan, name=given_or_derived_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
 
 
 def _machines(setup: Setup, first: Job) -> partial[Plan]:
     """Return what starts the processes, on which machines and cards, and how these find each other."""
     profile, nodes = setup.profile, setup.profile.nodes
-    slurm = _slurm_job(profile, first) if setup.scheduled else None
+    slurm = _slurm_job(profile, first) if setup.is_slurm_job else None
     gpus = () if slurm else first.gpus
     several = nodes.machine_count > 1 and not slurm
     return partial(
@@ -82,7 +84,7 @@ def _machines(setup: Setup, first: Job) -> partial[Plan]:
         backend=setup.backend,
         slurm=slurm,
         hosts=nodes.hosts if several else (),
-        others=other_hosts_gpus(setup),
+        others=other_hosts_gpu_uuids(setup),
     )
 
 
@@ -92,7 +94,7 @@ def _numbers(setup: Setup) -> partial[Plan]:
     return partial(
         Plan,
         micro_batch=recipe.micro_batch or 0,
-        accumulation=gradient_accumulation(setup.effective, setup.copies) or 0,
+        accumulation=effective_accumulation(setup.effective, setup.model_copies) or 0,
         global_batch=recipe.global_batch or 0,
         learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
@@ -105,7 +107,7 @@ def _end_of_run(setup: Setup) -> partial[Plan]:
     profile = setup.profile
     return partial(
         Plan,
-        output=profile.trainer.output or setup.user_output,
+        output=profile.trainer.output or setup.user_output_folder,
         grace=setup.preset.stop.grace,
         resumes_itself=setup.trainer.resumes_itself,
         secrets=profile.trainer.secrets,
@@ -121,7 +123,7 @@ def _attempts(
     attempts: list[Attempt] = []
     configs: list[ConfigFile] = []
     for number, (step, setup, job) in enumerate(zip(steps, setups, jobs, strict=True), start=1):
-        path = config_file.config_path(setup.profile, setup.preset, number)
+        path = config_file.config_file_name(setup.profile, setup.preset, number)
         values = passed_values(step, setup, path)
         if config := config_file.build_config_file(setup, values, path):
             equal = next((earlier for earlier in configs if earlier.values == config.values), None)
@@ -214,21 +216,21 @@ def _job(setup: Setup) -> Job:
         precision=profile.recipe.precision or _other_precision(setup) or "fp32",
         strategy=profile.trainer.strategy,
         offload=profile.trainer.offload and profile.trainer.strategy != "ddp",
-        accumulation=gradient_accumulation(profile, setup.copies) or 1,
+        accumulation=effective_accumulation(profile, setup.model_copies) or 1,
         clipping=_clipping(setup),
-        scheduled=setup.scheduled,
+        scheduled=setup.is_slurm_job,
     )
 
 
 def _other_precision(setup: Setup) -> str:
     """Return a precision of the user's accelerate config that the recipe has no word for, such as fp8."""
     value = setup.values["precision"]
-    return value.other_form if value.source == launcher_config.CONFIG_SOURCE else ""
+    return value.other_form if value.source == launcher_config.CONFIG_SOURCE_TEXT else ""
 
 
 def _clipping(setup: Setup) -> float:
     """Return max_grad_norm of the arguments, with which the Hugging Face Trainer compares it, else the config's."""
-    words = set_options(setup.profile.trainer.arguments)
+    words = given_options(setup.profile.trainer.arguments)
     norms = [option.value for option in words if option.option == "max_grad_norm"]
     default = accelerate_config.clipping(setup.launcher_config) or 1.0
     try:

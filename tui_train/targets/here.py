@@ -49,7 +49,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import restart_note, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.setup.recipe.data_questions import question_of
+from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
 from tui_train.targets.help_question import undecided
@@ -197,7 +197,7 @@ def read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
 def data_question(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
     setup = set_up(profile, facts)
-    asked = None if setup.problem else question_of(setup)
+    asked = None if setup.recipe_problem else question_about_data(setup)
     if asked is None or setup.toolchain is None or profile.container.engine != "none":
         return None
     return data_key(asked), asked, setup.toolchain

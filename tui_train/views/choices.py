@@ -18,7 +18,7 @@ from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import AUTO_PRESET, FinetuneMethod, Profile
 from tui_train.setup.machine import strategies
-from tui_train.setup.machine.idle_cards import all_cards_idle
+from tui_train.setup.machine.idle_cards import cards_idle_beside_cpu
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
@@ -105,7 +105,7 @@ def is_shown(key: str, of: Setup | Profile) -> bool:
     """
     section = key.partition(".")[0]
     profile = of.profile if isinstance(of, Setup) else of
-    by_slurm = of.scheduled if isinstance(of, Setup) else profile.hardware.scheduler == "slurm"
+    by_slurm = of.is_slurm_job if isinstance(of, Setup) else profile.hardware.scheduler == "slurm"
     if section == "slurm":
         return by_slurm or fields.is_chosen(profile, key)
     if key in _SET_BY_SLURM and by_slurm:
@@ -123,7 +123,7 @@ def _device_options(setup: Setup) -> tuple[Option, ...]:
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
     automatic = "the GPUs" if usable else "the CPU: " + why
-    if all_cards_idle(setup):
+    if cards_idle_beside_cpu(setup):
         automatic = f"the GPUs, but {why}"
     return (
         Option("auto", "auto", automatic),
@@ -168,7 +168,7 @@ def _preset_options(setup: Setup) -> tuple[Option, ...]:
 
 def _launcher_options(setup: Setup) -> tuple[Option, ...]:
     profile = setup.profile
-    because = f": {setup.rank_use}" if setup.rank_use and setup.world_size == 1 else ""
+    because = f": {setup.rank_use_text}" if setup.rank_use_text and setup.world_size == 1 else ""
     options = [Option("auto", "auto", f"now {setup.launcher}{because}")]
     tool = setup.toolchain
     installed = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
@@ -192,7 +192,7 @@ def _launcher_options(setup: Setup) -> tuple[Option, ...]:
 def _strategy_options(setup: Setup) -> tuple[Option, ...]:
     return tuple(
         Option(name, name, about, visible(strategies.why_strategy_unusable(name, setup)))
-        for name, about in strategies.STRATEGIES.items()
+        for name, about in strategies.TEXT_BY_STRATEGY.items()
     )
 
 
@@ -200,7 +200,7 @@ def _python_options(setup: Setup) -> tuple[Option, ...]:
     profile = setup.profile
     best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
     options = [Option("", _BEST_PYTHON, best)]
-    for tool, problem in setup.unusable:
+    for tool, problem in setup.python_problems:
         trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
         versions = (
             f"torch {tool.torch}" if tool.torch else "",

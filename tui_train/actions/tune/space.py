@@ -31,13 +31,13 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
     if micro is None or global_batch is None:
         remedy = "Set recipe.micro_batch and recipe.global_batch."
         raise BadInput("the trainer's own batch is not known: there is nothing to start from", remedy)
-    share, rest = divmod(global_batch, setup.copies)
+    share, rest = divmod(global_batch, setup.model_copies)
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
     saving = "activation_checkpointing"
-    can_checkpoint = saving in setup.context.accepted and not user_arguments(saving, setup.profile, setup.preset)
+    can_checkpoint = saving in setup.ladder_context.accepted and not user_arguments(saving, setup.profile, setup.preset)
     own = Setting(micro, bool(recipe.activation_checkpointing and can_checkpoint), recipe.precision or "")
-    if precisions and "precision" not in setup.context.accepted:
+    if precisions and "precision" not in setup.ladder_context.accepted:
         raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
     tried_precisions = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
@@ -89,19 +89,19 @@ def trial_profile(setting: Setting, among: Space, setup: Setup, output: str) -> 
     gradients are kept between, or the profile's own. No checkpoint is due.
     """
     profile = setup.profile
-    share = (setup.effective.recipe.global_batch or 1) // setup.copies
+    share = (setup.effective.recipe.global_batch or 1) // setup.model_copies
     edits: dict[str, fields.Value] = {
-        "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * setup.copies,
+        "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * setup.model_copies,
         "recipe.lr_scaling": "none",
         "ladder.rungs": (),
-        "trainer.output": output if setup.user_output else "",
+        "trainer.output": output if setup.user_output_folder else "",
         "trainer.environment": {**profile.trainer.environment, **_QUIET_VARIABLES},
         "tracking.tensorboard": False,
         "tracking.wandb": False,
         "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):
-        if name in setup.context.accepted and not user_arguments(name, profile, setup.preset):
+        if name in setup.ladder_context.accepted and not user_arguments(name, profile, setup.preset):
             edits[f"recipe.{name}"] = _TRIAL_STEPS
     return apply_change(Change("trial", "to see how fast it is", tuple(edits.items())), _with_setting(setting, setup))
 
@@ -140,7 +140,7 @@ def _with_setting(setting: Setting, setup: Setup) -> Profile:
     edits = tuple(
         (key, value)
         for key, value in _edits(setting)
-        if setup.context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
+        if setup.ladder_context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
         and value != fields.get_value(setup.effective, key)
     )
     return apply_change(Change("setting", "to be tried", edits), setup.profile)
@@ -175,7 +175,7 @@ def _spaced(numbers: Iterable[int], last: int) -> Iterator[int]:
 
 def _refuse_untunable(setup: Setup) -> None:
     profile = setup.profile
-    passed = setup.context.accepted
+    passed = setup.ladder_context.accepted
     if profile.nodes.machine_count > 1:
         alone = "--set nodes.hosts=" if profile.nodes.hosts else "--set nodes.count=1"
         raise BadInput("trials run on one machine, and this profile trains on several", f"Tune with {alone}.")

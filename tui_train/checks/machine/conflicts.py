@@ -35,7 +35,7 @@ def cards(setup: Setup) -> Iterator[Finding]:
 def output(setup: Setup) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
     for words, other in _resource_conflicts(
-        ResourcesInUse(outputs=normalized_paths(setup.profile.trainer.output or setup.user_output)), setup.facts
+        ResourcesInUse(outputs=normalized_paths(setup.profile.trainer.output or setup.user_output_folder)), setup.facts
     ):
         remedy = f"{_STOP_REMEDY.format(visible(other.run))}, or name another output folder."
         yield error("trainer.output", words, remedy, machine=True, start=True)

@@ -120,7 +120,7 @@ def processes(setup: Setup) -> Iterator[Finding]:
 def precision(setup: Setup) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
     precision_value, cuda = setup.values["precision"], setup.device == "cuda"
-    if "precision" not in setup.context.accepted:
+    if "precision" not in setup.ladder_context.accepted:
         return
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"

@@ -50,7 +50,7 @@ def unknown(setup: Setup) -> Iterator[Finding]:
     if source is None or not is_fully_known(source):
         return
     words = setup.profile.trainer.arguments
-    for at in given_arguments.unknown(source, words):
+    for at in given_arguments.unknown_option_indexes(source, words):
         right = near(source, words[at])
         yield error(
             _KEY,
@@ -86,7 +86,7 @@ def command(setup: Setup) -> Iterator[Finding]:
     trains = next((name for name in source.subcommands if _TRAINS.match(name)), source.subcommands[0])
     change = Change(f"the subcommand {trains}", "it is the first argument", ((_KEY, (trains, *words)),))
     yield Finding(
-        level="error" if source.needs_command and given_arguments.is_read_alike(source) else "warning",
+        level="error" if source.needs_command and given_arguments.is_parsed_as_here(source) else "warning",
         key=_KEY,
         message=f"no subcommand is given: the script has {visible(_several(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
@@ -103,7 +103,7 @@ def valid_values(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
-    if source is None or not given_arguments.is_read_alike(source):
+    if source is None or not given_arguments.is_parsed_as_here(source):
         return
     words = profile.trainer.arguments
     by_name = given_arguments.given_arguments(source, words)
@@ -129,7 +129,7 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
     words = profile.trainer.arguments
     for parameter in in_scope(source, words) if source else ():
         name = given_arguments.likely_placeholder(parameter)
-        if not source or not name or name in setup.context.accepted:
+        if not source or not name or name in setup.ladder_context.accepted:
             continue
         change = _pass_value_change(source, profile, parameter, name)
         if change is None or given_arguments.preset_arguments(setup.preset, parameter):

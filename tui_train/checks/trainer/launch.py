@@ -10,8 +10,8 @@ from tui_train.launchers import LAUNCHERS, launcher_labels, launchers_supporting
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.strategies import why_strategy_unusable
-from tui_train.setup.machine.toolchain import why_unusable
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.machine.toolchain import why_python_unusable
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
@@ -34,9 +34,9 @@ def sharding(setup: Setup) -> Iterator[Finding]:
             yield warning("trainer.offload", message, remedy, change=no_offload)
         return
     without_gpus = strategy.startswith("zero") and setup.device != "cuda"
-    if not without_gpus and (setup.toolchain is None or why_unusable(profile, setup.toolchain)):
+    if not without_gpus and (setup.toolchain is None or why_python_unusable(profile, setup.toolchain)):
         return  # as the check of the Python says
-    if strategy.startswith("zero") and gradient_accumulation(setup.effective, setup.copies) is None:
+    if strategy.startswith("zero") and effective_accumulation(setup.effective, setup.model_copies) is None:
         message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield error("recipe.global_batch", message, remedy)

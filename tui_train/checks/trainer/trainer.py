@@ -15,10 +15,10 @@ from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.toolchain import why_unusable
+from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.effective import EffectiveValue
-from tui_train.setup.recipe.options import SetOption, option_names, script_options, user_arguments
+from tui_train.setup.recipe.options import GivenOption, option_names, script_options, user_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, takes_field, trainer_of
 from tui_train.trainers.script import entry_point
@@ -80,10 +80,10 @@ def training_python(setup: Setup) -> Iterator[Finding]:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
-        problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.unusable]
+        problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         yield error("trainer.python", message, install, machine=True)
-    elif problem := why_unusable(profile, setup.toolchain):
+    elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
         yield error("trainer.python", message, remedy, machine=True)
@@ -108,7 +108,7 @@ def existing_paths(setup: Setup) -> Iterator[Finding]:
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and setup.preset.can_start_script:
         expected.append(("trainer.script", trainer.script, "file"))
-    if not script or "model" in setup.context.accepted:
+    if not script or "model" in setup.ladder_context.accepted:
         expected.append(("trainer.model", trainer.model, "folder"))
     recipe = takes_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
@@ -143,7 +143,7 @@ def weights(setup: Setup) -> Iterator[Finding]:
 def _output_folder(setup: Setup) -> Iterator[Finding]:
     """An output folder in which nothing can be written, or that is there already."""
     profile, facts = setup.profile, setup.facts
-    key, output = "trainer.output", profile.trainer.output or setup.user_output
+    key, output = "trainer.output", profile.trainer.output or setup.user_output_folder
     why_unwritable = facts.unwritable.get(output, "")
     if not output or no_effect.why_no_effect(key, setup):
         return
@@ -274,7 +274,7 @@ def _set_twice(words: str, what: str, preset: Preset, change: Change | None) -> 
     )
 
 
-def _without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
+def _without_options(profile: Profile, own_settings: Iterable[GivenOption]) -> tuple[str, ...]:
     """Return the user's arguments without these options."""
     positions = {
         index for setting in own_settings for index in range(setting.position, setting.position + len(setting.words))
@@ -293,7 +293,7 @@ def lowered_batch(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...]]) -> Change | None:
+def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[GivenOption, ...]]) -> Change | None:
     """Return the change that moves a batch from the arguments into the recipe; None if that is ambiguous."""
     profile = setup.profile
     values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
@@ -311,7 +311,7 @@ def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...
         return None
     recipe = setup.effective.recipe
     micro = int(values.get("micro_batch", recipe.micro_batch or 0))
-    unit = micro * setup.copies
+    unit = micro * setup.model_copies
     steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
     total = unit * int(steps)
     edits: dict[str, fields.Value] = {

@@ -33,8 +33,8 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     if fetch:
         facts = with_fetched(profile, facts, source)
     setup = set_up(profile, facts)
-    if setup.problem:
-        raise setup.problem
+    if setup.recipe_problem:
+        raise setup.recipe_problem
     prediction = predict(setup)
     if prediction.estimate is None:
         unknown = prediction.workload.unknown

@@ -121,8 +121,8 @@ def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
     machines.require_here(profile, "--fetch-config")
     setup = set_up(profile, facts)
-    if setup.problem:
-        raise setup.problem
+    if setup.recipe_problem:
+        raise setup.recipe_problem
     name = predict(setup).workload.unknown
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)

@@ -57,7 +57,7 @@ def plan_members(profile: Profile, array: str, target: Target) -> tuple[ArrayMem
     for edit in edits:
         own = apply_edits(profile, (edit,))
         setup = set_up(own, facts)
-        if output := own.trainer.output or setup.user_output:
+        if output := own.trainer.output or setup.user_output_folder:
             message = f"all runs of the array would write to {visible(output)}"
             raise BadInput(message, "Leave the output folder out: each then has one in its own run folder.")
         prepared = prepare(setup)

@@ -225,7 +225,7 @@ def why_rung_unusable(name: str, context: LadderContext) -> str:
     """Return why a rung cannot help with this trainer and machine, empty when it can."""
     if name == "expandable_segments" and not context.cuda:
         return "only for GPUs"
-    if why := context.why_refused(name):
+    if why := context.why_rung_refused(name):
         return why
     if name == "sharding" and context.world_size < 2:
         return "needs two or more processes"

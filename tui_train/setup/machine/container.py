@@ -23,13 +23,13 @@ from tui_train.profile.types import Container, Profile
 from tui_train.runner.container import OUTLIVING_ENGINES, mount_option
 from tui_train.trainers import model_id, takes_field, trainer_of
 
-HOST_SHARED_MEMORY = "host"
-CACHE_FOLDER = "/cache"
-_STACK_BYTES = 64 * 2**20
+SHARE_HOST_MEMORY = "host"
+CONTAINER_CACHE_FOLDER = "/cache"
+_STACK_LIMIT_BYTES = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
 _SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 # One stream: where its client is lost, the end of the log shows which of its output is still missing.
-_ONE_STREAM = " 2>&1"
+_MERGE_STREAMS_SUFFIX = " 2>&1"
 
 
 def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> ContainerWrapper | None:
@@ -44,13 +44,13 @@ def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Wo
     parts = (
         (*_apptainer_parts(), *inner)
         if chosen.engine == "apptainer"
-        else (*_engine_parts(profile), *inner, *_variable_parts(profile))
+        else (*_engine_parts(profile), *inner, *_secret_and_run_id_parts(profile))
     )
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
     inner_words = (
         "sh",
         "-c",
-        _SHIM_SCRIPT + (_ONE_STREAM if chosen.engine in OUTLIVING_ENGINES else ""),
+        _SHIM_SCRIPT + (_MERGE_STREAMS_SUFFIX if chosen.engine in OUTLIVING_ENGINES else ""),
         in_run_dir("shim"),
     )
     return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)
@@ -60,16 +60,25 @@ def container_settings(container: Container) -> tuple[Setting, ...]:
     """Return the variables that every container gets: whoever it runs as must have a home and a name there."""
     if container.engine == "none":
         return ()
-    home = (Setting("HOME", CACHE_FOLDER, "a home that may be written, whoever the image thinks you are", "container"),)
+    home = (
+        Setting(
+            "HOME", CONTAINER_CACHE_FOLDER, "a home that may be written, whoever the image thinks you are", "container"
+        ),
+    )
     why_kept = "kept on the machine from one container to the next"
     return (
         # apptainer refuses this variable and sets the home by an option of its own.
         *(() if container.engine == "apptainer" else home),
         Setting("USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"),
-        Setting("HF_HOME", f"{CACHE_FOLDER}/huggingface", "your own models and data sets of Hugging Face", "container"),
-        Setting("TORCH_HOME", f"{CACHE_FOLDER}/torch", why_kept, "container"),
-        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CACHE_FOLDER}/inductor", why_kept, "container"),
-        Setting("TRITON_CACHE_DIR", f"{CACHE_FOLDER}/triton", why_kept, "container"),
+        Setting(
+            "HF_HOME",
+            f"{CONTAINER_CACHE_FOLDER}/huggingface",
+            "your own models and data sets of Hugging Face",
+            "container",
+        ),
+        Setting("TORCH_HOME", f"{CONTAINER_CACHE_FOLDER}/torch", why_kept, "container"),
+        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/inductor", why_kept, "container"),
+        Setting("TRITON_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/triton", why_kept, "container"),
     )
 
 
@@ -106,7 +115,7 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
     trainer = profile.trainer
     by_path: dict[str, Mount] = {}
     config = trainer.config.rpartition("/")[0] if takes_field(profile, "trainer.config") else ""
-    scripts = (script_mount(profile), config, trainer.working_directory)
+    scripts = (script_mount_path(profile), config, trainer.working_directory)
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         by_path[path] = Mount(path, path)
@@ -123,7 +132,7 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
     return tuple(by_path.values())
 
 
-def script_mount(profile: Profile) -> str:
+def script_mount_path(profile: Profile) -> str:
     """Return what is mounted for a script: its folder, from which it imports; the file alone where that is `/`."""
     script = profile.trainer.script
     if not takes_field(profile, "trainer.script") or not script:
@@ -143,7 +152,7 @@ def _engine_parts(profile: Profile) -> tuple[Part, ...]:
         Part(
             ("--ipc=host",), "shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL"
         )
-        if chosen.shared_memory == HOST_SHARED_MEMORY
+        if chosen.shared_memory == SHARE_HOST_MEMORY
         else Part((f"--shm-size={chosen.shared_memory}",), "its own /dev/shm, for workers that load data and for NCCL")
     )
     return (
@@ -155,7 +164,7 @@ def _engine_parts(profile: Profile) -> tuple[Part, ...]:
         Part((joined((Variable("USER"),)),), "what it writes is yours"),
         shared,
         Part((joined(("--ulimit=memlock=", Variable("MEMLOCK"))),), "memory that network cards reach must be locked"),
-        Part((f"--ulimit=stack={_STACK_BYTES}",), "as NVIDIA's images ask for"),
+        Part((f"--ulimit=stack={_STACK_LIMIT_BYTES}",), "as NVIDIA's images ask for"),
         Part(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
         ),
@@ -187,7 +196,7 @@ def card_options_per_node(engine: str) -> tuple[Word, ...]:
 
 
 def _mount_parts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
-    script = script_mount(profile)
+    script = script_mount_path(profile)
     parts = [
         Part((joined((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
         Part((joined((Variable("CACHE_MOUNT"),)),), "home and caches"),
@@ -200,7 +209,7 @@ def _mount_parts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...
     return tuple(parts)
 
 
-def _variable_parts(profile: Profile) -> tuple[Part, ...]:
+def _secret_and_run_id_parts(profile: Profile) -> tuple[Part, ...]:
     names = tuple(f"--env={name}" for name in profile.trainer.secrets)
     run_id = Part(("--env=TUI_TRAIN_RUN_ID",), "by it the run's processes are found")
     return (run_id, *((Part(names, "by name: their values are written nowhere"),) if names else ()))

@@ -10,7 +10,7 @@ PlaceholderWords = Mapping[str, Sequence[Word]]
 
 def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tuple[tuple[Word, ...], ...]:
     """Return the words with placeholders filled: none if one is empty, once for each value if one has several."""
-    if not condition_holds(argument.when, first_texts(values)):
+    if not condition_holds(argument.when, first_value_texts(values)):
         return ()
     named = [name for name in PLACEHOLDER_PATTERN.findall("\n".join(argument.words)) if name in values]
     repeats = min((len(values[name]) for name in named), default=1)
@@ -19,7 +19,7 @@ def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tup
     return tuple(tuple(_fill_word(word, values, turn) for word in argument.words) for turn in range(repeats))
 
 
-def first_texts(values: PlaceholderWords) -> dict[str, str]:
+def first_value_texts(values: PlaceholderWords) -> dict[str, str]:
     """Return the first of each placeholder's values as text, for conditions."""
     return {name: str(texts[0]) if texts else "" for name, texts in values.items()}
 

@@ -14,7 +14,7 @@ from tui_train.plan.render.manifests.cluster import (
     plan_for_cluster,
 )
 from tui_train.profile.types import Profile
-from tui_train.setup.profile_summary import profile_name
+from tui_train.setup.profile_summary import given_or_derived_name
 
 __all__ = [
     "MANIFESTS",
@@ -55,7 +55,7 @@ def with_cluster_address(profile: Profile, kind: str) -> Profile:
         return profile
     if profile.nodes.uneven_processes:
         raise BadInput("a manifest gives each machine as many processes", "Leave nodes.processes out.")
-    address = MANIFESTS[kind].address(dns_label(profile_name(profile)))
+    address = MANIFESTS[kind].address(dns_label(given_or_derived_name(profile)))
     # Its machines are the cluster's, whatever their names are elsewhere.
     nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machine_count, hosts=(), address=address)
     return msgspec.structs.replace(profile, nodes=nodes)

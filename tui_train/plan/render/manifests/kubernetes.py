@@ -20,7 +20,7 @@ _RUNS_FOLDER = "/tui-train/runs"
 # Bytes: the limit of the API server for all values of a ConfigMap.
 MAX_CONFIG_MAP_BYTES = 1 << 20
 _CLAIM_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_POD_FOLDERS = ("/tui-train", container.CACHE_FOLDER, "/dev", "/proc", "/sys")
+_POD_FOLDERS = ("/tui-train", container.CONTAINER_CACHE_FOLDER, "/dev", "/proc", "/sys")
 _SECONDS_TO_END = 15
 _MEMORY_SIZE = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _POD_SCRIPT = """\
@@ -129,7 +129,7 @@ def volumes(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, 
     mounted: list[dict[str, Any]] = [
         {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
         {"name": "files", "mountPath": FILES_FOLDER, "readOnly": True},
-        {"name": "cache", "mountPath": container.CACHE_FOLDER},
+        {"name": "cache", "mountPath": container.CONTAINER_CACHE_FOLDER},
     ]
     if not cluster.claims:
         pod_volumes.append({"name": "runs", "emptyDir": {}})
