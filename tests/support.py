@@ -247,7 +247,7 @@ def installed(folder, *words):
     """Install packages without what they need into a folder, by uv where it is there; why it failed, or nothing."""
     given = ["install", "-q", "--no-deps", "--target", folder, *words]
     beside = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    settings = {**os.environ, **pip_settings.for_uv(pip_settings.read(sys.executable))}
+    settings = {**os.environ, **pip_settings.uv_variables(pip_settings.read_pip_settings(sys.executable))}
     uv = shutil.which("uv", path=beside)
     command = [uv, "--no-config", "pip", *given[:1], "--python", sys.executable, *given[1:]] if uv else None
     if command and subprocess.run(command, env=settings, capture_output=True, check=False).returncode == 0:

@@ -108,11 +108,11 @@ class _Reporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
     def __init__(self, app: InstallingApp, now: Installation) -> None:
-        from tui_train.actions.environments.progress import InstallReader
+        from tui_train.actions.environments.progress import InstallOutputReader
 
         self._app = app
         self._now = now
-        self._reader = InstallReader()
+        self._reader = InstallOutputReader()
         self._reported = 0.0
         self._last_reported = now
 
@@ -126,7 +126,7 @@ class _Reporter:
 
     def follow(self, line: str) -> None:
         """Add a line of uv or pip."""
-        self._add(line, self._reader.read(line))
+        self._add(line, self._reader.read_line(line))
 
     def _add(self, line: str, progress: "InstallProgress") -> None:
         lines = (*self._now.lines, visible(line))[-_MAX_LINES:]
@@ -161,11 +161,11 @@ def _make_environment(wanted: "EnvironmentInstall", machine: "Machine", reporter
     from tui_train.base.app_paths import environments_folder
     from tui_train.facts.gpus.verdicts import recommended_wheel
 
-    package_set = environments.find_set(wanted.set_name)
-    place = create.free_path(environments_folder() / package_set.name)
+    package_set = environments.find_package_set(wanted.set_name)
+    place = create.first_free_path(environments_folder() / package_set.name)
     reporter.set_place(display_path(str(place)))
-    wheel = create.build_for(machine, "")
-    plan = create.plan_install(package_set, place, create.find_python(package_set), wheel, create.find_uv())
+    wheel = create.choose_torch_build(machine, "")
+    plan = create.plan_install(package_set, place, create.find_supported_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
     plan = replace(plan, cuda=plan.cuda or recommended_wheel(machine).cuda)
     create.create_environment(plan, machine, reporter.begin_step, reporter.follow, cancelled)

@@ -149,7 +149,7 @@ of the settings does. r reads the file again."""
         if not self._is_composed or self.facts is None:
             return
         made = self.wizard.setup_of(self.profile, self.facts)
-        setup = None if made.problem else made
+        setup = None if made.recipe_problem else made
         found = self.wizard.findings_for(made)
         mine = [finding for finding in found if finding.key in _DATA_KEYS]
         # Rows are named by line elsewhere too: first what settings can change.

@@ -79,10 +79,10 @@ def _images(profile: Profile) -> Any:
 
 def facts_of_host(profile: Profile, source: "MachineSource", typed: str) -> "Facts":
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
-    from tui_train.actions.machine_facts import facts_for
+    from tui_train.actions.machine_facts import facts_for_profile
     from tui_train.profile import hosts
 
-    found = facts_for(profile, source)
+    found = facts_for_profile(profile, source)
     if typed and typed == source.host and typed not in hosts.saved_hosts():
         with suppress(TuiTrainError):
             hosts.save_host(typed)

@@ -273,14 +273,14 @@ Those that change the training ask for your consent; the others keep it the same
                 self._fetch_config(profile, hub, name)
 
         answers = (("yes", "Yes, fetch it"), ("", "No"))
-        self.app.push_screen(ChoiceDialog(model_config.question(profile, hub, name), answers), answered)
+        self.app.push_screen(ChoiceDialog(model_config.fetch_question(profile, hub, name), answers), answered)
 
     @work(thread=True, exclusive=True, group=_CONFIG)
     def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
         from tui_train.actions import model_config
 
         try:
-            model_config.fetch(profile, hub, name)
+            model_config.fetch_model_config(profile, hub, name)
         except TuiTrainError as error:
             self.app.call_from_thread(self._fetched, error)
         else:

@@ -36,7 +36,7 @@ from tui_train.screens.run.log_view import LogView
 from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.actions.last_profile import last_session_profile, remember_profile
-from tui_train.actions.tune.search import Setting, Trial
+from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.app_paths import presets_folder, trials_folder
 from tui_train.facts.gpus import live_samples
@@ -777,7 +777,7 @@ def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:
     tried = [(8, 9100.0, 11), (32, 0.0, 24), (16, 11800.0, 19), (16, 9400.0, 8)]
     trials = tuple(
         Trial(
-            setting=Setting(micro, number == 3, "bf16"),
+            setting=TrialSetting(micro, number == 3, "bf16"),
             outcome="measured" if rate else "out of memory",
             rate=rate / 128,
             memory=memory * GIB,

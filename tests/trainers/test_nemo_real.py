@@ -44,7 +44,7 @@ def python():
         pytest.skip("NOT TESTED with a real NeMo, which takes long to install: make test-all")
     if named != "new":
         return named
-    lock = environments.PACKAGE_SETS["nemo"].lock.read_bytes()
+    lock = environments.PACKAGE_SETS["nemo"].requirements_file.read_bytes()
     folder = BUILT / f"nemo-{hashlib.sha256(lock).hexdigest()[:12]}"
     # One that was interrupted lacks this; one that was made elsewhere and renamed would have scripts that do not start.
     whole = folder / ".whole"

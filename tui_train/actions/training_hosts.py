@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tui_train.actions.machine_facts import MachineSource, facts_for, source_for
+from tui_train.actions.machine_facts import MachineSource, facts_for_profile, source_for_profile
 from tui_train.base.ssh import is_host_name
 from tui_train.facts.other_machines.peers import probe_hosts
 from tui_train.facts.types import Facts
@@ -29,7 +29,7 @@ class HostsQuestion(NamedTuple):
 
 def hosts_question(profile: Profile, facts: Facts, source: MachineSource) -> HostsQuestion | None:
     """Return what the other hosts of a profile are to be asked, None where there is nothing to ask."""
-    named, chosen = profile.nodes.hosts, source_for(profile, source)
+    named, chosen = profile.nodes.hosts, source_for_profile(profile, source)
     if len(named) < 2 or chosen.slurm or chosen.machine or not all(map(is_host_name, named)):
         return None
     setup = Setup(profile, facts)
@@ -40,11 +40,11 @@ def hosts_question(profile: Profile, facts: Facts, source: MachineSource) -> Hos
     return HostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")
 
 
-def facts_to_start(profile: Profile, source: MachineSource, waits: Callable[[str], None] = lambda _: None) -> Facts:
+def facts_for_start(profile: Profile, source: MachineSource, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
     """Return the facts that a start needs, with what the other hosts say; up to 90 s where they do not answer.
 
-    `waits` gets what may take longer, before it does.
+    `on_wait` gets what may take longer, before it does.
     """
-    facts = facts_for(profile, source, waits)
+    facts = facts_for_profile(profile, source, on_wait)
     question = hosts_question(profile, facts, source)
     return msgspec.structs.replace(facts, training_hosts=probe_hosts(*question)) if question else facts

@@ -243,7 +243,7 @@ class Setup:
 
     @cached_property
     def effective(self) -> Profile:
-        """The profile with the values in force, None where unknown: of the first attempt, or as `for_attempt` has it."""
+        """The profile with the values in force, None where unknown: of the first attempt, or that of `for_attempt`."""
         return auto_preset.with_shipped_preset(
             with_effective_values(self._profile_with_data_values, self.values), self.facts.sources
         )

@@ -15,7 +15,7 @@ from tui_train.programs.hub_cache import OFFLINE
 from tui_train.setup.recipe.hub_model import (
     cached_model,
     hub_endpoint,
-    is_hub_forbidden,
+    is_hub_offline,
     model_id_with_revision,
     model_to_download,
 )
@@ -89,7 +89,7 @@ def download(setup: Setup) -> Iterator[Finding]:
         message = f"it is not known whether {name} is on that machine"
         yield _note(message, "It is downloaded before the training if it is not.")
         return
-    if is_hub_forbidden(profile, hub):
+    if is_hub_offline(profile, hub):
         yield _offline_finding(profile, facts, hub)
         return
     tool = setup.toolchain

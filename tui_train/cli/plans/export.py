@@ -26,8 +26,8 @@ from tui_train.runs import rundir
 def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: MachineSource, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
-    source = machine_facts.source_for(profile, source)
-    prepared = prepare(set_up(profile, machine_facts.facts_for(profile, source, columns.waiting)))
+    source = machine_facts.source_for_profile(profile, source)
+    prepared = prepare(set_up(profile, machine_facts.facts_for_profile(profile, source, columns.waiting)))
     made_plan = plans.require_plan(prepared)
     target = _write(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT_NAME)))
@@ -62,7 +62,7 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.with_value(profile, "hardware.scheduler", "none"), kind)
-    setup = set_up(profile, machine_facts.facts_for(profile, source, columns.waiting))
+    setup = set_up(profile, machine_facts.facts_for_profile(profile, source, columns.waiting))
     made_plan = plans.require_plan(_without_image_findings(prepare(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.manifest(cluster)

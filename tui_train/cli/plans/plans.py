@@ -13,7 +13,7 @@ from tui_train.actions import machine_facts as machines
 from tui_train.actions import model_config
 from tui_train.actions.image_check import validate_image, validation_text
 from tui_train.actions.machine_facts import MachineSource
-from tui_train.actions.training_hosts import facts_to_start
+from tui_train.actions.training_hosts import facts_for_start
 from tui_train.base.command import VARIABLES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import size, visible
@@ -56,7 +56,7 @@ def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> N
     """Print the facts of a machine, and write them to `save`, if given."""
     if save:
         saved.refuse_to_overwrite(save)
-    machine_facts, toolchain = machines.facts_from(source)
+    machine_facts, toolchain = machines.facts_from_source(source)
     if as_json:
         print_json(machines.facts_as_data(machine_facts, toolchain))
     else:
@@ -92,7 +92,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     """
     profile = apply_edits(load_profile(reference), edits)
     earlier = _run_to_compare(profile, against)
-    facts = facts_to_start(profile, source, columns.waiting)
+    facts = facts_for_start(profile, source, columns.waiting)
     if fetch:
         facts = with_fetched(profile, facts, source)
     setup = set_up(profile, facts)
@@ -119,7 +119,7 @@ def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
     if source.is_elsewhere:
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
-    machines.require_here(profile, "--fetch-config")
+    machines.require_this_machine(profile, "--fetch-config")
     setup = set_up(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem
@@ -127,9 +127,9 @@ def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
         return facts
-    path = model_config.fetch(profile, facts.hub, name)
+    path = model_config.fetch_model_config(profile, facts.hub, name)
     click.echo(f"fetched {visible(str(path))} ({size(path.stat().st_size)})", err=True)
-    return model_config.with_config(profile, facts, name)
+    return model_config.with_model_shape(profile, facts, name)
 
 
 def sizes_from(unknown: str, facts: Facts) -> str:

@@ -111,7 +111,7 @@ def try_result(  # noqa: PLR0913 - one for each option
         raise BadInput("the prompt is empty", "Give one: --prompt TEXT")
     chat = Chat(run, compare=base, python=python, trusted=trusted)
     try:
-        ready = chat.load(lambda what: click.echo(f"loading {what} …", err=True))
+        ready = chat.wait_until_loaded(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:
             click.echo("The base model is not known: only the result answers.", err=True)
         click.echo(f"{visible(chat.result.description)}; {ready.device}, {ready.dtype}", err=True)

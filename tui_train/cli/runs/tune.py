@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from tui_train.actions.machine_facts import MachineSource, facts_for, require_here
+from tui_train.actions.machine_facts import MachineSource, facts_for_profile, require_this_machine
 from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
-from tui_train.actions.tune.space import settings_of
-from tui_train.actions.tune.tune import TABLE_FILE, TuningState, tune, tuning_space
+from tui_train.actions.tune.space import list_settings
+from tui_train.actions.tune.tune import TRIAL_TABLE_FILE, TuningState, checked_search_space, tune
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli import columns
@@ -25,12 +25,12 @@ def tune_profile(
     reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
-    profile = require_here(apply_edits(load_profile(reference), edits), "a trial")
+    profile = require_this_machine(apply_edits(load_profile(reference), edits), "a trial")
     facts = probe_facts(profile)
     now: TuningState | None = None
     code = 0
     try:
-        for now in tune(profile, facts, precisions=precisions, deadline=float(seconds)):
+        for now in tune(profile, facts, precisions=precisions, max_trial_seconds=float(seconds)):
             if not now.trials and now.trying and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
             if now.trying and not as_json:
@@ -48,7 +48,7 @@ def tune_profile(
         print_json(_tuning_data(now))
     else:
         click.echo("\n".join(_tuning_lines(reference, edits, now)))
-    sys.exit(code or (0 if now.best else 1))
+    sys.exit(code or (0 if now.recommended_trial else 1))
 
 
 def dry_run(
@@ -56,8 +56,8 @@ def dry_run(
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
-    among = tuning_space(set_up(profile, facts_for(profile, source, columns.waiting)), precisions)
-    expected = {setting: among.bands.get(setting, "not known") for setting in settings_of(among)}
+    among = checked_search_space(set_up(profile, facts_for_profile(profile, source, columns.waiting)), precisions)
+    expected = {setting: among.bands.get(setting, "not known") for setting in list_settings(among)}
     if as_json:
         print_json(
             [
@@ -80,10 +80,10 @@ def _tuning_lines(reference: str, edits: tuple[str, ...], now: TuningState) -> l
     if now.trials:
         lines = [
             "",
-            columns.table([words.HEADER, *words.trial_rows(msgspec.structs.replace(now, trying=None))]),
+            columns.table([words.TRIAL_TABLE_HEADER, *words.trial_rows(msgspec.structs.replace(now, trying=None))]),
             *lines,
         ]
-        lines.append(f"Table and logs: {visible(str(now.folder / TABLE_FILE))}")
+        lines.append(f"Table and logs: {visible(str(now.folder / TRIAL_TABLE_FILE))}")
     if now.change:
         combined = [*edits, *(f"{key}={fields.format_value(value)}" for key, value in now.change.edits)]
         sets = " ".join(f"--set {shlex.quote(edit)}" for edit in combined)
@@ -96,6 +96,6 @@ def _tuning_data(now: TuningState) -> dict[str, Any]:
         "folder": str(now.folder),
         "tokens_per_sample": now.tokens,
         "trials": now.trials,
-        "best": now.best.setting if now.best else None,
+        "best": now.recommended_trial.setting if now.recommended_trial else None,
         "change": dict(now.change.edits) if now.change else None,
     }

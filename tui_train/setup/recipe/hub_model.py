@@ -26,7 +26,7 @@ def model_id_with_revision(profile: Profile) -> str:
     return f"{name}@{revision}" if name and revision else name
 
 
-def is_hub_forbidden(profile: Profile, hub: HubCache) -> bool:
+def is_hub_offline(profile: Profile, hub: HubCache) -> bool:
     """Return whether the training may not ask the Hub; the profile's variables override those of the machine."""
     own = profile.trainer.environment
     named = next((own[name] for name in hub_cache.OFFLINE if own.get(name)), None)
@@ -41,7 +41,7 @@ def hub_endpoint(profile: Profile, hub: HubCache) -> str:
 def model_to_query(profile: Profile, facts: Facts) -> str:
     """Return the model, with its revision, whose size the Hub must be asked for; empty where it need not."""
     name = model_id(profile)
-    if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_hub_forbidden(profile, facts.hub):
+    if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_hub_offline(profile, facts.hub):
         return ""
     if profile.trainer.revision and not hub_cache.valid_revision(profile.trainer.revision):
         return ""
