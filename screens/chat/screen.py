@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
-from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Chat, ModelsLoaded, Side
+from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Chat, ChatSide, ModelsLoaded
 from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
@@ -29,7 +29,7 @@ from .chat_pane import ChatPane
 
 _QUEUED_NOTICE = " What you typed is sent then, unless you change it."
 _TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
-_SIDES: tuple[Side, ...] = ("result", "base")
+_SIDES: tuple[ChatSide, ...] = ("result", "base")
 _TITLES = {"result": "Result", "base": "Base"}
 
 
@@ -241,7 +241,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def action_stop(self) -> None:
         """End the answer that is being written; the other side still answers."""
         if self._chat:
-            self._chat.stop()
+            self._chat.stop_answer()
 
     def action_forget(self) -> None:
         """Begin again, without what was said."""

@@ -258,7 +258,7 @@ def test_an_answer_is_streamed_stopped_and_remembered(full_run):
         assert pieces[-1].why in {"end", "length"}
         second = chat.ask("And now?", "result", 200)
         assert isinstance(next(second), AnswerPiece)
-        chat.stop()
+        chat.stop_answer()
         *_, end = second
         assert end.tokens < 200
         assert end.forgotten == 1, "both turns are more than the model takes"

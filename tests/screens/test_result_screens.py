@@ -116,7 +116,7 @@ async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine, full_
         typed.wait(60)
         return load(self, *given)
 
-    monkeypatch.setattr(Chat, "load", slow)
+    monkeypatch.setattr(Chat, "wait_until_loaded", slow)
     async with on_result(full_run, "full model, trained from") as pilot:
         await pilot.press("enter", "q", "u", "a", "enter")
         await pilot.pause()

@@ -12,10 +12,10 @@ from tui_train.base.text import counted, visible
 from tui_train.runs.results.result import Result, read_result
 from tui_train.runs.rundir import RunDir
 
-Side = Literal["result", "base"]
+ChatSide = Literal["result", "base"]
 MAX_ANSWER_TOKENS = 256
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
-LOADING_SECONDS, ANSWERING_SECONDS = 900.0, 300.0
+MAX_LOADING_SILENCE_SECONDS, MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
 _TEXT_BY_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
 
 
@@ -35,7 +35,7 @@ class ModelsLoaded(Struct, frozen=True):
 class AnswerPiece(Struct, frozen=True):
     """A piece of an answer, safe to show but for its line breaks."""
 
-    side: Side
+    side: ChatSide
     text: str
 
 
@@ -45,7 +45,7 @@ class AnswerEnd(Struct, frozen=True):
     `forgotten` are the first turns of the chat that no longer fit into what the model takes.
     """
 
-    side: Side
+    side: ChatSide
     tokens: int
     seconds: float
     why: str
@@ -79,11 +79,11 @@ class Chat:
         request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}
         request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
         self._child = ChildDialogue(trained, "chat_child.py", request, has_stdin=True)
-        self._messages: dict[Side, list[dict[str, str]]] = {"result": [], "base": []}
+        self._messages: dict[ChatSide, list[dict[str, str]]] = {"result": [], "base": []}
         self._number = 0
 
     @property
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[ChatSide, ...]:
         """Who answers."""
         return ("result", "base") if self.compares else ("result",)
 
@@ -91,7 +91,7 @@ class Chat:
         self, on_loading_model: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False
     ) -> ModelsLoaded:
         """Wait until it is loaded; `on_loading_model` is told which model is being loaded."""
-        while (message := self._child.read_message(LOADING_SECONDS, cancelled))["event"] != "ready":
+        while (message := self._child.read_message(MAX_LOADING_SILENCE_SECONDS, cancelled))["event"] != "ready":
             on_loading_model(visible(str(message.get("what", ""))))
         try:
             limit, template = int(message["limit"]), bool(message["template"])
@@ -104,7 +104,7 @@ class Chat:
     def ask(
         self,
         prompt: str,
-        side: Side,
+        side: ChatSide,
         max_tokens: int = MAX_ANSWER_TOKENS,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerPiece | AnswerEnd]:
@@ -114,7 +114,7 @@ class Chat:
         self._child.send_message({"id": self._number, "side": side, "messages": history, "tokens": max_tokens})
         answer = ""
         while True:
-            message = self._child.read_message(ANSWERING_SECONDS, cancelled)
+            message = self._child.read_message(MAX_ANSWERING_SILENCE_SECONDS, cancelled)
             if message.get("id") != self._number:
                 continue
             if message["event"] == "end":
@@ -134,7 +134,7 @@ class Chat:
         """Begin again, without what was said."""
         self._messages = {"result": [], "base": []}
 
-    def stop(self) -> None:
+    def stop_answer(self) -> None:
         """End the answer that is being written."""
         self._child.send_message({"stop": True})
 
@@ -143,7 +143,7 @@ class Chat:
         self._child.close()
 
 
-def _parse_answer_end(side: Side, message: dict[str, object]) -> AnswerEnd:
+def _parse_answer_end(side: ChatSide, message: dict[str, object]) -> AnswerEnd:
     tokens, forgotten = (value if isinstance(value := message.get(key), int) else 0 for key in ("tokens", "forgotten"))
     seconds = message.get("seconds")
     why = visible(str(message.get("why", "")))

@@ -8,7 +8,7 @@ from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.types import ContainerImage, Toolchain
 from tui_train.setup.machine.container import card_options
 
-_ANSWER_SECONDS = 60.0
+_MAX_ANSWER_SECONDS = 60.0
 _NEMO_PACKAGE = "nemo_toolkit"
 _BRIDGE_PACKAGE = "megatron-bridge"
 # Where NeMo and Megatron-Bridge keep their recipes: found without importing them, which takes a minute.
@@ -50,7 +50,9 @@ def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), rec
     cards: tuple[str, ...] = ()
     if gpus:
         words = ("nvidia-smi", "-L")
-        answer = container_images.run_in_image(engine, image_name, words, _ANSWER_SECONDS, card_options(engine, gpus))
+        answer = container_images.run_in_image(
+            engine, image_name, words, _MAX_ANSWER_SECONDS, card_options(engine, gpus)
+        )
         cards = _output_lines(answer)
         unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
         if answer.code != 0:
@@ -60,7 +62,7 @@ def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), rec
     location = ""
     if recipe:
         answer = container_images.run_in_image(
-            engine, image_name, ("python", "-c", _FIND_RECIPE_SCRIPT, recipe), _ANSWER_SECONDS
+            engine, image_name, ("python", "-c", _FIND_RECIPE_SCRIPT, recipe), _MAX_ANSWER_SECONDS
         )
         location = (_output_lines(answer) or ("missing",))[-1]
         if location != "there":

@@ -181,7 +181,7 @@ def _is_default_afterwards(key: str, value: Value, change: Change, setup: Setup)
     if section != "recipe" or value is None or not get_field(key).optional or get_value(setup.profile, key) is None:
         return False
     changed = set_up(with_value(apply_change(change, setup.profile), key, None), setup.facts)
-    value_after = None if changed.problem else changed.values.get(name)
+    value_after = None if changed.recipe_problem else changed.values.get(name)
     return value_after is not None and value_after.value == value and is_default(value_after)
 
 

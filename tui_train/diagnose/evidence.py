@@ -74,7 +74,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
         by_launcher = launcher_config.recipe_values_of_config(
-            profile, chosen, launcher_config.config_in_plan(run.plan())
+            profile, chosen, launcher_config.launcher_config_in_plan(run.plan())
         )
         profile = with_effective_values(
             profile, effective_values(trainer_of(profile), chosen, document, max(1, plan.world_size), by_launcher)

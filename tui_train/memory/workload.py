@@ -74,12 +74,12 @@ def workload(setup: Setup) -> Workload:
 
 def _loading_workload(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
-    profile, facts, document = setup.effective, setup.facts, setup.document
+    profile, facts, document = setup.effective, setup.facts, setup.config_document
     if _micro_batch(setup) is None:
         return Workload(why_unknown=_no_batch(setup))
     if document and document.problem:
         return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
-    name = chosen_model(profile, setup.options)
+    name = chosen_model(profile, setup.trainer_options)
     if not name:
         own = takes_field(profile, "trainer.script") and "model" not in setup.ladder_context.accepted
         return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
@@ -134,12 +134,12 @@ def new_model(recipe: Recipe) -> Dimensions:
 
 def _micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
-    return setup.effective.recipe.micro_batch or setup.options.integer("micro_batch") or None
+    return setup.effective.recipe.micro_batch or setup.trainer_options.integer("micro_batch") or None
 
 
 def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
-    profile, options = setup.effective, setup.options
+    profile, options = setup.effective, setup.trainer_options
     recipe, packing, lora, precision = profile.recipe, quantization(options), _lora(setup), _precision(setup)
     filed = weight_dtype(setup, model.dtype if model else "", lora=lora)
     sharding = _sharding(setup)
@@ -185,14 +185,14 @@ def _made_lora(setup: Setup) -> bool:
 
 def _lora(setup: Setup) -> bool:
     """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
-    options = setup.options
+    options = setup.trainer_options
     named = any("lora" in text for text in options.texts("adapter"))
     return _made_lora(setup) or options.is_on("use_peft") or bool(quantization(options)) or named
 
 
 def _precision(setup: Setup) -> Precision:
     """Return the precision of the recipe, or else of the options."""
-    options = setup.options
+    options = setup.trainer_options
     by_option: Precision = "bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32"
     return setup.effective.recipe.precision or by_option
 
@@ -200,7 +200,7 @@ def _precision(setup: Setup) -> Precision:
 def _checkpointing(setup: Setup) -> bool:
     """Return whether activations are recomputed."""
     chosen = setup.effective.recipe.activation_checkpointing
-    return setup.options.is_on("gradient_checkpointing") if chosen is None else chosen
+    return setup.trainer_options.is_on("gradient_checkpointing") if chosen is None else chosen
 
 
 def _keeps_packed(setup: Setup) -> bool:
@@ -208,13 +208,13 @@ def _keeps_packed(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = quantization(setup.options), setup.effective.trainer.strategy == "fsdp2"
-    return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
+    packing, sharded = quantization(setup.trainer_options), setup.effective.trainer.strategy == "fsdp2"
+    return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.trainer_options
 
 
 def _eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
-    recipe, options = setup.effective.recipe, setup.options
+    recipe, options = setup.effective.recipe, setup.trainer_options
     if recipe.eval_batch and "eval_batch" in setup.ladder_context.accepted:
         return recipe.eval_batch
     by_strategy = any(text not in {"", "no", "none"} for text in options.texts("eval_strategy"))
@@ -232,7 +232,7 @@ def _lora_targets(options: Options) -> tuple[str, ...]:
 
 
 def _optimizer(setup: Setup) -> Optimizer:
-    recipe, options = setup.effective.recipe, setup.options
+    recipe, options = setup.effective.recipe, setup.trainer_options
     if recipe.optimizer_8bit:
         return "adamw_8bit"
     named = options.text("optimizer").lower()
@@ -253,7 +253,7 @@ def _sharding(setup: Setup) -> Sharding:
     if setup.model_copies < 2:
         return ""
     strategy = setup.effective.trainer.strategy
-    return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.options) else strategy
+    return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.trainer_options) else strategy
 
 
 def _uses_fsdp1(options: Options) -> bool:
@@ -263,7 +263,7 @@ def _uses_fsdp1(options: Options) -> bool:
 
 def _is_reentrant(setup: Setup) -> bool:
     """Return whether checkpointing is reentrant, the default of transformers before 5.0."""
-    named = re.search(r"use_reentrant\W+(\w+)", str(setup.options.get("gradient_checkpointing_kwargs", "")))
+    named = re.search(r"use_reentrant\W+(\w+)", str(setup.trainer_options.get("gradient_checkpointing_kwargs", "")))
     if named:
         return named[1].lower() == "true"
     return not at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
@@ -271,7 +271,7 @@ def _is_reentrant(setup: Setup) -> bool:
 
 def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     """Return what is not known, and so assumed, or not modelled."""
-    profile, options = setup.effective, setup.options
+    profile, options = setup.effective, setup.trainer_options
     length = profile.recipe.sequence_length or options.integer("length")
     precision = profile.recipe.precision or options.is_on("bf16") or options.is_on("fp16")
     batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)

@@ -39,13 +39,13 @@ def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderVa
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[setup.launcher](job).settings()
-    settings += overridden_variables.backend_settings(setup, cuda=bool(job.gpus))
+    settings += overridden_variables.backend_variables(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
-    settings += container.container_settings(profile.container)
+    settings += container.container_variables(profile.container)
     settings += nemo.nemo_settings_variables(profile.nemo, setup.nemo_flavour, setup.gpus) if setup.nemo_flavour else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
@@ -71,7 +71,7 @@ def preparation_variables(profile: Profile) -> tuple[Setting, ...]:
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
         Setting("CUDA_VISIBLE_DEVICES", "", "needs no GPU", "launcher"),
-        *container.container_settings(profile.container),
+        *container.container_variables(profile.container),
     ]
     by_user = [Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
     return tuple({setting.name: setting for setting in (*settings, *by_user)}.values())

@@ -50,7 +50,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         attempts=attempts,
         phases=setup.ladder_context.out_of_memory_phases,
         configs=(*launcher_configs, *configs),
-        programs=(*setup.trainer.files(), *hub_model.download_programs(setup)),
+        programs=(*setup.trainer.files(), *hub_model.model_download_programs(setup)),
         nemo=_nemo_file(setup),
         container=container.container_wrapper(setup.profile, jobs[0].gpus, tuple(map(output_folder, setups))),
     )
@@ -166,7 +166,7 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     env = preparation_variables(profile)
     # What prepares the data may need the model.
     trainer = trainer_of(setup.effective, facts=setup.facts)
-    items = (*hub_model.download_steps(setup), *trainer.preparations())
+    items = (*hub_model.model_download_steps(setup), *trainer.preparations())
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
         for item in items

@@ -56,11 +56,11 @@ def similar_word_remedy(name: str, choices: tuple[str, ...]) -> str:
 
 def similar_key_remedy(key: str) -> str:
     """Return a remedy that names the most similar of all keys; a section that two share makes them no more alike."""
-    similar = similar_key(key)
+    similar = most_similar_key(key)
     return f"Did you mean {similar}?" if similar else "`tui-train keys` lists them."
 
 
-def similar_key(key: str) -> str:
+def most_similar_key(key: str) -> str:
     """Return the key whose last word is most similar, empty where none is."""
 
     def similarity(other: str) -> tuple[float, float]:

@@ -17,7 +17,7 @@ FinetuneTuning = Literal["lora", "qlora", "full"]
 Launcher = Literal["python", "torchrun", "accelerate"]
 Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
 ContainerEngine = Literal["none", "docker", "podman", "apptainer"]
-Backend = Literal["auto", "nccl", "gloo"]
+CommunicationBackend = Literal["auto", "nccl", "gloo"]
 Precision = Literal["fp32", "bf16", "fp16"]
 LearningRateScaling = Literal["none", "linear", "sqrt"]
 LearningRateSchedule = Literal["linear", "cosine", "constant", "constant_with_warmup"]
@@ -126,7 +126,7 @@ class Container(Struct, frozen=True, kw_only=True):
 class Communication(Struct, frozen=True, kw_only=True):
     """Communication of the processes: backend, disabled NCCL features, network interface, log level."""
 
-    backend: Backend = "auto"
+    backend: CommunicationBackend = "auto"
     without: tuple[str, ...] = ()
     interface: str = ""
     debug: Literal["none", "warn", "info"] = "none"

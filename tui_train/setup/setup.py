@@ -75,7 +75,7 @@ class Setup:
         for name in _PARTS_SHARED_BY_ATTEMPTS:
             getattr(self, name)
         other = copy(self)
-        other.__dict__.pop("options", None)
+        other.__dict__.pop("trainer_options", None)
         other.__dict__.update(effective=effective, _kept={})
         return other
 
@@ -229,7 +229,7 @@ class Setup:
         return accepted | {"precision"} if by_launcher else accepted
 
     @property
-    def document(self) -> YamlDocument | None:
+    def config_document(self) -> YamlDocument | None:
         """The trainer's own file, None where it was not read."""
         return self.facts.documents.get(self.profile.trainer.config)
 
@@ -238,7 +238,7 @@ class Setup:
         """The values in force by their name in the recipe."""
         profile = self._profile_with_data_values
         by_launcher = launcher_config.recipe_values_of_config(profile, self.preset, self.launcher_config)
-        values = effective_values(self.trainer, self.preset, self.document, self.model_copies, by_launcher)
+        values = effective_values(self.trainer, self.preset, self.config_document, self.model_copies, by_launcher)
         return values | {name: held for name, held in self._defaults.items() if is_default(values[name])}
 
     @cached_property
@@ -254,7 +254,7 @@ class Setup:
         return self.effective
 
     @cached_property
-    def options(self) -> Options:
+    def trainer_options(self) -> Options:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
         by_trainer = trainer_of(self.effective).options()
         return Options({**by_trainer, **script_options(self.effective, self.facts.documents)})
@@ -262,7 +262,7 @@ class Setup:
     @cached_property
     def user_output_folder(self) -> str:
         """The output folder that the user's arguments or file name, empty where they name none."""
-        return user_output_folder(self.profile, self.preset, self.document)
+        return user_output_folder(self.profile, self.preset, self.config_document)
 
     # The ladder
 
@@ -282,7 +282,7 @@ class Setup:
             loads_model=loads_model,
             refusals=refused,
             why_none=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
-            eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.document),
+            eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.config_document),
             evaluates=trainer.evaluates(),
             batch_not_set=batch_not_set,
             min_micro=trainer.min_micro(),
@@ -293,7 +293,7 @@ class Setup:
         unsharded = self._why_not_sharded()
         offload = unsharded or blocked_fallbacks.why_too_little_host_memory(self.gpus, self.facts.machine.memory_total)
         refused = blocked_fallbacks.why_fallbacks_refused(
-            self.effective, self.preset, self.toolchain, self.document, self.gpus
+            self.effective, self.preset, self.toolchain, self.config_document, self.gpus
         )
         # A value set in another form, such as "offload", is the user's own choice.
         words = {name: held.other_form for name, held in self.values.items() if held.other_form and held.value is None}

@@ -107,12 +107,12 @@ def create_environment(
     plan: InstallPlan,
     machine: Machine,
     print_message: Callable[[str], None],
-    follow: Callable[[str], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Toolchain:
     """Create the environment and return its contents; it is removed if any step fails, and if it is `cancelled`.
 
-    What the steps print goes to the terminal, or line by line to `follow`.
+    What the steps print goes to the terminal, or line by line to `on_line`.
     """
     refuse_to_overwrite(plan.path)
     _refuse_full_disk(plan)
@@ -122,9 +122,9 @@ def create_environment(
     lock = mark_unfinished(plan.path)
     try:
         for step, command in zip(_STEP_TEXTS, plan.commands, strict=False):
-            if follow:
+            if on_line:
                 print_message(step)
-            _run_step(command, plan, lock, follow, cancelled)
+            _run_step(command, plan, lock, on_line, cancelled)
         print_message("Checking it …")
         contents = verify_environment(plan, machine, print_message)
         mark_finished(plan.path)
@@ -170,7 +170,7 @@ def _run_step(
     command: Sequence[str],
     plan: InstallPlan,
     lock: int,
-    follow: Callable[[str], None] | None,
+    on_line: Callable[[str], None] | None,
     cancelled: Callable[[], bool],
 ) -> None:
     environment = {**os.environ, **without_current_folder(os.environ), **plan.variables}
@@ -181,10 +181,10 @@ def _run_step(
     options: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "cwd": os.sep, "pass_fds": (lock,)}
     lines: list[str] = []
     try:
-        if follow is None:
+        if on_line is None:
             code = subprocess.run(command, check=False, **options).returncode
         else:
-            code, lines = _run_followed(command, options, follow, cancelled)
+            code, lines = _run_followed(command, options, on_line, cancelled)
     except OSError as error:
         raise Unavailable(
             f"{visible(command[0])} cannot be started: {error.strerror}", "Choose another Python (--python)."
@@ -201,7 +201,7 @@ def _run_step(
 
 
 def _run_followed(
-    command: Sequence[str], options: dict[str, Any], follow: Callable[[str], None], cancelled: Callable[[], bool]
+    command: Sequence[str], options: dict[str, Any], on_line: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> tuple[int, list[str]]:
     """Run a command, hand on its lines, and return its exit code and the last lines; InstallCancelled if told so."""
     last: deque[str] = deque(maxlen=_KEPT_LINE_COUNT)
@@ -211,7 +211,7 @@ def _run_followed(
     try:
         for line in _output_lines(process, cancelled):
             last.append(line)
-            follow(line)
+            on_line(line)
         return process.wait(), list(last)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from tui_train.actions.chat import AnswerPiece, Chat, Side
+from tui_train.actions.chat import AnswerPiece, Chat, ChatSide
 from tui_train.actions.merge import MergeOptions, MergeResult
 from tui_train.actions.merge import merge_adapter as merge_run
 from tui_train.actions.serving import serve_commands, shell_command
@@ -150,7 +150,7 @@ def _print_answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = Fals
             _print_answer(chat, prompt, side, tokens)
 
 
-def _print_answer(chat: Chat, prompt: str, side: Side, tokens: int) -> None:
+def _print_answer(chat: Chat, prompt: str, side: ChatSide, tokens: int) -> None:
     """Print an answer as it is written."""
     for piece in chat.ask(prompt, side, tokens):
         if isinstance(piece, AnswerPiece):
@@ -170,7 +170,7 @@ def _stop_on_interrupt(chat: Chat) -> Iterator[None]:
         if interrupts:
             raise KeyboardInterrupt
         interrupts.append(number)
-        chat.stop()
+        chat.stop_answer()
 
     handlers = install_handlers((signal.SIGINT,), stop)
     try:

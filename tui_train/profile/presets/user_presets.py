@@ -93,12 +93,12 @@ def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
     if preset.module and not _MODULE_NAME_PATTERN.fullmatch(preset.module):
         problems.append(("module", f"{preset.module} is not a module such as package.train"))
     for number, argument in enumerate(preset.arguments):
-        problems += _text_problems(f"arguments[{number}].words", *argument.words)
+        problems += _placeholder_problems(f"arguments[{number}].words", *argument.words)
         problems += _condition_problems(f"arguments[{number}].when", argument.when)
     for number, variable in enumerate(preset.variables):
         if not (variable.name.isidentifier() and variable.name.isascii()):
             problems.append((f"variables[{number}].name", f"{variable.name} is not a variable name"))
-        problems += _text_problems(f"variables[{number}].value", variable.value)
+        problems += _placeholder_problems(f"variables[{number}].value", variable.value)
         if {"output", "config"} & set(PLACEHOLDER_PATTERN.findall(variable.value)):
             problems.append(
                 (f"variables[{number}].value", "a path of the run cannot be a variable; pass it as an argument")
@@ -119,7 +119,7 @@ def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
     return problems + [(key, why) for key, why in log_problems if why]
 
 
-def _text_problems(key: str, *texts: str, extra_placeholder: str = "") -> list[tuple[str, str]]:
+def _placeholder_problems(key: str, *texts: str, extra_placeholder: str = "") -> list[tuple[str, str]]:
     unknown = [
         name
         for text in texts
@@ -136,12 +136,12 @@ def _condition_problems(key: str, when: str) -> list[tuple[str, str]]:
     return []
 
 
-def _value_problems(key: str, values: tuple[FileValue, ...], extra_placeholder: str = "") -> list[tuple[str, str]]:
+def _file_value_problems(key: str, values: tuple[FileValue, ...], extra_placeholder: str = "") -> list[tuple[str, str]]:
     problems = []
     for number, value in enumerate(values):
         if not all(value.key.split(".")):
             problems.append((f"{key}[{number}].key", f"{value.key!r} is not a key such as training.batch_size"))
-        problems += _text_problems(
+        problems += _placeholder_problems(
             f"{key}[{number}].value", *nested_texts(value.value), extra_placeholder=extra_placeholder
         )
         problems += _condition_problems(f"{key}[{number}].when", value.when)
@@ -149,7 +149,7 @@ def _value_problems(key: str, values: tuple[FileValue, ...], extra_placeholder: 
 
 
 def _file_problems(file: TrainerFile) -> list[tuple[str, str]]:
-    problems = _value_problems("file.values", file.values)
+    problems = _file_value_problems("file.values", file.values)
     for number, dropped in enumerate(file.without):
         problems += _condition_problems(f"file.without[{number}].when", dropped.when)
     if not _YAML_FILE_NAME_PATTERN.fullmatch(file.path) or file.path in _RESERVED_FILE_NAMES:
@@ -160,8 +160,8 @@ def _file_problems(file: TrainerFile) -> list[tuple[str, str]]:
 
 
 def _checkpoint_problems(checkpoints: CheckpointRules, *, has_file: bool) -> list[tuple[str, str]]:
-    problems = _text_problems("checkpoints.resume", *checkpoints.resume, extra_placeholder="checkpoint")
-    problems += _value_problems("checkpoints.values", checkpoints.values, extra_placeholder="checkpoint")
+    problems = _placeholder_problems("checkpoints.resume", *checkpoints.resume, extra_placeholder="checkpoint")
+    problems += _file_value_problems("checkpoints.values", checkpoints.values, extra_placeholder="checkpoint")
     if checkpoints.values and not has_file:
         problems.append(("checkpoints.values", "there is no [file] table for them"))
     if bool(checkpoints.prefix) == bool(checkpoints.file):

@@ -106,7 +106,7 @@ def why_gloo_trains_wrongly(*, sharded: bool, torch: str | None) -> str:
     return ""
 
 
-def communication_settings(  # noqa: PLR0913 - each is a question of its own
+def communication_variables(  # noqa: PLR0913 - each is a question of its own
     chosen: Communication, backend: str, toolchain: Toolchain | None, *, cuda: bool, nodes: int, script: bool
 ) -> tuple[Setting, ...]:
     """Return the variables for a backend: only those that it, its version and the script read."""

@@ -56,7 +56,7 @@ def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Wo
     return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)
 
 
-def container_settings(container: Container) -> tuple[Setting, ...]:
+def container_variables(container: Container) -> tuple[Setting, ...]:
     """Return the variables that every container gets: whoever it runs as must have a home and a name there."""
     if container.engine == "none":
         return ()

@@ -30,10 +30,10 @@ class OverriddenVariable(NamedTuple):
     by_key: str
 
 
-def backend_settings(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
+def backend_variables(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
     """Return the variables for the backend of the processes."""
     profile = setup.profile
-    return communication.communication_settings(
+    return communication.communication_variables(
         profile.communication,
         setup.backend,
         setup.toolchain,
@@ -59,7 +59,7 @@ def overridden_variables(setup: Setup) -> Iterator[OverriddenVariable]:
 def _variables_by_key(setup: Setup) -> Iterator[tuple[str, str, str]]:
     """Yield keys that were chosen, each with its variable and value."""
     profile = setup.profile
-    for setting in backend_settings(setup, cuda=setup.device == "cuda"):
+    for setting in backend_variables(setup, cuda=setup.device == "cuda"):
         if setting.origin == "profile" and setting.name in _KEY_BY_VARIABLE:
             yield _KEY_BY_VARIABLE[setting.name], setting.name, str(setting.value)
     if profile.tracking.wandb and profile.tracking.project:

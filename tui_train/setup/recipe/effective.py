@@ -238,7 +238,7 @@ def _value_from_source(
         return _parse_value(name, next((value for value in direct if str(value) not in _ZERO_WORDS), direct[0]), source)
     total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_BY_PLACEHOLDER.get(name)]
     if total:
-        return _share_per_process(name, *total[0], source, copies)
+        return _share_per_copy(name, *total[0], source, copies)
     switches = [(rule, value) for rule, value in matches if rule.name == name]
     for rule, value in switches:
         if str(value).lower() == str(rule.fixed_value).lower():
@@ -249,12 +249,12 @@ def _value_from_source(
     return EffectiveValue(None, source, other[:20]) if other else EffectiveValue("fp32", source)
 
 
-def _share_per_process(name: str, option: str, value: object, source: str, processes: int) -> EffectiveValue | None:
+def _share_per_copy(name: str, option: str, value: object, source: str, copies: int) -> EffectiveValue | None:
     """Return each process's share of a value that one source gives for all of them."""
     total = _parse_value(name, value, source)
     if total is None or not isinstance(total.value, int):
         return total
-    share, rest = divmod(total.value, processes)
+    share, rest = divmod(total.value, copies)
     if share and not rest:
         return EffectiveValue(share, source)
     return EffectiveValue(None, source, f"{total.value} in all", undivided_total=total.value, option=option)

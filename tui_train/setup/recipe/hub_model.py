@@ -49,7 +49,7 @@ def model_to_query(profile: Profile, facts: Facts) -> str:
     return "" if model and model.is_complete else model_id_with_revision(profile)
 
 
-def download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
+def model_download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     """Return what fetches the model before the training, where it is not here or may be missing on another machine."""
     name = _fetched_model_id(setup)
     if not name:
@@ -65,7 +65,7 @@ def download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     return (PreparationStep("model", "downloads the model into the cache of Hugging Face; once", parts),)
 
 
-def download_programs(setup: Setup) -> tuple[ProgramFile, ...]:
+def model_download_programs(setup: Setup) -> tuple[ProgramFile, ...]:
     """Return the program that fetches the model and what it reads the cache with, where they are needed."""
     if not _fetched_model_id(setup):
         return ()

@@ -38,7 +38,7 @@ def config_for_device(config: Mapping[str, Any], device: str) -> Mapping[str, An
     return config if device == "cuda" else accelerate_config.config_for_cpu(config)
 
 
-def config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+def launcher_config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config in a run's plan as data, with which its first attempt was started; empty for none."""
     launcher, configs = plan.get("launcher"), plan.get("configs")
     reads = any(name == launcher and known.reads_config for name, known in LAUNCHERS.items())

@@ -98,7 +98,7 @@ def command(cluster: ClusterPlan, rank: str) -> list[str]:
 
 def variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
     """Return the variables of a container: the home and the caches, and the secrets by name."""
-    settings = container.container_settings(Container(engine="docker"))
+    settings = container.container_variables(Container(engine="docker"))
     plain: list[dict[str, Any]] = [{"name": setting.name, "value": setting.value} for setting in settings]
     secret = secret_name(cluster)
     return plain + [
