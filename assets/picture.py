@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.messages import SetProfile
 
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.store import save
 from tui_train.profile.types import Profile
 from tui_train.wizard import wizard
@@ -50,9 +50,9 @@ async def picture() -> None:
 async def train(pilot: Pilot[int], values: dict[str, object], *, pictured: bool) -> None:
     """Walk from Home to the end of a run of these values, and back."""
     app = pilot.app
-    profile = put(Profile(), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
+    profile = with_value(Profile(), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
     for key, value in values.items():
-        profile = put(profile, key, value)
+        profile = with_value(profile, key, value)
     save(profile, overwrite=True)
     await settle(pilot)
     await pilot.press("n")

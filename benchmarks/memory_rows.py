@@ -294,7 +294,7 @@ def asked(row: dict[str, str], how: MemorySettings) -> tuple[Profile, Facts]:
     }
     profile = Profile()
     for key, value in values.items():
-        profile = fields.put(profile, key, value)
+        profile = fields.with_value(profile, key, value)
     cards = tuple(
         Gpu(index=index, uuid=f"GPU-{index}", name=row["gpu"], compute_capability="8.0", memory_free=card(row))
         for index in range(how.shards)

@@ -11,10 +11,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tui_train.actions.tune import summary as words
-from tui_train.actions.tune.search import Setting, best_trial
+from tui_train.actions.tune.search import TrialSetting, recommended_trial
 from tui_train.actions.tune.space import search_space, trial_profile
 from tui_train.actions.tune.trial import TrialResources
-from tui_train.actions.tune.tune import TRIAL_SECONDS, TuningState, run_setting, tune
+from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, tune, write_and_run_trial
 from tui_train.base.text import text_table
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
@@ -26,7 +26,7 @@ from tui_train.setup.setup import Setup
 from tui_train.targets.here import probe_facts
 
 
-def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]) -> tuple[TuningState, str]:
+def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[TrialSetting]) -> tuple[TuningState, str]:
     """Return the trials of every setting that is not predicted to be too large for sure, or of these `only`."""
     setup = Setup(profile, facts)
     among = search_space(setup)
@@ -35,12 +35,12 @@ def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]
     now = TuningState(folder=folder, tokens=told)
     for saving in (False, True) if among.checkpointing else (False,):
         for micro in among.micro_batches:
-            one = Setting(micro, saving, among.profile_setting.precision)
+            one = TrialSetting(micro, saving, among.profile_setting.precision)
             if one in among.cannot_fit or (only and one not in only):
                 continue
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
             short = prepare_plan(set_up(trial_profile(one, among, setup, str(run.path / "output")), facts))
-            trial = run_setting(run, one, short, TrialResources(cards, TRIAL_SECONDS), lambda: False)
+            trial = write_and_run_trial(run, one, short, TrialResources(cards, MAX_TRIAL_SECONDS), lambda: False)
             now = TuningState(folder=folder, trials=(*now.trials, trial), tokens=told)
             print(words.trial_rows(now)[-1], file=sys.stderr)
     where = ", ".join(gpu.name for gpu in setup.gpus) if cards else facts.machine.cpu_name
@@ -61,10 +61,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         whole, where = grid(profile, facts, Path(folder), only)
     rates = {trial.setting: trial.rate for trial in whole.trials}
-    print(f"On {where}\n\nThe grid\n\n{text_table([words.HEADER, *words.trial_rows(whole)])}\n")
-    print(f"tui-train tune\n\n{text_table([words.HEADER, *words.trial_rows(found)])}\n")
-    if found.best and best_trial(whole.trials):
-        ratio = rates[found.best.setting] / max(rates.values())
+    print(f"On {where}\n\nThe grid\n\n{text_table([words.TRIAL_TABLE_HEADER, *words.trial_rows(whole)])}\n")
+    print(f"tui-train tune\n\n{text_table([words.TRIAL_TABLE_HEADER, *words.trial_rows(found)])}\n")
+    if found.recommended_trial and recommended_trial(whole.trials):
+        ratio = rates[found.recommended_trial.setting] / max(rates.values())
         print(f"found {ratio:.1%} of the grid's fastest, in {len(found.trials)} of {len(whole.trials)} trials")
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from tui_train.base.errors import TuiTrainError
     from tui_train.checks.finding import EnvironmentInstall
-    from tui_train.profile.changes import Change, Difference
+    from tui_train.profile.changes import Change, ValueDifference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
     from tui_train.runs.results.result import RunResult
@@ -41,7 +41,7 @@ class UndoChange(Message):
 class ChangeUndone(Message):
     """A change was taken back: what differs now; nothing where there was none."""
 
-    changes: "tuple[Difference, ...]"
+    changes: "tuple[ValueDifference, ...]"
 
 
 @dataclass

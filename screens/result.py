@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.worker import get_current_worker
 
-from tui_train.actions.dialogue import AnswerCancelled, NeedsOwnCode
+from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import TuiTrainError
@@ -160,7 +160,7 @@ On the command line: tui-train result, try and merge."""
             merged = merge_adapter(self.run, folder, MergeOptions(trusted=trusted), say, lambda: worker.is_cancelled)
         except AnswerCancelled:
             return
-        except NeedsOwnCode as error:
+        except ModelCodeNotTrusted as error:
             self._folder_to_trust = folder
             words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
             self.app.call_from_thread(self._show_merge_progress, styled(FAILED_MARK, words), busy=False)

@@ -14,7 +14,7 @@ from textual.worker import get_current_worker
 
 from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
-from tui_train.actions.tune.tune import TRIAL_SECONDS, TuningState, tune
+from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, tune
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, text_table, typeset
 from tui_train.setup.setup import Setup
@@ -75,7 +75,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         """Enter does nothing while trials are made; another precision is chosen before."""
         if action == "toggle_bf16":
             setup = self._setup
-            other = "precision" in setup.context.accepted and setup.effective.recipe.precision != "bf16"
+            other = "precision" in setup.ladder_context.accepted and setup.effective.recipe.precision != "bf16"
             return other and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
 
@@ -127,15 +127,18 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def _show_trials(self) -> None:
         setup, recipe = self._setup, self._setup.effective.recipe
         where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
+        seconds = f"{MAX_TRIAL_SECONDS:.0f} s"
         asked = (
-            f"Up to {MAX_TRIALS} short trainings on {where}, at most {TRIAL_SECONDS:.0f} s each, one after the other.\n"
+            f"Up to {MAX_TRIALS} short trainings on {where}, at most {seconds} each, one after the other.\n"
             f"They find the fastest micro batch that fits; the global batch stays {recipe.global_batch}."
         )
         asked += "\nbf16 is tried as well: it changes what is learned a little." if self._with_bf16 else ""
         self.query_one("#asked", Static).update(asked)
         now = self._state
         rows = words.trial_rows(now) if now else []
-        self.query_one("#trials", Static).update(Text(text_table([words.HEADER, *rows]) if rows else "", no_wrap=True))
+        self.query_one("#trials", Static).update(
+            Text(text_table([words.TRIAL_TABLE_HEADER, *rows]) if rows else "", no_wrap=True)
+        )
         self.query_one(Hint).show_text(styled((self._hint_text(), "b" if now and now.change else "")))
         self.refresh_bindings()
 

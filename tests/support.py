@@ -26,7 +26,7 @@ from tui_train.plan.plan import make_plan as planned
 from tui_train.plan.render import RUNNER_NAME
 from tui_train.plan.render import prepare as preparing
 from tui_train.profile import fields
-from tui_train.profile.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.runner.processes import ProcessFamily, boot_id, process_at
 from tui_train.runs import rundir
@@ -158,9 +158,9 @@ def profile(values=None, base=None):
     """A profile with these values put at these keys; most scripts in it are only names, so their preset is named."""
     made = base or Profile()
     if (values or {}).get("trainer.kind") == "script" and "trainer.preset" not in values:
-        made = fields.put(made, "trainer.preset", "hf-trainer")
+        made = fields.with_value(made, "trainer.preset", "hf-trainer")
     for key, value in (values or {}).items():
-        made = fields.put(made, key, value)
+        made = fields.with_value(made, key, value)
     return made
 
 
@@ -207,7 +207,9 @@ def taken(values, own=None):
     if values.get("trainer.kind") != "script":
         return values
     chosen = own or shipped_presets()[values.get("trainer.preset", "hf-trainer")]
-    keys = {PLACEHOLDERS[name] for name in accepted_placeholders(chosen, tuple(values.get("trainer.arguments", ())))}
+    keys = {
+        KEY_BY_PLACEHOLDER[name] for name in accepted_placeholders(chosen, tuple(values.get("trainer.arguments", ())))
+    }
     keys |= {"recipe.precision"} if values.get("trainer.launcher") == "accelerate" else set()
     values = {**RECIPE, **values}
     return {key: value for key, value in values.items() if not key.startswith("recipe.") or key in keys}
@@ -253,7 +255,7 @@ def installed(folder, *words):
     """Install packages without what they need into a folder, by uv where it is there; why it failed, or nothing."""
     given = ["install", "-q", "--no-deps", "--target", folder, *words]
     beside = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    settings = {**os.environ, **pip_settings.for_uv(pip_settings.read(sys.executable))}
+    settings = {**os.environ, **pip_settings.uv_variables(pip_settings.read_pip_settings(sys.executable))}
     uv = shutil.which("uv", path=beside)
     command = [uv, "--no-config", "pip", *given[:1], "--python", sys.executable, *given[1:]] if uv else None
     if command and subprocess.run(command, env=settings, capture_output=True, check=False).returncode == 0:

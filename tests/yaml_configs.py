@@ -47,6 +47,6 @@ def filed(folder, name, text="", **more):
     path = folder / "mine.yaml"
     path.write_text(text or FILES[name])
     values = {"trainer.kind": "script", "trainer.preset": name, "trainer.config": str(path), **more}
-    if shipped_presets()[name].wants_script:
+    if shipped_presets()[name].can_start_script:
         values["trainer.script"] = "/t.py"
     return profile(values), msgspec.structs.replace(TWO, documents={str(path): read_document(str(path))})

@@ -28,11 +28,11 @@ def open_wizard(run: str = "", source: "MachineSource | None" = None) -> int:
     # The wizard turns it on again after its first picture: what is imported for that is no garbage.
     gc.disable()
     if source and (source.machine or source.host):
-        from tui_train.actions.machine_facts import facts_for
+        from tui_train.actions.machine_facts import facts_for_profile
         from tui_train.profile.types import Profile
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
-        facts_for(Profile(), source)
+        facts_for_profile(Profile(), source)
         app = wizard(run, source)
     else:
         app = wizard(run)

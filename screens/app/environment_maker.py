@@ -110,11 +110,11 @@ class _InstallationReporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
     def __init__(self, app: InstallingApp, installation: Installation) -> None:
-        from tui_train.actions.environments.progress import InstallReader
+        from tui_train.actions.environments.progress import InstallOutputReader
 
         self._app = app
         self._installation = installation
-        self._reader = InstallReader()
+        self._reader = InstallOutputReader()
         self._reported = 0.0
         self._last_reported = installation
 
@@ -128,7 +128,7 @@ class _InstallationReporter:
 
     def add_output_line(self, line: str) -> None:
         """Add a line of uv or pip."""
-        self._add_line(line, self._reader.read(line))
+        self._add_line(line, self._reader.read_line(line))
 
     def _add_line(self, line: str, progress: "InstallProgress") -> None:
         lines = (*self._installation.lines, visible(line))[-_MAX_OUTPUT_LINES:]
@@ -169,11 +169,11 @@ def _make_environment(
     from tui_train.base.app_paths import environments_folder
     from tui_train.facts.gpus.verdicts import recommended_torch_build
 
-    package_set = environments.find_set(environment.set_name)
-    place = create.free_path(environments_folder() / package_set.name)
+    package_set = environments.find_package_set(environment.set_name)
+    place = create.first_free_path(environments_folder() / package_set.name)
     reporter.set_folder(display_path(str(place)))
-    wheel = create.build_for(machine, "")
-    plan = create.plan_install(package_set, place, create.find_python(package_set), wheel, create.find_uv())
+    wheel = create.choose_torch_build(machine, "")
+    plan = create.plan_install(package_set, place, create.find_supported_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
     plan = replace(plan, cuda=plan.cuda or recommended_torch_build(machine).cuda)
     create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, is_cancelled)

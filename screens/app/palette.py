@@ -109,13 +109,13 @@ def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.is_field_shown(key, app.profile):
                 go = partial(app.action_go_to_step, step.module, key)
-                yield _make_command(f"{fields.field(key).label} ({step.title}: {key})", go)
+                yield _make_command(f"{fields.get_field(key).label} ({step.title}: {key})", go)
 
 
 def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.profile import store
 
-    for name in store.saved_names():
+    for name in store.saved_profile_names():
         opens = partial(app.call_later, app.open_profile, name)
         yield _make_command(f"Profile {visible(name)}", opens)
 

@@ -47,7 +47,7 @@ class ProfileEditingApp(DiscoveryApp):
         from tui_train.profile import fields
 
         try:
-            profile = fields.put(self.profile, event.key, event.value)
+            profile = fields.with_value(self.profile, event.key, event.value)
             if event.key == "trainer.python":
                 self._remember_chosen_python(profile)
             self.set_profile(profile, event.row or event.key)
@@ -214,7 +214,7 @@ class ProfileEditingApp(DiscoveryApp):
             kept = self._draft
             if kept is None or kept == self._written_profile:
                 return ""
-            left = ", ".join(dict.fromkeys(visible(secret.place) for secret in remember_profile(kept)))
+            left = ", ".join(dict.fromkeys(visible(secret.description) for secret in remember_profile(kept)))
             self._written_profile = kept
             said = left != self._secrets_left_out
             self._secrets_left_out = left

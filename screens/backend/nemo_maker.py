@@ -5,7 +5,7 @@ from pathlib import Path
 from textual import work
 
 from tui_train.actions import nemo_files
-from tui_train.actions.nemo_files import ChildProgress, TextData
+from tui_train.actions.nemo_files import ChildProgress, TextToPrepare
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli.environments.nemo import progress_text
@@ -53,22 +53,22 @@ class NemoFilesScreen(StepScreen):
             return
         named = {"train": trainer.data, "validation": trainer.validation_data, "test": trainer.test_data}
         splits = {name: tuple(Path(path) for path in paths) for name, paths in named.items()}
-        data = TextData(splits=splits, tokenizer=Path(tokenizer), out=Path(trainer.data[0]).with_suffix(""))
+        data = TextToPrepare(splits=splits, tokenizer=Path(tokenizer), out=Path(trainer.data[0]).with_suffix(""))
         self.notify("Preparing the data …", markup=False)
         self._prepare_data(data, trainer.python)
 
     @work(thread=True, exclusive=True, group="make")
-    def _prepare_data(self, data: TextData, python: str) -> None:
+    def _prepare_data(self, data: TextToPrepare, python: str) -> None:
         def say(told: ChildProgress) -> None:
             self.app.call_from_thread(self.notify, f"{told.split}: {progress_text(told)}", timeout=2, markup=False)
 
         try:
-            result = nemo_files.prepare_data(data, nemo_files.nemo_python(python), say)
+            result = nemo_files.prepare_data(data, nemo_files.find_nemo_python(python), say)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
         keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
-        for name, path in nemo_files.output_files(data).items():
+        for name, path in nemo_files.bin_file_by_split(data).items():
             self.post_message(ValueChosen(keys[name], (str(path),)))
         if result.tokenizer:
             self.post_message(ValueChosen("nemo.tokenizer", result.tokenizer))
@@ -83,7 +83,7 @@ class NemoFilesScreen(StepScreen):
     @work(thread=True, exclusive=True, group="make")
     def _import_model(self, source: Path, target: Path, python: str) -> None:
         try:
-            nemo_files.convert_model("import", source, target, nemo_files.nemo_python(python))
+            nemo_files.convert_model("import", source, target, nemo_files.find_nemo_python(python))
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return

@@ -13,7 +13,7 @@ from tui_train.base.text import counted, visible
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_without_effect
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices, finetune_notes
@@ -260,14 +260,16 @@ NCCL features: those to switch off, each to work around the error that it names,
     def _take_python(self, path: str | None) -> None:
         if path:
             try:
-                self.post_message(ValueChosen("trainer.python", fields.parse(fields.field("trainer.python"), path)))
+                self.post_message(
+                    ValueChosen("trainer.python", fields.parse_value(fields.get_field("trainer.python"), path))
+                )
             except BadInput as error:
                 self.post_message(ErrorToShow(error))
 
 
 def _workaround_row(name: str, setup: Setup) -> SelectRow:
     cure = NCCL_WORKAROUNDS[name]
-    why = why_without_effect(cure, setup.toolchain)
+    why = why_workaround_ignored(cure, setup.toolchain)
     beside: Piece = why or (f"{cure.symptom}; {cure.cost}", MUTED)
     hint = f"{cure.label}: {why or f'cures {cure.symptom}; {cure.cost}'}."
     return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)

@@ -14,8 +14,8 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
-from tui_train.actions.chat import MAX_TOKENS, AnswerEnd, AnswerPiece, Chat, Ready, Side
-from tui_train.actions.dialogue import AnswerCancelled, NeedsOwnCode
+from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Chat, ChatSide, ModelsLoaded
+from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 from tui_train.runs.rundir import RunDir
@@ -29,7 +29,7 @@ from .chat_pane import ChatPane
 
 _QUEUED_NOTICE = " What you typed is sent then, unless you change it."
 _MIN_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
-_SIDES: tuple[Side, ...] = ("result", "base")
+_SIDES: tuple[ChatSide, ...] = ("result", "base")
 _TITLE_BY_SIDE = {"result": "Result", "base": "Base"}
 
 
@@ -37,7 +37,7 @@ _TITLE_BY_SIDE = {"result": "Result", "base": "Base"}
 class ChatEvent(Message):
     """The chat goes on: it loads a model, by its name, is ready, or writes."""
 
-    event: str | Ready | AnswerPiece | AnswerEnd
+    event: str | ModelsLoaded | AnswerPiece | AnswerEnd
 
 
 @dataclass
@@ -120,7 +120,9 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         try:
             chat = self._chat = Chat(self.run, compare=self._compare, trusted=self._trusted)
             self.post_message(
-                ChatEvent(chat.load(lambda what: self._post_event(ChatEvent(what)), lambda: worker.is_cancelled))
+                ChatEvent(
+                    chat.wait_until_loaded(lambda what: self._post_event(ChatEvent(what)), lambda: worker.is_cancelled)
+                )
             )
             while not worker.is_cancelled:
                 try:
@@ -143,11 +145,11 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """Answer a prompt on both sides; None begins another chat."""
         worker = get_current_worker()
         if prompt is None:
-            chat.forget()
+            chat.forget_messages()
             return
         for side in chat.sides:
             try:
-                for piece in chat.ask(prompt, side, MAX_TOKENS, lambda: worker.is_cancelled):
+                for piece in chat.ask(prompt, side, MAX_ANSWER_TOKENS, lambda: worker.is_cancelled):
                     self._post_event(ChatEvent(piece))
             except TuiTrainError as error:
                 if not chat.alive:
@@ -164,13 +166,13 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             self.query_one(f"#{what.side}", ChatPane).add_note(what.summary)
             if self._chat and what.side == self._chat.sides[-1]:
                 self._accept_prompts()
-        elif isinstance(what, Ready):
+        elif isinstance(what, ModelsLoaded):
             self._show_loaded(what)
         else:
             self._loading_text = styled("Loading ", (display_path(what), "b"), " …")
             self._show_hint(styled(self._loading_text, _QUEUED_NOTICE if self._queued_prompt else ""))
 
-    def _show_loaded(self, ready: Ready) -> None:
+    def _show_loaded(self, ready: ModelsLoaded) -> None:
         if self._compare and not ready.compares:
             self.query_one("#base").remove()
         found = self._chat.result if self._chat else None
@@ -195,7 +197,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """Say why there is no answer; what stays until the next one is no notice that goes away."""
         self._is_over = not event.can_continue
         self._busy, self._queued_prompt = not event.can_continue, ""
-        self._needs_own_code = isinstance(event.error, NeedsOwnCode)
+        self._needs_own_code = isinstance(event.error, ModelCodeNotTrusted)
         remedy = (
             "If you trust that file, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
         )
@@ -239,7 +241,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def action_stop_answer(self) -> None:
         """End the answer that is being written; the other side still answers."""
         if self._chat:
-            self._chat.stop()
+            self._chat.stop_answer()
 
     def action_forget_chat(self) -> None:
         """Begin again, without what was said."""

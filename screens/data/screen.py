@@ -17,7 +17,7 @@ from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.data_questions import data_report, question_with_length, training_epoch
+from tui_train.setup.recipe.data_questions import data_report, question_with_length_in_force, training_epoch
 from tui_train.setup.setup import Setup
 from tui_train.views import data_text
 from tui_train.views.overview import MeasuredPace
@@ -149,7 +149,7 @@ of the settings does. r reads the file again."""
         if not self._is_composed or self.facts is None:
             return
         made = self.wizard.setup_of(self.profile, self.facts)
-        setup = None if made.problem else made
+        setup = None if made.recipe_problem else made
         found = self.wizard.findings_for(made)
         mine = [finding for finding in found if finding.key in _KEYS_ABOUT_DATA]
         # Rows are named by line elsewhere too: first what settings can change.
@@ -161,7 +161,7 @@ of the settings does. r reads the file again."""
         self.refresh_bindings()
 
     def _show_panels(self, setup: Setup | None) -> None:
-        look, asked = self._look, question_with_length(setup) if setup else None
+        look, asked = self._look, question_with_length_in_force(setup) if setup else None
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
         if look is None or asked is None or setup is None:

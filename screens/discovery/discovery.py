@@ -119,9 +119,9 @@ class DiscoveryApp(GuardedApp):
         """Return the other machine: the one that was named for all, else the profile's; None: this one."""
         if not self._named_source and not profile.hardware.host:
             return None
-        from tui_train.actions.machine_facts import MachineSource, source_for
+        from tui_train.actions.machine_facts import MachineSource, source_for_profile
 
-        return source_for(profile, self._named_source or MachineSource())
+        return source_for_profile(profile, self._named_source or MachineSource())
 
     @property
     def has_named_machine(self) -> bool:
@@ -142,7 +142,7 @@ class DiscoveryApp(GuardedApp):
         host = self._source.host if self._source else ""
         if not host:
             return local_names
-        address = hosts.address_of(host)
+        address = hosts.host_address(host)
         if self._names_there is None or self._names_there.host != address:
             self._names_there = RemoteFolderNames(address)
         return self._names_there
@@ -167,9 +167,9 @@ class DiscoveryApp(GuardedApp):
 
     def target_for(self, profile: Profile) -> "Target":
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
-        from tui_train.actions.machine_facts import MachineSource, source_for
+        from tui_train.actions.machine_facts import MachineSource, source_for_profile
 
-        return (self._source_for(profile) or source_for(profile, MachineSource())).target
+        return (self._source_for(profile) or source_for_profile(profile, MachineSource())).target
 
     @property
     def initial_facts(self) -> "Facts":

@@ -119,7 +119,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         # Where it trains may be another place now.
         self.query_one(StepBar).refresh()
         cluster, wanted = self.facts.cluster, self.profile.slurm.partition
-        if setup.scheduled and (cluster or looking):
+        if setup.is_slurm_job and (cluster or looking):
             self.query_one("#host", Lines).show(lambda width: _cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(
@@ -147,7 +147,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
-            if setup.scheduled and cluster and not cluster.problem:
+            if setup.is_slurm_job and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, styled((words, "b")))
         shown = self.query_one("#gaps", Lines)
@@ -157,7 +157,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
         notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
-        for key in _SLURM_KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
+        for key in _SLURM_KEYS_WITH_VALUES if self.facts and setup.is_slurm_job else ():
             count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
         return notes

@@ -118,7 +118,7 @@ def run_hint_text(digest: RunDigest) -> str:
 
 
 def _searchable_profile_texts(card: ProfileCard) -> tuple[str, ...]:
-    return (card.name, card.about.words, card.devices, "profile")
+    return (card.name, card.about.text, card.devices, "profile")
 
 
 def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tuple[str, Sequence[RunDigest]]]:
@@ -140,7 +140,7 @@ def _start_rows(draft: ProfileCard | None, rows: Sequence[ListRow]) -> Iterable[
 
 
 def _about_text(card: ProfileCard) -> str:
-    return ", ".join(filter(None, (card.name, card.about.words)))
+    return ", ".join(filter(None, (card.name, card.about.text)))
 
 
 def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -> ColumnWidths:
@@ -255,7 +255,7 @@ def _run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: 
 
 def _profile_lines(card: ProfileCard, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     what = (
-        styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.words), MUTED))
+        styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.text), MUTED))
     )
     cells = (
         (styled("  ", visible(card.name)), widths.name_width(width)),

@@ -376,14 +376,14 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @work(thread=True, group="start", exclusive=True)
     def action_run_now(self) -> None:
         """Start the profile at once, or say what forbids it."""
-        from tui_train.actions.start_check import forbidding_findings, prepare_start
+        from tui_train.actions.start_check import findings_forbidding_start, prepare_start
         from tui_train.profile import store
 
         name = self.state.profile_name_at(self._cursor)
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
             prepared, target = prepare_start(store.load(name))
-            if prepared.plan is None or forbidding_findings(prepared):
+            if prepared.plan is None or findings_forbidding_start(prepared):
                 self.app.call_from_thread(self._offer_preview, name, prepared)
                 return
             run = target.submit(prepared, prepared.plan)
@@ -393,11 +393,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.post_message(OpenRun(run))
 
     def _offer_preview(self, name: str, prepared: "PreparedPlan") -> None:
-        from tui_train.actions.start_check import forbidding_findings
+        from tui_train.actions.start_check import findings_forbidding_start
 
         from ..widgets.dialogs import ChoiceDialog
 
-        wrong = forbidding_findings(prepared)
+        wrong = findings_forbidding_start(prepared)
         errors_text = "\n".join(
             visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMES_SHOWN]
         )

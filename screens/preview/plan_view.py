@@ -117,7 +117,7 @@ class PlanScreen(StepScreen):
         if prepared is None or facts is None:
             return
         plan, profile, before = prepared.plan, prepared.profile, self._previous
-        setup = self._setup if self._setup and not self._setup.problem else None
+        setup = self._setup if self._setup and not self._setup.recipe_problem else None
         self._preview_content = PreviewContent(
             lines=overview_lines(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",

@@ -18,7 +18,7 @@ from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.setup.profile_summary import profile_name
+from tui_train.setup.profile_summary import given_or_derived_name
 
 from ..discovery.machine_queries import PARTS_NOT_AWAITED
 from ..messages import ApplyFix, ErrorToShow, OpenRun, SetProfile
@@ -192,7 +192,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def action_save_profile(self) -> None:
         """Ask for a name, then save the profile."""
         self.app.push_screen(
-            TextDialog("Save the profile under this name (asks before it replaces one):", profile_name(self.profile)),
+            TextDialog(
+                "Save the profile under this name (asks before it replaces one):", given_or_derived_name(self.profile)
+            ),
             self._save_profile_as,
         )
 
@@ -200,7 +202,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not name:
             return
         try:
-            profile = fields.put(self.profile, "name", name)
+            profile = fields.with_value(self.profile, "name", name)
             path = store.save(profile)
         except AlreadyExists:
             self._ask_to_replace(name)
@@ -216,7 +218,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         def answered(answer: str | None) -> None:
             if answer:
                 try:
-                    profile = fields.put(self.profile, "name", name)
+                    profile = fields.with_value(self.profile, "name", name)
                     store.save(profile, overwrite=True)
                 except TuiTrainError as failed:
                     self.post_message(ErrorToShow(failed))

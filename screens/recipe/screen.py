@@ -21,7 +21,7 @@ from tui_train.memory.trace import CountedMemory
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.given_arguments import script_source
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import finetune_notes
@@ -120,7 +120,7 @@ Those that change the training ask for your consent; the others keep it the same
         if section.key != _LADDER_GROUP_KEY:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
-        able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.context)]
+        able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.ladder_context)]
         value = f"then {counted(len(able), 'fallback')}" if able else "ends the run"
         note = ", ".join(label_in_sentence(get_rung(name).label) for name in able) or "nothing is tried"
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
@@ -155,12 +155,12 @@ Those that change the training ask for your consent; the others keep it the same
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what follows from the values."""
-        recipe, world = setup.effective.recipe, setup.copies
+        recipe, world = setup.effective.recipe, setup.model_copies
         one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
         processes = counted(world, *one)
         notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
-            steps = gradient_accumulation(setup.effective, world)
+            steps = effective_accumulation(setup.effective, world)
             divided = f"= {recipe.micro_batch} × accumulation {steps} × {processes}"
             notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
         rate = batch.scaled_learning_rate(recipe)
@@ -273,14 +273,14 @@ Those that change the training ask for your consent; the others keep it the same
                 self._fetch_config(profile, hub, name)
 
         answers = (("yes", "Yes, fetch it"), ("", "No"))
-        self.app.push_screen(ChoiceDialog(model_config.question(profile, hub, name), answers), answered)
+        self.app.push_screen(ChoiceDialog(model_config.fetch_question(profile, hub, name), answers), answered)
 
     @work(thread=True, exclusive=True, group=_CONFIG_WORKER_GROUP)
     def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
         from tui_train.actions import model_config
 
         try:
-            model_config.fetch(profile, hub, name)
+            model_config.fetch_model_config(profile, hub, name)
         except TuiTrainError as error:
             self.app.call_from_thread(self._take_fetched_config, error)
         else:
@@ -364,7 +364,7 @@ Those that change the training ask for your consent; the others keep it the same
 
 def _rung_row(name: str, setup: Setup) -> SelectRow:
     found = get_rung(name)
-    reason = why_rung_unusable(name, setup.context)
+    reason = why_rung_unusable(name, setup.ladder_context)
     beside: Piece = reason or (found.cost, MUTED)
     return SelectRow(
         name, ((found.label, 26), (beside, 0)), reason, f"{found.label}: {reason or found.cost}. [ and ] move it."

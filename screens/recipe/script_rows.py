@@ -7,7 +7,7 @@ from tui_train.checks import Finding
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
-from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN
 from tui_train.profile.rows import Field, FieldKind
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.recipe.given_arguments import GivenArgument, argument_row_key
@@ -58,7 +58,9 @@ def arguments_with_value(source: ScriptSource, arguments: tuple[str, ...], key: 
 
 
 def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Finding | None) -> FormRow:
-    passed = next((name for text in given.values for name in PLACEHOLDER.findall(text) if name in PLACEHOLDERS), "")
+    passed = next(
+        (name for text in given.values for name in PLACEHOLDER_PATTERN.findall(text) if name in KEY_BY_PLACEHOLDER), ""
+    )
     field = _argument_field(parameter)
     value = _given_value(field, given)
     words, fix = hint_and_fix(finding, _help_text(parameter))
@@ -135,5 +137,5 @@ def _help_text(parameter: ScriptParameter) -> str:
 
 
 def _recipe_label(placeholder: str) -> str:
-    key = PLACEHOLDERS.get(placeholder, "")
-    return fields.field(key).label.lower() if key else ""
+    key = KEY_BY_PLACEHOLDER.get(placeholder, "")
+    return fields.get_field(key).label.lower() if key else ""

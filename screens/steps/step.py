@@ -151,7 +151,7 @@ class StepScreen(FindingsScreen):
     def setup(self) -> Setup | None:
         """Consequences of the profile and the facts; None where that cannot be said."""
         made = self.wizard.setup_of(self.profile, self.facts) if self.facts else None
-        return made if made and not made.problem else None
+        return made if made and not made.recipe_problem else None
 
     # The form
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tui_train.base.text import visible
 from tui_train.checks import Finding
 from tui_train.profile import fields
-from tui_train.profile.changes import Difference
+from tui_train.profile.changes import ValueDifference
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
@@ -26,7 +26,7 @@ class Section(Group, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
 
 
-def undone_text(changes: Sequence[Difference]) -> str:
+def undone_text(changes: Sequence[ValueDifference]) -> str:
     """Return what the hint says after a change was taken back."""
     if not changes:
         return "There is no change to take back."
@@ -48,7 +48,7 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
     if options and not row_is_typed:
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
     hint, fix = hint_and_fix(finding, help_text)
-    value = fields.get(profile, key)
+    value = fields.get_value(profile, key)
     error = _message_beside_value(value, finding) if finding else ""
     return FormRow(
         field=field,

@@ -10,7 +10,7 @@ from tui_train.checks import Finding
 from tui_train.memory.predict import Prediction
 from tui_train.plan.render.script.plain_command import PlainCommand, wrap_command
 from tui_train.plan.types import Plan
-from tui_train.profile.changes import Difference
+from tui_train.profile.changes import ValueDifference
 from tui_train.runner.memory_patterns import TEXT_BY_PHASE
 from tui_train.views.overview import OverviewLine
 
@@ -35,7 +35,7 @@ class PreviewContent(Struct, frozen=True):
     files: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
     since: str = ""
-    changes: tuple[Difference, ...] = ()
+    changes: tuple[ValueDifference, ...] = ()
 
 
 def plan_lines(preview: PreviewContent, width: int) -> list[Content]:

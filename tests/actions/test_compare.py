@@ -14,7 +14,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import loss_text
 from tui_train.cli.app import cli
 from tui_train.profile import store
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.views.compare import (
     _number_row,
@@ -41,7 +41,7 @@ def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-
         lines.append(f"step {step}/300 | loss {loss:.5f}{seen} | mem {pace / 10:.2f} GiB | tokens/s 5000")
         lines += [f"eval | step {step} | loss {loss + 0.1:.5f}"] if step % 50 == 0 else []
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
-    changed = put(store.load(str(run.profile)), "recipe.learning_rate", rate)
+    changed = with_value(store.load(str(run.profile)), "recipe.learning_rate", rate)
     run.profile.write_text(store.dumps(changed))
     return run
 
@@ -86,8 +86,8 @@ def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> Non
 
 
 def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
-    changed = put(put(store.load(str(two[1].profile)), "recipe.seed", 7), "recipe.layers", 2)
-    changed = put(changed, "recipe.steps", two[0].plan()["steps"])
+    changed = with_value(with_value(store.load(str(two[1].profile)), "recipe.seed", 7), "recipe.layers", 2)
+    changed = with_value(changed, "recipe.steps", two[0].plan()["steps"])
     two[1].profile.write_text(store.dumps(changed))
     rows = {row.key: row.cells for row in differing_setting_rows(read_compared_runs(two))}
     assert (rows["recipe.seed"], rows["recipe.layers"]) == (("1 (default)", "7"), ("4 (default)", "2"))
@@ -99,7 +99,7 @@ def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[Ru
 
 
 def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
-    changed = put(store.load(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"})
+    changed = with_value(store.load(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"})
     two[1].profile.write_text(store.dumps(changed))
     (row,) = (row for row in differing_setting_rows(read_compared_runs(two)) if row.key == "trainer.environment")
     assert "hf_abcdefghij" not in row.cells[1]
@@ -148,14 +148,14 @@ def test_two_to_six_can_be_compared(two: tuple[RunDir, RunDir], count: int) -> N
 
 def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
     other = trained(tmp_path, "other")
-    other.profile.write_text(store.dumps(put(store.load(str(other.profile)), "name", "another")))
+    other.profile.write_text(store.dumps(with_value(store.load(str(other.profile)), "name", "another")))
     last = trained(tmp_path, "last")
     assert find_run_before(last) == two[1]
     assert find_run_before(two[0]) is None
 
 
 def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
-    named = put(store.load(str(two[0].profile)), "name", "mine")
+    named = with_value(store.load(str(two[0].profile)), "name", "mine")
     two[0].profile.write_text(store.dumps(named))
     two[0].plan_file.write_text(json.dumps({**two[0].plan(), "name": "mine"}))
     # A profile's name means its newest run.

@@ -14,7 +14,7 @@ from support import facts, gpu, machine, until
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
 from tui_train.actions.environments import pip_settings
-from tui_train.actions.environments.progress import InstallProgress, InstallReader
+from tui_train.actions.environments.progress import InstallOutputReader, InstallProgress
 from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.environments import environments as printed
@@ -69,7 +69,7 @@ def test_a_driver_that_is_too_old_is_named_with_the_one_that_is_needed(capabilit
 
 @pytest.mark.parametrize("name", environments.PACKAGE_SETS)
 def test_a_lock_is_exact_and_names_nothing_of_one_build_of_torch(name):
-    lines = environments.PACKAGE_SETS[name].lock.read_text().splitlines()
+    lines = environments.PACKAGE_SETS[name].requirements_file.read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert pins
     assert all("==" in line and "@" not in line and "+" not in line.partition(";")[0] for line in pins)
@@ -90,7 +90,7 @@ def test_the_extras_have_the_versions_of_the_locks():
     for extra, name in (("train", "hf"), ("train-libraries", "hf"), ("nemo", "nemo")):
         found = pinned(extras[extra])
         assert found
-        assert found <= pinned(environments.PACKAGE_SETS[name].lock.read_text().splitlines())
+        assert found <= pinned(environments.PACKAGE_SETS[name].requirements_file.read_text().splitlines())
 
 
 def test_uv_and_pip_are_told_the_same():
@@ -100,7 +100,7 @@ def test_uv_and_pip_are_told_the_same():
     with_pip = making.plan_install(wanted, path, sys.executable, indexed, "")
     for plan in (with_uv, with_pip):
         assert plan.commands[1][-3:] == ("--index-url", "https://index/cu126", "torch==2.13.0")
-        assert plan.commands[2][-2:] == ("-r", str(wanted.lock))
+        assert plan.commands[2][-2:] == ("-r", str(wanted.requirements_file))
         assert "--index-url" not in plan.commands[2]
     assert with_pip.commands[0] == (sys.executable, "-m", "venv", "/e/hf")
     assert with_pip.variables == {}
@@ -119,7 +119,7 @@ def pip_set(monkeypatch, tmp_path):
         monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        return pip_settings.read(sys.executable)
+        return pip_settings.read_pip_settings(sys.executable)
 
     return write
 
@@ -129,15 +129,15 @@ def test_uv_is_given_what_pip_is_set_to(pip_set, monkeypatch):
     settings = pip_set(
         f"{lines}[install]\npre = yes", PIP_INDEX_URL="https://mirror/simple", PIP_FIND_LINKS="/wheels /more"
     )
-    assert pip_settings.without_equal(settings) == []
-    given = pip_settings.for_uv(settings)
+    assert pip_settings.settings_unknown_to_uv(settings) == []
+    given = pip_settings.uv_variables(settings)
     assert given["UV_INDEX_URL"] == "https://mirror/simple"
     assert given["UV_EXTRA_INDEX_URL"].split() == ["https://a/s", "https://b/s"]
     assert given["UV_FIND_LINKS"] == "/wheels,/more"
     assert given["UV_PRERELEASE"] == "allow"
     assert "UV_NO_INDEX" not in given
     monkeypatch.setenv("UV_FIND_LINKS", "/mine")
-    assert "UV_FIND_LINKS" not in pip_settings.for_uv(settings), "what is set for uv stays"
+    assert "UV_FIND_LINKS" not in pip_settings.uv_variables(settings), "what is set for uv stays"
 
 
 @pytest.mark.parametrize(("line", "code"), [("retries = 3", 0), ("require-hashes = true", 1)])
@@ -159,7 +159,7 @@ def test_an_index_that_is_named_wins_over_that_of_pip(pip_set, tmp_path):
         wheel.writestr("thing-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("thing-1.dist-info/RECORD", "")
     (wheels / "index.html").write_text('<a href="thing-1-py3-none-any.whl">thing-1-py3-none-any.whl</a>')
-    given = pip_settings.for_uv(pip_set(f"index-url = {(tmp_path / 'mirror').as_uri()}"))
+    given = pip_settings.uv_variables(pip_set(f"index-url = {(tmp_path / 'mirror').as_uri()}"))
     command = [uv, "--no-config", "pip", "install", "--dry-run", "--no-cache", "--python", sys.executable]
     command += ["--index-url", (tmp_path / "named").as_uri(), "thing"]
     done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=False)
@@ -194,7 +194,7 @@ def test_what_is_there_is_never_touched(tmp_path):
 
 def test_a_set_that_is_not_there_is_said():
     with pytest.raises(BadInput, match="no package set nemoo") as raised:
-        environments.find_set("nemoo")
+        environments.find_package_set("nemoo")
     assert raised.value.remedy == "Did you mean nemo?"
 
 
@@ -272,22 +272,22 @@ def test_the_list_says_what_nemo_a_python_has():
 
 
 def test_what_uv_and_pip_print_is_progress():
-    uv = InstallReader()
+    uv = InstallOutputReader()
     assert uv.begin_step("Installing torch …") == InstallProgress("Installing torch …")
     for line in (
         "Using Python 3.11.7 environment at: /e",
         "Downloading torch (500.0MiB)",
         "Downloading sympy (6.0MiB)",
     ):
-        now = uv.read(line)
+        now = uv.read_line(line)
     assert (now.text, now.done, now.total) == ("Downloading torch (500 MiB)", 0, 506 << 20)
-    assert uv.read(" Downloaded torch").done == 500 << 20
-    assert uv.read("Installed 10 packages in 1s").text == "Installed 10 packages in 1s, compiling them …"
-    pip = InstallReader()
-    pip.read("  Downloading torch-2.13.0-cp311-none-linux.whl (500.0 MB)")
-    now = pip.read("  Downloading sympy-1.13-py3-none-any.whl.metadata (100 kB)")
-    assert pip.read("  Downloading nvidia_nccl-2-py3-none-any.whl (100 MB)").done == 500_000_000
-    assert pip.read("Installing collected packages: torch").done == 600_000_000
+    assert uv.read_line(" Downloaded torch").done == 500 << 20
+    assert uv.read_line("Installed 10 packages in 1s").text == "Installed 10 packages in 1s, compiling them …"
+    pip = InstallOutputReader()
+    pip.read_line("  Downloading torch-2.13.0-cp311-none-linux.whl (500.0 MB)")
+    now = pip.read_line("  Downloading sympy-1.13-py3-none-any.whl.metadata (100 kB)")
+    assert pip.read_line("  Downloading nvidia_nccl-2-py3-none-any.whl (100 MB)").done == 500_000_000
+    assert pip.read_line("Installing collected packages: torch").done == 600_000_000
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_a_cancelled_installation_ends_with_all_it_started_and_leaves_nothing(tm
     path, mark = tmp_path / "envs" / "new", f"3.{os.getpid()}"
     told = []
     plan = failing(path, ("sh", "-c", f"echo begun; sh -c 'trap : TERM HUP; sleep 100.{mark[2:]}' & sleep 100"))
-    with pytest.raises(making.Cancelled):
+    with pytest.raises(making.InstallCancelled):
         making.create_environment(plan, machine(), print, told.append, lambda: bool(told))
     assert not path.exists()
     look = ["pgrep", "-f", f"sleep 100.{mark[2:]}$"]
@@ -342,9 +342,9 @@ def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
     assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]
     with pytest.raises(CannotWrite, match="already exists"):
         making.refuse_to_overwrite(folder)
-    assert making.free_path(folder).name == "new-2"
+    assert making.first_free_path(folder).name == "new-2"
     os.close(lock)
-    assert making.free_path(folder) == folder
+    assert making.first_free_path(folder) == folder
     making.refuse_to_overwrite(folder)
     assert not folder.exists()
 

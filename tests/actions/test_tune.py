@@ -15,9 +15,16 @@ from support import GIB, SCRIPTS, examples, facts, gpu, marked, plain_environmen
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.actions.tune import summary as words
-from tui_train.actions.tune.search import MAX_TRIALS, Setting, Space, Trial, best_trial, next_setting
-from tui_train.actions.tune.space import change_to, search_space, trial_profile
-from tui_train.actions.tune.trial import Pace, PeakMemory
+from tui_train.actions.tune.search import (
+    MAX_TRIALS,
+    SearchSpace,
+    Trial,
+    TrialSetting,
+    next_setting,
+    recommended_trial,
+)
+from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
+from tui_train.actions.tune.trial import PeakMemory, StepPace
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.command import argv
@@ -52,7 +59,7 @@ class Card:
         self.slower, self.base = chance.uniform(0.68, 0.85), chance.uniform(1, 20)
         self.each, self.kept = chance.uniform(0.3, 8), chance.uniform(0.1, 0.5)
         self.off, self.known = chance.uniform(0.87, 1.15), chance.random() < 0.85
-        self.own = Setting(chance.choice(self.micros), checkpointing=False, precision="bf16")
+        self.own = TrialSetting(chance.choice(self.micros), checkpointing=False, precision="bf16")
         self.noise = lambda: chance.uniform(0.997, 1.003)
 
     def memory(self, one):
@@ -63,9 +70,9 @@ class Card:
         return (self.slower if one.checkpointing else 1) / time
 
     def space(self):
-        grid = [Setting(micro, saving, "bf16") for micro in self.micros for saving in (False, True)]
+        grid = [TrialSetting(micro, saving, "bf16") for micro in self.micros for saving in (False, True)]
         sizes = {one: int(self.memory(one) * self.off * GIB) for one in grid} if self.known else {}
-        return grid, Space(
+        return grid, SearchSpace(
             profile_setting=self.own,
             global_batch=64,
             micro_batches=self.micros,
@@ -95,18 +102,21 @@ def test_few_trials_find_what_a_full_grid_would():
             assert wanted not in {trial.setting for trial in trials} | among.cannot_fit
             trials += (card.tried(wanted),)
         most = max(most, len(trials))
-        found = best_trial(trials)
+        found = recommended_trial(trials)
         assert (card.rate(found.setting) if found else 0) >= 0.97 * max(fitting, default=0)
     assert most <= MAX_TRIALS
 
 
 def measured(micro, rate, *, saving=False, precision="fp32"):
-    return Trial(setting=Setting(micro, saving, precision), outcome="measured", rate=rate)
+    return Trial(setting=TrialSetting(micro, saving, precision), outcome="measured", rate=rate)
 
 
 def test_of_those_as_fast_the_one_with_most_room_is_best():
-    assert best_trial((measured(8, 100.0), measured(4, 99.5), measured(2, 90.0))).setting.micro_batch == 4
-    assert best_trial((Trial(setting=Setting(1, checkpointing=False, precision="fp32"), outcome="failed"),)) is None
+    assert recommended_trial((measured(8, 100.0), measured(4, 99.5), measured(2, 90.0))).setting.micro_batch == 4
+    assert (
+        recommended_trial((Trial(setting=TrialSetting(1, checkpointing=False, precision="fp32"), outcome="failed"),))
+        is None
+    )
 
 
 def test_where_the_first_fails_by_itself_nothing_else_is_tried():
@@ -122,7 +132,7 @@ def test_another_precision_is_tried_only_when_it_is_named():
     assert among.precisions == ("fp32", "bf16")
     trials = (measured(8, 10.0), measured(16, 11.0), measured(16, 20.0, precision="bf16"))
     assert next_setting(among, trials[:1]).precision == "bf16"
-    assert next_setting(among, trials) == Setting(8, checkpointing=False, precision="bf16")
+    assert next_setting(among, trials) == TrialSetting(8, checkpointing=False, precision="bf16")
     assert search_space(Setup(chosen, CARD)).precisions == ("fp32",)
 
 
@@ -183,7 +193,7 @@ def test_where_nothing_is_predicted_steps_stay_small():
 def test_too_slow_is_no_lack_of_memory():
     chosen = profile({"recipe.global_batch": 8})
     among = search_space(Setup(chosen, CARD))
-    slow = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
+    slow = Trial(setting=TrialSetting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
     assert next_setting(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
 
 
@@ -193,7 +203,7 @@ def test_trials_have_one_global_batch_and_a_folder_of_their_own():
     among = search_space(Setup(chosen, facts()))
     batches = set()
     for micro in among.micro_batches:
-        one = Setting(micro, checkpointing=False, precision="fp32")
+        one = TrialSetting(micro, checkpointing=False, precision="fp32")
         short = trial_profile(one, among, Setup(chosen, facts()), "/trial")
         made = ready(short, facts()).plan
         said = dict(word.split("=", 1) for word in argv(made.attempts[0].command, "/run") if "=" in word)
@@ -225,7 +235,7 @@ FIVE = [(1, 10.0), (2, 15.0), (3, 16.0), (4, 17.0), (5, 18.0)]
     ],
 )
 def test_the_pace_of_steps(records, known, seconds):
-    pace = Pace()
+    pace = StepPace()
     for step, now in records:
         assert not pace.is_known
         pace.record(step, now)
@@ -234,7 +244,7 @@ def test_the_pace_of_steps(records, known, seconds):
 
 def test_the_change_says_what_it_gains():
     own = measured(8, 100.0, saving=True)
-    among = Space(
+    among = SearchSpace(
         profile_setting=own.setting,
         global_batch=32,
         micro_batches=(8,),
@@ -242,21 +252,21 @@ def test_the_change_says_what_it_gains():
         checkpointing=True,
         bands={},
     )
-    change = change_to(measured(16, 150.0), among, own)
+    change = change_to_setting(measured(16, 150.0), among, own)
     assert change.title == "micro batch 8 -> 16, without activation checkpointing"
     assert change.why.startswith("1.50 times as fast")
     assert dict(change.edits) == {
         "recipe.micro_batch": 16, "recipe.activation_checkpointing": False, "recipe.global_batch": 32,
     }  # fmt: skip
-    assert change_to(own, among, own) is None
+    assert change_to_setting(own, among, own) is None
     # What is as fast as far as one can tell is no gain.
-    assert change_to(measured(4, 100.5), among, own) is None
+    assert change_to_setting(measured(4, 100.5), among, own) is None
     lost = Trial(setting=own.setting, outcome="out of memory")
-    assert "it fits" in change_to(measured(4, 90.0), among, lost).why
+    assert "it fits" in change_to_setting(measured(4, 90.0), among, lost).why
 
 
 def test_words_of_a_trial_are_safe_to_show(tmp_path):
-    trial = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="\x1b[31mred")
+    trial = Trial(setting=TrialSetting(8, checkpointing=False, precision="fp32"), outcome="failed", why="\x1b[31mred")
     now = TuningState(folder=tmp_path, trials=(trial,))
     assert "\x1b" not in words.result_sentence(now) + str(words.trial_rows(now))
 

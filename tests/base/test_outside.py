@@ -27,7 +27,7 @@ from spoiled import (
 from support import exported, facts, holder, profile, sample
 
 from tui_train.actions import image_check, nemo_files
-from tui_train.actions.tune.trial import _what_failed
+from tui_train.actions.tune.trial import _outcome_of_failure
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.parse import Missing, Unparsable, json_as, json_table, read_bytes, toml_table
 from tui_train.diagnose import diagnose_run
@@ -134,7 +134,7 @@ def test_a_pipe_that_a_shell_opens_is_read():
 def test_a_trials_log_is_read_at_its_end_only(place):
     run = new_run()
     PLACES[place](run.launcher_log)
-    assert _what_failed(run, read_status(run))[0] == "failed"
+    assert _outcome_of_failure(run, read_status(run))[0] == "failed"
 
 
 def test_a_question_of_any_size_is_compared(tmp_path):
@@ -143,7 +143,7 @@ def test_a_question_of_any_size_is_compared(tmp_path):
     work.mkdir()
     (tmp_path / "tokenizer.json").write_text("{}")
     large(work / "question.json")
-    data = nemo_files.TextData(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
+    data = nemo_files.TextToPrepare(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
     with pytest.raises(Unavailable):
         nemo_files.prepare_data(data, "/nowhere/python", lambda _: None)
 
@@ -156,7 +156,7 @@ def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):
         make(recipes / f"{name}.py")
     (recipes / "z.py").write_text("def tiny_pretrain_config(): ...\n")
     done = subprocess.run(
-        [sys.executable, "-c", image_check._FIND_RECIPE, "tiny"],
+        [sys.executable, "-c", image_check._FIND_RECIPE_SCRIPT, "tiny"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=30, check=True,
     )  # fmt: skip
     assert done.stdout == "there\n"

@@ -332,14 +332,14 @@ def test_text_is_prepared_only_in_a_folder_of_ones_own(tmp_path, precious, whose
     text.write_text("text")
     tokenizer.mkdir()
     (tokenizer / "tokenizer.json").write_text("{}")
-    data = nemo_files.TextData(splits={"train": (text,)}, tokenizer=tokenizer, out=tmp_path / "out")
+    data = nemo_files.TextToPrepare(splits={"train": (text,)}, tokenizer=tokenizer, out=tmp_path / "out")
     if whose == "link":
         work.symlink_to(precious)
     else:
         work.mkdir()
         os.chown(work, OTHERS, OTHERS)
     # As one who reads the text and the tokenizer as well can.
-    (work / "question.json").write_bytes(nemo_files._question(data))
+    (work / "question.json").write_bytes(nemo_files._preparation_request(data))
     with pytest.raises(CannotWrite):
         nemo_files.prepare_data(data, "/bin/false", lambda _progress: None)
     assert (work / "question.json").exists()

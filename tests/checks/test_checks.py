@@ -29,7 +29,7 @@ from tui_train.facts.types import (
 )
 from tui_train.profile.changes import apply_change
 from tui_train.profile.presets import Preset, PresetArgument, UserPreset
-from tui_train.profile.types import SCHEMA, Profile
+from tui_train.profile.types import SCHEMA_VERSION, Profile
 from tui_train.trainers import profile_paths
 from tui_train.trainers.finetune import Finetune
 
@@ -72,7 +72,7 @@ def configured(config):
 def made_of(values):
     """A profile of these values, `schema` among them, which no field is."""
     rest = {key: value for key, value in values.items() if key != "schema"}
-    return replace(profile(rest), schema=values.get("schema", SCHEMA))
+    return replace(profile(rest), schema=values.get("schema", SCHEMA_VERSION))
 
 
 def found(values, where):

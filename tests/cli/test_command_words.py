@@ -67,7 +67,7 @@ def test_every_word_of_the_screen_can_be_set(found):
             for option in choices.field_options(row.key, setup):
                 for word in (option.label, option.value, option.label.upper()):
                     assert (
-                        str(fields.format_value(fields.parse(row, choices.value_from_label(row.key, word))))
+                        str(fields.format_value(fields.parse_value(row, choices.value_from_label(row.key, word))))
                         == option.value
                     )
 
@@ -82,7 +82,7 @@ def test_every_word_of_the_screen_can_be_set(found):
     ],
 )
 def test_set_takes_a_label(edit, value):
-    assert fields.get(apply_edits(Profile(), (edit,)), edit.partition("=")[0]) == value
+    assert fields.get_value(apply_edits(Profile(), (edit,)), edit.partition("=")[0]) == value
     with pytest.raises(BadInput):
         apply_edits(Profile(), ("hardware.device=TPU",))
 

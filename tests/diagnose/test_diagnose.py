@@ -27,7 +27,7 @@ from tui_train.diagnose.remedies import useful_change
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile.changes import apply_change
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.presets import get_preset, shipped_presets
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
@@ -296,18 +296,25 @@ def test_a_change_mends_the_profile():
     found = said("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", 1, profile, takes=takes)
     assert apply_change(found.change, profile).recipe.micro_batch == 4
     named = {signature.change for signature, _ in load_signatures() if signature.change}
-    lower = put(put(profile, "recipe.precision", "bf16"), "communication.interface", "eth7")
-    lower = put(put(put(lower, "container.engine", "docker"), "container.shared_memory", "1g"), "nodes.count", 2)
-    lower = put(put(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True)
-    lower = put(lower, "trainer.strategy", "zero2")
+    lower = with_value(with_value(profile, "recipe.precision", "bf16"), "communication.interface", "eth7")
+    lower = with_value(
+        with_value(with_value(lower, "container.engine", "docker"), "container.shared_memory", "1g"), "nodes.count", 2
+    )
+    lower = with_value(with_value(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True)
+    lower = with_value(lower, "trainer.strategy", "zero2")
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
     refused = relevant_lines(io.BytesIO(b"t.py: error: unrecognized arguments: --nope\n"))
     evidence = Evidence(lines=refused, takes=passed, world_size=3)
-    lower = put(lower, "trainer.arguments", ("--nope",))
-    tuned = put(put(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
-    tuned = put(put(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True)
+    lower = with_value(lower, "trainer.arguments", ("--nope",))
+    tuned = with_value(with_value(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
+    tuned = with_value(with_value(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True)
     for name in named:
-        profiles = (lower, tuned, put(lower, "recipe.precision", "fp16"), put(lower, "trainer.kind", "script"))
+        profiles = (
+            lower,
+            tuned,
+            with_value(lower, "recipe.precision", "fp16"),
+            with_value(lower, "trainer.kind", "script"),
+        )
         changes = [(before, useful_change(name, evidence, before)) for before in profiles]
         assert any(change for _, change in changes), name
         assert all(apply_change(change, before) != before for before, change in changes if change)
@@ -477,7 +484,7 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     note_attempt(run, 1)
     trained = support.profile({"recipe.precision": "fp16", "trainer.output": str(tmp_path / "out")})
     run.profile.write_text(dumps(trained))
-    planned = support.ready(put(trained, "recipe.precision", "fp32"), support.facts()).plan
+    planned = support.ready(with_value(trained, "recipe.precision", "fp32"), support.facts()).plan
     run.plan_file.write_bytes(msgspec.json.encode(planned))
     for name in ("checkpoint-5", "checkpoint-12", "checkpoint-x"):
         (tmp_path / "out" / name).mkdir(parents=True)

@@ -19,7 +19,7 @@ from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.programs import hub_cache
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
@@ -192,10 +192,10 @@ def test_an_id_is_what_huggingface_hub_takes(text):
 
 
 def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path):
-    row = fields.field("trainer.model")
+    row = fields.get_field("trainer.model")
     (tmp_path / "mine").mkdir()
     typed = ("acme/tiny", " gpt2 ", "mine", "./new", "a/b/c", "/x y", "")
-    read = [fields.parse(row, text, tmp_path) for text in typed]
+    read = [fields.parse_value(row, text, tmp_path) for text in typed]
     assert read == ["acme/tiny", "gpt2", f"{tmp_path}/mine", f"{tmp_path}/new", f"{tmp_path}/a/b/c", "/x y", ""]
 
 
@@ -462,7 +462,7 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
 @pytest.mark.whole
 def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     chosen = loading(tmp_path, "acme/tiny")
-    pinned = put(put(chosen, "trainer.revision", "v1"), "trainer.arguments", ("{model}", "{revision}"))
+    pinned = with_value(with_value(chosen, "trainer.revision", "v1"), "trainer.arguments", ("{model}", "{revision}"))
     (note,) = [finding for finding in check(pinned, probe_facts(pinned)) if finding.key == "trainer.model"]
     assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
     done = trained(pinned)

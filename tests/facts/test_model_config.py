@@ -55,7 +55,7 @@ def here(chosen):
 
 
 def fetched(chosen):
-    return model_config.fetch(chosen, here(chosen).hub, chosen.trainer.model)
+    return model_config.fetch_model_config(chosen, here(chosen).hub, chosen.trainer.model)
 
 
 def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):

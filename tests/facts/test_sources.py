@@ -236,7 +236,7 @@ def test_a_broken_oci_runtime_is_told_from_what_an_image_lacks(said, broken):
 )
 def test_the_nearest_of_all_keys_and_none_where_none_is_near(key, remedy):
     with pytest.raises(BadInput) as caught:
-        fields.field(key)
+        fields.get_field(key)
     assert caught.value.remedy == remedy
     if key.startswith("recipe"):
         with pytest.raises(BadInput) as caught:
@@ -284,13 +284,13 @@ def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
     made = plan(chosen, known(chosen))
     assert made.launcher == "torchrun"
     assert "Launcher torchrun: line 3 of train.py reads RANK." in made.notes
-    by_hand = fields.put(chosen, "trainer.launcher", "python")
+    by_hand = fields.with_value(chosen, "trainer.launcher", "python")
     (finding,) = [one for one in check(by_hand, known(by_hand)) if "RANK" in one.message]
     assert finding.forbids_plan
     changed = apply_change(finding.change, by_hand)
     assert changed.trainer.launcher == "torchrun"
     assert not [one for one in check(changed, known(changed)) if one.level == "error"]
-    accelerated = fields.put(chosen, "trainer.launcher", "accelerate")
+    accelerated = fields.with_value(chosen, "trainer.launcher", "accelerate")
     assert [one for one in check(accelerated, known(accelerated)) if "accelerate does not set" in one.message]
 
 

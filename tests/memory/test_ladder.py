@@ -33,7 +33,7 @@ def titles(chosen, found=CARDS):
 def tried(chosen, found=CARDS):
     """All attempts at a profile, its own first."""
     setup = Setup(chosen, found)
-    return fallback_attempts(setup.effective, setup.context)
+    return fallback_attempts(setup.effective, setup.ladder_context)
 
 
 def climbed(chosen, found=CARDS, phase="loss"):
@@ -171,7 +171,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
     values |= {"recipe.global_batch": micro * 6, "trainer.preset": preset}
     values |= {"trainer.kind": "builtin", "trainer.script": ""} if preset == "builtin" else {}
     chosen = profile(taken(values))
-    context = Setup(chosen, OLD).context
+    context = Setup(chosen, OLD).ladder_context
     usable = {name for name in rungs if not why_rung_unusable(name, context)}
     usable -= {name for name in usable if RUNGS[name].changes_training and name not in consent}
     found = tried(chosen, OLD)
@@ -185,8 +185,8 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
             # Ever more changes: no way leads back.
             assert any(rung_helps_phase(name, phase, chosen, context) for name in more)
             assert Counter(names) <= Counter(name for name, _ in found[place].changes)
-    assert ("eval" in context.phases) == (preset != "builtin")
-    for phase in context.phases:
+    assert ("eval" in context.out_of_memory_phases) == (preset != "builtin")
+    for phase in context.out_of_memory_phases:
         # While one phase fails, nothing is changed that does not help it, and nothing that helps is left out.
         way = [found[0]]
         while phase in way[-1].then:
@@ -255,7 +255,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
 def test_what_has_no_use_here_is_not_offered(values, more, name, why):
     found = facts(gpus=(gpu(0), gpu(1)), **{"torch": "2.7.1", "packages": LIBRARIES, **more})
     chosen = profile({**SHARES, "trainer.launcher": "auto", "ladder.consent": ALL, **values})
-    said = why_rung_unusable(name, Setup(chosen, found).context)
+    said = why_rung_unusable(name, Setup(chosen, found).ladder_context)
     assert why in said if why else not said
     assert (name in {attempt[0] for one in tried(chosen, found) for attempt in one.changes}) is not bool(why)
 
@@ -306,7 +306,7 @@ def test_another_optimizer_or_method_begins_anew(name, word, suffix):
 )
 def test_lora_takes_the_place_of_a_full_training_only(preset, told, why, wanted):
     chosen, found = filed(preset, told, ("lora",))
-    assert why_rung_unusable("lora", Setup(chosen, found).context).startswith(why)
+    assert why_rung_unusable("lora", Setup(chosen, found).ladder_context).startswith(why)
     first, *rest = [config.values for config in plan(chosen, found).configs]
     assert {key: first.get(key) for key in told} == told
     assert not wanted or not wanted.items() <= first.items()
@@ -374,7 +374,7 @@ def test_an_evaluation_takes_smaller_batches_of_its_own(preset, names):
 def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
     chosen = profile({**ACCELERATE, "trainer.strategy": "fsdp2"})
     host = msgspec.structs.replace(SHARED.machine, memory_total=memory and memory * 2**30)
-    context = Setup(chosen, msgspec.structs.replace(SHARED, machine=host)).context
+    context = Setup(chosen, msgspec.structs.replace(SHARED, machine=host)).ladder_context
     assert why_rung_unusable("offload", context) == (
         "" if able else "47.0 GiB of host memory are less than 48.0 GiB of GPU memory"
     )
@@ -425,7 +425,7 @@ def test_another_model_has_another_output_folder(output, wanted):
 def test_a_rung_that_the_preset_cannot_pass_is_left_out(preset, arguments, usable):
     values = {**HF, "trainer.preset": preset, "trainer.arguments": arguments}
     chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
-    context = Setup(chosen, CARDS).context
+    context = Setup(chosen, CARDS).ladder_context
     assert {name for name in ALL if not why_rung_unusable(name, context)} == usable
     attempts = plan(chosen, CARDS).attempts
     assert {attempt.rung for attempt in attempts} - {""} == usable
@@ -565,7 +565,7 @@ def test_deepspeed_clips_as_the_trainer_is_told_on_every_rung():
 )
 def test_what_cannot_be_shared_out_has_no_such_rung(values, found, rungs, why):
     chosen = profile({**ACCELERATE, **values, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(rungs)})
-    context = Setup(chosen, found).context
+    context = Setup(chosen, found).ladder_context
     assert all(why in why_rung_unusable(name, context) for name in rungs)
     assert titles(chosen, found) == ["as planned"]
 

@@ -22,7 +22,7 @@ from fine_tuning import LIBRARIES
 from support import SCRIPTS, TRL, bash, exported, facts, gpu, plain_environment, profile, ready, taken, with_trl
 from trainings import TINY, log_of, losses
 
-from tui_train.profile.presets import Checkpoints, UserPreset, shipped_presets
+from tui_train.profile.presets import CheckpointRules, UserPreset, shipped_presets
 from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
@@ -113,7 +113,7 @@ def train(folder, cell, *, faults=(), micro=0):
     if trainer in SCRIPT:
         preset = "own" if trainer == "total-batch" else trainer
         values |= {"trainer.kind": "script", "trainer.preset": preset, "trainer.script": str(SCRIPTS / SCRIPT[trainer])}
-    saves = Checkpoints(prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume={checkpoint}",))
+    saves = CheckpointRules(prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume={checkpoint}",))
     own = UserPreset(
         path="own.toml", preset=msgspec.structs.replace(shipped_presets()["total-batch"], checkpoints=saves)
     )

@@ -79,7 +79,7 @@ def may_rise(before, after):
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
-    tries = fallback_attempts(chosen, Setup(chosen, where).context)
+    tries = fallback_attempts(chosen, Setup(chosen, where).ladder_context)
     found = [predict(Setup(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
         for phase, place in attempt.then.items():

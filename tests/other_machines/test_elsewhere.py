@@ -20,7 +20,7 @@ from tui_train.actions.machine_facts import MachineSource
 from tui_train.base.errors import BadInput
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.trainers import auto_preset
 from tui_train.wizard import wizard
 
@@ -114,7 +114,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = machine_facts.facts_for(profile(inside()), MachineSource(machine=box))
+    where = machine_facts.facts_for_profile(profile(inside()), MachineSource(machine=box))
     (error,) = [found for found in check(profile(inside()), where) if found.key.startswith("container")]
     assert "is not known here" in error.message
 
@@ -123,7 +123,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
     machine_files.save_machine_file(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = machine_facts.facts_for(profile(), MachineSource(machine=tmp_path / "box.json"))
+    where = machine_facts.facts_for_profile(profile(), MachineSource(machine=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
     assert "facts --json" in check(profile(), only)[0].message
@@ -131,7 +131,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = machine_facts.facts_for(profile(), MachineSource(machine=box))
+    where = machine_facts.facts_for_profile(profile(), MachineSource(machine=box))
     assert (where.variables, where.resources_in_use, where.engines) == ((), (), ())
     assert where.other_machine == str(box)
 
@@ -199,7 +199,7 @@ def host(tmp_path, monkeypatch):
 
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
-    where = machine_facts.facts_for(chosen, MachineSource(host="box"))
+    where = machine_facts.facts_for_profile(chosen, MachineSource(host="box"))
     assert [card.uuid for card in where.machine.gpus] == list(UUIDS)
     assert where.machine.memory_total
     assert where.other_machine == "box"
@@ -257,15 +257,15 @@ async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypa
 
 async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     asked = []
-    whole = machine_facts.facts_for
+    whole = machine_facts.facts_for_profile
     monkeypatch.setattr(
-        machine_facts, "facts_for", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
+        machine_facts, "facts_for_profile", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
     )
     async with wizard(source=MachineSource(machine=box)).run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
-            pilot.app.set_profile(put(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
+            pilot.app.set_profile(with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
             await pilot.pause()
         assert "machine" in pilot.app.looking
         for _ in range(60):

@@ -26,7 +26,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
 from tui_train.plan.render import File
 from tui_train.profile import hosts
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.store import save
 from tui_train.runner.ssh import failure_advice
 from tui_train.runs import rundir
@@ -294,7 +294,7 @@ def test_an_export_for_the_host_of_a_profile_is_to_be_copied_there(host, tmp_pat
 @pytest.mark.whole
 async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    hosts.add("lab", "box")
+    hosts.save_host("lab", "box")
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "h", "down", "enter")(pilot)
@@ -346,7 +346,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         await reached(pilot, "Backend")
         assert [*app.facts.training_hosts] == ["me", "box"]
         # What was said of its Python is nothing to an image.
-        app.set_profile(put(app.profile, "container.engine", "docker"))
+        app.set_profile(with_value(app.profile, "container.engine", "docker"))
         await reached(pilot, "Backend")
         assert app.facts.training_hosts == {}
         app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))

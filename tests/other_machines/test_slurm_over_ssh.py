@@ -16,7 +16,7 @@ from slurm import SAVES, saver, steps_of, tui
 from ssh import runs_there
 from support import profile, until
 
-from tui_train.actions.machine_facts import MachineSource, source_for
+from tui_train.actions.machine_facts import MachineSource, source_for_profile
 from tui_train.facts.other_machines import submit_host
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir
@@ -265,8 +265,8 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
 )
 def test_where_a_profile_goes(own, named, goes):
     host, scheduler = own
-    hosts.add("lab", "ann@login")
-    source = source_for(profile({"hardware.host": host, "hardware.scheduler": scheduler}), named)
+    hosts.save_host("lab", "ann@login")
+    source = source_for_profile(profile({"hardware.host": host, "hardware.scheduler": scheduler}), named)
     assert (source.host, source.slurm) == goes
 
 

@@ -38,7 +38,7 @@ def values(row):
         return st.integers(int(row.minimum), int(row.maximum))
     if row.key == "trainer.preset":
         return st.sampled_from(("custom", "hf-trainer", "total-batch"))
-    path = TEXT.map(lambda text: text and fields.absolute(f"/base folder/{text}", Path("/elsewhere")))
+    path = TEXT.map(lambda text: text and fields.absolute_path(f"/base folder/{text}", Path("/elsewhere")))
     return {
         "integers": st.lists(st.integers(int(row.minimum or 0), int(row.maximum or 0)), max_size=3).map(tuple),
         "number": st.floats(row.minimum or 0, row.maximum or 0),
@@ -71,7 +71,7 @@ def test_a_profile_is_read_back_as_it_was_written(chosen):
 def test_a_value_is_shown_as_it_would_be_typed(chosen):
     for key, value in chosen.items():
         row = fields.FIELDS[key]
-        assert fields.parse(row, fields.format_value(value), Path("/elsewhere")) == value
+        assert fields.parse_value(row, fields.format_value(value), Path("/elsewhere")) == value
 
 
 def test_the_fields_are_all_of_the_profile():
@@ -81,13 +81,13 @@ def test_the_fields_are_all_of_the_profile():
     keys |= {f"{name}.{key}" for name, value in data.items() if isinstance(value, dict) for key in value}
     assert keys - {"schema"} == set(fields.FIELDS)
     for key in fields.FIELDS:
-        value = fields.get(Profile(), key)
-        assert fields.get(fields.put(Profile(), key, value), key) == value
+        value = fields.get_value(Profile(), key)
+        assert fields.get_value(fields.with_value(Profile(), key, value), key) == value
 
 
 def test_special_sections_are_written_only_where_something_is_chosen():
     assert "[container]" not in store.dumps(Profile())
-    changed = fields.put(Profile(), "container.image", "nemo:25.04")
+    changed = fields.with_value(Profile(), "container.image", "nemo:25.04")
     assert "[container]" in store.dumps(changed)
     assert store.loads(store.dumps(changed)) == changed
 
@@ -117,7 +117,7 @@ def test_special_sections_are_written_only_where_something_is_chosen():
 )
 def test_what_is_typed_is_meant(monkeypatch, key, text, value):
     monkeypatch.setenv("HOME", "/home/me")
-    found = fields.parse(fields.field(key), text, Path("/here"))
+    found = fields.parse_value(fields.get_field(key), text, Path("/here"))
     assert (found, type(found)) == (value, type(value))
 
 
@@ -149,7 +149,7 @@ def test_what_is_typed_is_meant(monkeypatch, key, text, value):
 )
 def test_what_cannot_be_meant_is_refused_with_a_remedy(key, text, words):
     with pytest.raises(BadInput) as caught:
-        fields.parse(fields.field(key), text)
+        fields.parse_value(fields.get_field(key), text)
     assert words in f"{caught.value.message} {caught.value.remedy}"
     assert caught.value.message.isprintable()
 
@@ -160,11 +160,11 @@ def test_limits_are_inclusive(key):
     several = {"integers": lambda limit: (int(limit), limit), "numbers": lambda limit: (float(limit), limit)}
     kind = {"integer": int, **several}.get(row.kind, float)
     for value in (kind(row.minimum), kind(row.maximum)):
-        assert fields.get(fields.put(Profile(), key, value), key) == value
-        assert fields.get(store.loads(store.dumps(profile({key: value}))), key) == value
+        assert fields.get_value(fields.with_value(Profile(), key, value), key) == value
+        assert fields.get_value(store.loads(store.dumps(profile({key: value}))), key) == value
     for value in (kind(row.minimum - 1), kind(row.maximum + 1)):
         with pytest.raises(BadInput):
-            fields.put(Profile(), key, value)
+            fields.with_value(Profile(), key, value)
         section, _, name = key.partition(".")
         with pytest.raises(BadInput, match=key):
             store.loads(f"[{section}]\n{name} = {list(value) if isinstance(value, tuple) else value}")
@@ -233,7 +233,7 @@ def test_saving_never_overwrites_unasked():
     assert path.read_bytes() == before
     store.save(profile({"recipe.steps": 6}, first), overwrite=True)
     assert store.load("my run").recipe.steps == 6
-    assert store.saved_names() == ("my run",)
+    assert store.saved_profile_names() == ("my run",)
     assert [*profiles_folder().iterdir()] == [path]
 
 
@@ -241,7 +241,7 @@ def test_saving_never_overwrites_unasked():
 def test_a_name_that_is_no_file_name_is_refused(name):
     with pytest.raises(BadInput, match="cannot be a profile's name"):
         store.save(profile({"name": name}))
-    assert store.saved_names() == ()
+    assert store.saved_profile_names() == ()
 
 
 @pytest.mark.parametrize("name", ["a", "my run v1.2_final+x", "实验 一", "x" * 80])
@@ -298,7 +298,7 @@ def test_every_difference_is_shown(chosen):
     undone = made
     for item in profile_differences(Profile(), made):
         assert item.before != item.after
-        undone = fields.put(undone, item.key, fields.parse(fields.field(item.key), item.before))
+        undone = fields.with_value(undone, item.key, fields.parse_value(fields.get_field(item.key), item.before))
     assert undone == Profile()
 
 
@@ -341,7 +341,7 @@ def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
     chosen = profile({"name": "one"} | values)
     with pytest.raises(BadInput, match="looks like a secret"):
         store.save(chosen)
-    assert store.saved_names() == ()
+    assert store.saved_profile_names() == ()
     remember_profile(chosen)
     shown = "".join(f"{item.before}{item.after}" for item in profile_differences(Profile(), chosen))
     assert not [word for word in ("pass1234", "hunter22") if word in last_profile_file().read_text() + shown]
@@ -370,13 +370,13 @@ def test_what_may_be_a_secret_is_saved_with_a_warning_that_does_not_show_it(name
     ],
 )  # fmt: skip
 def test_arguments_that_are_no_secrets_raise_nothing(words):
-    assert [*secret_values.secret_values(profile({"trainer.arguments": words, "notify.command": words}))] == []
+    assert [*secret_values.find_secrets(profile({"trainer.arguments": words, "notify.command": words}))] == []
 
 
 @pytest.mark.parametrize("words", [("--tool", "curl", "-u", "me:pass1234"), ("--otp", "otp ABCDEFGH234567ABCDEFGH")])
 def test_what_only_the_words_around_it_suggest_stops_no_start(words):
     chosen = profile({"name": "one", "trainer.arguments": words})
-    assert [found.certain for found in secret_values.secret_values(chosen)] == [False]
+    assert [found.certain for found in secret_values.find_secrets(chosen)] == [False]
     store.save(chosen)
     assert remember_profile(chosen) == ()
     assert last_session_profile().trainer.arguments == words
@@ -387,7 +387,7 @@ def test_only_the_argument_that_is_a_secret_is_not_remembered():
     left = remember_profile(profile({"trainer.arguments": words, "trainer.secrets": ("HF_TOKEN", token("gsk_", "y"))}))
     assert last_session_profile().trainer.arguments == ("--seed", "42", "--steps", "7")
     assert last_session_profile().trainer.secrets == ("HF_TOKEN",)
-    assert [secret.place for secret in left] == ["--password", "--groq", "trainer.secrets"]
+    assert [secret.description for secret in left] == ["--password", "--groq", "trainer.secrets"]
 
 
 def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
@@ -402,9 +402,9 @@ def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
     (python := tmp_path / "python3").write_text("#!/bin/sh\n")
     python.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    row = fields.field("trainer.python")
-    assert fields.parse(row, "python3", Path("/here")) == str(python)
-    assert fields.parse(row, "./python3", Path("/here")) == "/here/python3"
+    row = fields.get_field("trainer.python")
+    assert fields.parse_value(row, "python3", Path("/here")) == str(python)
+    assert fields.parse_value(row, "./python3", Path("/here")) == "/here/python3"
     assert store.loads('[trainer]\npython = "python3"', folder=Path("/here")).trainer.python == str(python)
 
 
@@ -423,34 +423,34 @@ def test_one_rule_holds_for_all_lists(row):
     """Spaces separate; a comma does where it is part of no value, and is refused where it may be either."""
     if row.kind not in ONE_TWO:
         assert len(LIST_ROWS) > 12
-        spaced, *others = (fields.parse(row, text) for text in ("2 1", "2,1", " 2, 1 ", "2 ,1"))
+        spaced, *others = (fields.parse_value(row, text) for text in ("2 1", "2,1", " 2, 1 ", "2 ,1"))
         assert len(spaced) == 2
         assert all(other == spaced for other in others)
         return
     one, two, unclear = ONE_TWO[row.kind]
-    assert len(fields.parse(row, one)) == 1
-    assert len(fields.parse(row, two)) == 2
+    assert len(fields.parse_value(row, one)) == 1
+    assert len(fields.parse_value(row, two)) == 2
     with pytest.raises(AmbiguousComma) as refused:
-        fields.parse(row, unclear)
+        fields.parse_value(row, unclear)
     assert refused.value.as_several_values == two
     assert {two, refused.value.as_single_value} <= {*re.split(r" for .*?, or |^Write | for one", refused.value.remedy)}
     # What the error offers as one value is one, and is written back as one.
-    whole = fields.parse(row, refused.value.as_single_value)
+    whole = fields.parse_value(row, refused.value.as_single_value)
     assert len(whole) == 1
-    assert fields.parse(row, fields.format_value(whole)) == whole
+    assert fields.parse_value(row, fields.format_value(whole)) == whole
     with pytest.raises(BadInput, match="may end a value"):
-        fields.parse(row, two.replace(" ", ", "))
+        fields.parse_value(row, two.replace(" ", ", "))
     # What the wizard offers is what was most likely meant.
     assert (
-        fields.closest_value(row, unclear)
-        == fields.closest_value(row, two.replace(" ", ", "))
-        == fields.parse(row, two)
+        fields.most_likely_value(row, unclear)
+        == fields.most_likely_value(row, two.replace(" ", ", "))
+        == fields.parse_value(row, two)
     )
 
 
 def test_a_variable_is_given_once():
     with pytest.raises(BadInput, match="A is there twice"):
-        fields.parse(fields.field("trainer.environment"), "A=1 B=2 A=1")
+        fields.parse_value(fields.get_field("trainer.environment"), "A=1 B=2 A=1")
 
 
 def test_a_list_that_is_set_twice_in_a_command_is_added_to():
@@ -476,8 +476,8 @@ def test_what_the_command_line_offers_for_a_comma_can_be_typed():
 
 def test_keys_and_the_error_state_the_rule():
     with pytest.raises(BadInput) as refused:
-        fields.parse(fields.field("trainer.environment"), "A")
+        fields.parse_value(fields.get_field("trainer.environment"), "A")
     shown = CliRunner().invoke(cli, ["keys", "environment"]).output
-    assert typed_lists.QUOTING_RULE in refused.value.remedy
-    assert typed_lists.QUOTING_RULE in " ".join(shown.split())
+    assert typed_lists.QUOTING_RULE_TEXT in refused.value.remedy
+    assert typed_lists.QUOTING_RULE_TEXT in " ".join(shown.split())
     assert "Lists:" not in CliRunner().invoke(cli, ["keys", "recipe.steps"]).output

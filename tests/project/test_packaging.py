@@ -47,7 +47,7 @@ def run(*command, **options):
 def build(folder, *words):
     """Build into a folder; with uv, which reads none of pip's settings, the environments for it are made sooner."""
     uv = ["--installer", "uv"] if which("uv", path=BESIDE) else []
-    settings = {**os.environ, **pip_settings.for_uv(pip_settings.read(sys.executable))}
+    settings = {**os.environ, **pip_settings.uv_variables(pip_settings.read_pip_settings(sys.executable))}
     run(sys.executable, "-m", "build", *uv, "--outdir", folder, *words, env={**settings, "PATH": BESIDE})
 
 

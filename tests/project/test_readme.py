@@ -17,7 +17,7 @@ from chats import CHAT
 from tui_train.base import app_paths
 from tui_train.cli import app as cli
 from tui_train.profile.presets import shipped_presets, user_presets
-from tui_train.profile.types import AUTO
+from tui_train.profile.types import AUTO_PRESET
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[2]
@@ -206,7 +206,7 @@ def test_a_preset_of_your_own(tmp_path, monkeypatch):
 
 def test_table_of_presets():
     shipped = [name for name in shipped_presets() if name != "builtin"]
-    assert [cells[0].strip("`") for cells in table("| Preset | For |")] == [AUTO, *shipped]
+    assert [cells[0].strip("`") for cells in table("| Preset | For |")] == [AUTO_PRESET, *shipped]
 
 
 def test_links_lead_somewhere():

@@ -18,7 +18,7 @@ from support import check, facts, gpu, plan, profile
 from tui_train.base.command import argv
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.fields import FIELDS
-from tui_train.profile.presets import PLACEHOLDERS
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.setup.setup import Setup
 from tui_train.targets import target_of
 from tui_train.trainers import TRAINERS, trainer_has_own_field
@@ -51,7 +51,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
     told = {word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)}
     assert told <= set(words)
     assert trainer.title() in made.title
-    assert setup.context.accepted <= PLACEHOLDERS.keys()
+    assert setup.ladder_context.accepted <= KEY_BY_PLACEHOLDER.keys()
     assert made.resumes_itself == trainer.resumes_itself
     assert {file.path for file in made.programs} == {file.path for file in trainer.program_files()}
 

@@ -212,7 +212,7 @@ def test_no_file_of_a_run_has_the_address(tmp_path, server):
 @pytest.mark.parametrize("text", ["hooks.example.org/planted", "planted", "file:///planted", "$planted-x"])
 def test_what_is_no_address_is_refused_and_not_shown(text):
     with pytest.raises(BadInput) as error:
-        fields.parse(fields.field("notify.webhook"), text)
+        fields.parse_value(fields.get_field("notify.webhook"), text)
     assert "planted" not in error.value.message + error.value.remedy
 
 

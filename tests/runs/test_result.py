@@ -14,7 +14,7 @@ import warm
 from results import ADAPTER, LOG, chat_model, ended, put_adapter, put_model, tensors, with_own_code
 
 from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_lines
-from tui_train.actions.dialogue import Dialogue, Interpreter
+from tui_train.actions.dialogue import ChildDialogue, TrainingPython
 from tui_train.actions.merge import MergeOptions, _apply_umask, merge_adapter
 from tui_train.actions.serving import serve_commands
 from tui_train.base.errors import BadInput, NotFound, Unavailable
@@ -248,7 +248,7 @@ def test_without_a_template_the_text_goes_on(tmp_path):
 def test_an_answer_is_streamed_stopped_and_remembered(full_run):
     chat = Chat(full_run, compare=False)
     try:
-        ready = chat.load(lambda _what: None)
+        ready = chat.wait_until_loaded(lambda _what: None)
         assert (ready.device, ready.dtype, ready.template, ready.limit, ready.compares) == (
             "cpu", "float32", True, 256, False,
         )  # fmt: skip
@@ -258,7 +258,7 @@ def test_an_answer_is_streamed_stopped_and_remembered(full_run):
         assert pieces[-1].why in {"end", "length"}
         second = chat.ask("And now?", "result", 200)
         assert isinstance(next(second), AnswerPiece)
-        chat.stop()
+        chat.stop_answer()
         *_, end = second
         assert end.tokens < 200
         assert end.forgotten == 1, "both turns are more than the model takes"
@@ -294,10 +294,10 @@ def test_a_child_that_says_nothing_ends_or_breaks(tmp_path, full_run):
     for body, words in (*ends, ("yes oops | cat >&2", "64 MiB of errors")):
         silent.write_text(f"#!/bin/sh\n{body}\n")
         silent.chmod(0o755)
-        child = Dialogue(Interpreter(str(silent)), "chat_child.py", {})
+        child = ChildDialogue(TrainingPython(str(silent)), "chat_child.py", {})
         try:
             with pytest.raises(Unavailable, match=words):
-                child.read(1.0)
+                child.read_message(1.0)
         finally:
             child.close()
         assert not child.alive
@@ -330,10 +330,10 @@ def test_a_child_that_does_not_talk_has_no_stdin(tmp_path):
     asks = tmp_path / "python"
     asks.write_text("#!/bin/sh\nread answer || echo closed >&2; exit 3\n")
     asks.chmod(0o755)
-    child = Dialogue(Interpreter(str(asks)), "merge_child.py", {})
+    child = ChildDialogue(TrainingPython(str(asks)), "merge_child.py", {})
     try:
         with pytest.raises(Unavailable, match="closed"):
-            child.read(5.0)
+            child.read_message(5.0)
     finally:
         child.close()
 
@@ -479,7 +479,7 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert [*tmp_path.iterdir()] == []
-    monkeypatch.setattr("tui_train.actions.dialogue.Dialogue.read", lambda *_: {
+    monkeypatch.setattr("tui_train.actions.dialogue.ChildDialogue.read", lambda *_: {
         "event": "done", "dtype": "float32", "difference": 0.5, "tolerance": 1e-4, "change": 0.7,
     })  # fmt: skip
     with pytest.raises(Unavailable, match="50"):

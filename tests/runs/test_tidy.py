@@ -195,11 +195,11 @@ def test_profiles_are_copied_renamed_and_removed():
     store.save(profile({"name": "a", "recipe.steps": 7}))
     tui("profiles", "cp", "a", "b")
     tui("profiles", "mv", "a", "c")
-    assert store.saved_names() == ("b", "c")
+    assert store.saved_profile_names() == ("b", "c")
     assert store.load("c") == profile({"name": "c", "recipe.steps": 7})
     assert "Add --yes" in tui("profiles", "rm", "b", code=69)
     tui("profiles", "rm", "b", "nobody", "--yes", code=66)
-    assert store.saved_names() == ("b", "c")
+    assert store.saved_profile_names() == ("b", "c")
     tui("profiles", "rm", "b", "c", "--yes")
     assert json.loads(tui("profiles", "--json")) == []
 
@@ -223,7 +223,7 @@ def test_a_name_that_cannot_be_loses_nothing(new):
     for change in (store.rename_profile, store.duplicate_profile):
         with pytest.raises((AlreadyExists, BadInput)):
             change("a", new)
-    assert store.saved_names() == ("a", "taken")
+    assert store.saved_profile_names() == ("a", "taken")
     assert store.load("taken").recipe.seed == 5
 
 
@@ -235,4 +235,4 @@ def test_a_profile_that_cannot_be_read_can_be_removed_only():
     with pytest.raises(NotFound):
         store.remove_profile("../bad")
     store.remove_profile("bad")
-    assert store.saved_names() == ()
+    assert store.saved_profile_names() == ()

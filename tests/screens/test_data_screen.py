@@ -23,7 +23,7 @@ from tui_train.actions.last_profile import remember_profile
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
-from tui_train.profile.fields import FIELDS, put
+from tui_train.profile.fields import FIELDS, with_value
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
@@ -77,7 +77,7 @@ def last_values(model: str, *data: Path, **more: Any) -> None:
     values |= {key.replace("__", "."): value for key, value in more.items()}
     made = Profile()
     for key, value in values.items():
-        made = put(made, key, value)
+        made = with_value(made, key, value)
     remember_profile(made)
 
 
@@ -401,7 +401,7 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
         app = pilot.app
         form = app.screen.form
         for kind in TRAINERS:
-            app.set_profile(put(app.profile, "trainer.kind", kind))
+            app.set_profile(with_value(app.profile, "trainer.kind", kind))
             await settle(pilot)
             for key, own in TRAINERS[kind].field_texts.items():
                 if key not in {row.key for row in form.state.rows}:

@@ -38,7 +38,7 @@ from tui_train.screens.widgets.multi_select import MultiSelect
 from tui_train.base.app_paths import faults_log
 from tui_train.base.errors import BadInput
 from tui_train.base.fault_log import displayed_faults_log, record_fault
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.types import Profile
 from tui_train.runs.results.result import read_result
 from tui_train.wizard import wizard
@@ -289,7 +289,7 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine):
 async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, part):
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
-        app.set_profile(put(Profile(), "recipe.layers", 7))
+        app.set_profile(with_value(Profile(), "recipe.layers", 7))
         await keys()(pilot)
         with mock.patch(part, failing):
             await pilot.press("q")

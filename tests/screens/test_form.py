@@ -25,7 +25,7 @@ LAUNCHERS = (
 
 
 def row(key: str, **more: Any) -> FormRow:
-    return FormRow(field=fields.field(key), **{"hint": key, **more})
+    return FormRow(field=fields.get_field(key), **{"hint": key, **more})
 
 
 def groups(**values: Any) -> tuple[Group, ...]:

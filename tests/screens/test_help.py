@@ -62,7 +62,7 @@ async def test_the_palette_goes_to_a_field_and_to_a_step(machine):
         for wanted in ("Seed", "Training data", "Learning rate"):
             (command,) = (each for each in app.get_system_commands(app.screen) if each.title.startswith(f"{wanted} ("))
             command.callback()
-            await until_true(pilot, lambda label=wanted: fields.field(app.screen.form.cursor).label == label)
+            await until_true(pilot, lambda label=wanted: fields.get_field(app.screen.form.cursor).label == label)
             await settle(pilot)
         await keys("ctrl+p", *"learningr", "enter")(pilot)
         await until_true(pilot, lambda: app.screen.form.cursor == "recipe.learning_rate")

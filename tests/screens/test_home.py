@@ -313,19 +313,19 @@ async def test_profiles_are_copied_renamed_and_deleted():
         await keys("tab")(pilot)
         assert cursor(pilot) == "profile:mine"
         await keys("y", "enter")(pilot)
-        assert store.saved_names() == ("mine", "mine-2")
+        assert store.saved_profile_names() == ("mine", "mine-2")
         await keys("m", "ctrl+u", *"other", "enter")(pilot)
-        assert store.saved_names() == ("mine-2", "other")
+        assert store.saved_profile_names() == ("mine-2", "other")
         assert cursor(pilot) == "profile:other"
         await keys("d", "down", "enter")(pilot)
-        assert store.saved_names() == ("mine-2",)
+        assert store.saved_profile_names() == ("mine-2",)
         await keys("m", "ctrl+u", *"../x", "enter")(pilot)
         await until_shown(pilot, "cannot be a")
-        assert store.saved_names() == ("mine-2",)
+        assert store.saved_profile_names() == ("mine-2",)
         entry = pilot.app.screen.query_one(Input)
         assert entry.value == "../x", "what was typed is still there"
         await keys("ctrl+u", *"good", "enter")(pilot)
-        assert store.saved_names() == ("good",)
+        assert store.saved_profile_names() == ("good",)
 
 
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):

@@ -17,7 +17,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from tui_train.screens.chat.chat_pane import ChatPane
 
-from tui_train.actions.chat import Chat, Ready
+from tui_train.actions.chat import Chat, ModelsLoaded
 from tui_train.runs.rundir import RunDir
 from tui_train.wizard import wizard
 
@@ -112,11 +112,11 @@ async def test_a_chat_beside_the_base_by_keys(machine, full_run, size):
 async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine, full_run, monkeypatch):
     typed, load = threading.Event(), Chat.load
 
-    def slow(self: Chat, *given: Any) -> Ready:
+    def slow(self: Chat, *given: Any) -> ModelsLoaded:
         typed.wait(60)
         return load(self, *given)
 
-    monkeypatch.setattr(Chat, "load", slow)
+    monkeypatch.setattr(Chat, "wait_until_loaded", slow)
     async with on_result(full_run, "full model, trained from") as pilot:
         await pilot.press("enter", "q", "u", "a", "enter")
         await pilot.pause()

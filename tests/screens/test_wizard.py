@@ -36,7 +36,7 @@ from tui_train.screens.run.log_view import LogView
 from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.actions.last_profile import last_session_profile, remember_profile
-from tui_train.actions.tune.search import Setting, Trial
+from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.app_paths import presets_folder, trials_folder
 from tui_train.facts.gpus import live_samples
@@ -51,7 +51,7 @@ from tui_train.facts.types import (
 )
 from tui_train.profile import store
 from tui_train.profile.changes import Change
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.types import Profile
 from tui_train.runs import conflicts as taken
 from tui_train.runs import rundir
@@ -777,7 +777,7 @@ def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:
     tried = [(8, 9100.0, 11), (32, 0.0, 24), (16, 11800.0, 19), (16, 9400.0, 8)]
     trials = tuple(
         Trial(
-            setting=Setting(micro, number == 3, "bf16"),
+            setting=TrialSetting(micro, number == 3, "bf16"),
             outcome="measured" if rate else "out of memory",
             rate=rate / 128,
             memory=memory * GIB,
@@ -816,7 +816,7 @@ async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
 async def test_what_cannot_be_tuned_says_why(machine):
     machine(SEED)
     async with opened("enter", "enter", "enter", notifications=True) as pilot:
-        pilot.app.set_profile(put(pilot.app.profile, "recipe.global_batch", 13))
+        pilot.app.set_profile(with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
         await until_shown(pilot, "the global batch 13 is not a multiple")
         assert "● 3 Recipe" in shows(pilot)

@@ -65,7 +65,7 @@ async def choose(pilot: Any, **values: Any) -> None:
     ],
 )
 def test_the_nearest_value_is_what_a_text_seems_to_mean(key, text, value):
-    assert fields.closest_value(fields.field(key), text) == value
+    assert fields.most_likely_value(fields.get_field(key), text) == value
 
 
 async def test_f2_takes_the_nearest_value_or_the_one_before(app):
@@ -160,7 +160,7 @@ async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app)
 
 def test_a_preset_without_a_micro_batch_is_not_asked_for_one():
     setup = Setup(profile(OWN), facts())
-    assert "micro_batch" not in setup.context.accepted
+    assert "micro_batch" not in setup.ladder_context.accepted
     assert "recipe.micro_batch" not in predict(setup).why_no_estimate
 
 

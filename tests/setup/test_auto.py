@@ -320,7 +320,9 @@ def test_only_a_script_that_leaves_its_arguments_open_and_answers_is_asked(tmp_p
     answer = ScriptHelp(flags=(HelpFlag("--lr"),))
     unchosen = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable, unchosen=True),))
     answered = facts_with_script_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
-    others = [fields.put(chosen, *edit) for edit in (("trainer.preset", "custom"), ("container.engine", "docker"))]
+    others = [
+        fields.with_value(chosen, *edit) for edit in (("trainer.preset", "custom"), ("container.engine", "docker"))
+    ]
     for pair in (others[0], known), (others[1], known), (chosen, unchosen), (chosen, answered):
         assert help_question_for_auto(*pair) is None
 

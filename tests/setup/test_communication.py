@@ -13,7 +13,7 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply_change
 from tui_train.profile.types import Communication, Profile
 from tui_train.runs.ranks import PlannedRanks, differences_from_plan, parse_ranks
-from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, choose_backend, why_without_effect
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, choose_backend, why_workaround_ignored
 
 TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})
 CPU = facts()
@@ -134,7 +134,7 @@ def test_cures_become_variables_where_something_reads_them():
     assert any("begins with NCCL 2.23" in finding.message for finding in check(profile(all_of_them), old))
     for by_gloo in variables_of({**all_of_them, **GLOO}, TWO), variables_of(all_of_them, CPU):
         assert not any(name.startswith("NCCL") for name in by_gloo)
-    assert why_without_effect(NCCL_WORKAROUNDS["nccl2"], toolchain(torch="2.15.0")) == ""
+    assert why_workaround_ignored(NCCL_WORKAROUNDS["nccl2"], toolchain(torch="2.15.0")) == ""
 
 
 def test_the_interface_is_named_exactly():

@@ -12,7 +12,7 @@ from tui_train.base.command import argv, word_in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
-from tui_train.profile.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile, Recipe
 from tui_train.setup.setup import Setup
 from tui_train.views import show
@@ -171,7 +171,7 @@ def test_your_own_arguments_hold(tmp_path):
 @pytest.mark.parametrize("name", shipped_presets())
 def test_a_preset_knows_defaults_of_what_it_passes_only(name):
     found = shipped_presets()[name]
-    passed = {PLACEHOLDERS[placeholder].removeprefix("recipe.") for placeholder in accepted_placeholders(found)}
+    passed = {KEY_BY_PLACEHOLDER[placeholder].removeprefix("recipe.") for placeholder in accepted_placeholders(found)}
     assert found.defaults.keys() <= passed | {"accumulation", "global_batch"}
     assert all(name in Recipe.__struct_fields__ for name in found.defaults.keys() - {"accumulation"})
 

@@ -5,7 +5,7 @@ from support import profile
 
 from tui_train.profile.store import check_profile_name
 from tui_train.profile.types import Profile
-from tui_train.setup.profile_summary import profile_name, training_summary
+from tui_train.setup.profile_summary import given_or_derived_name, training_summary
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from tui_train.setup.profile_summary import profile_name, training_summary
     ],
 )  # fmt: skip
 def test_names_say_what_is_trained(values, name):
-    found = profile_name(profile(values))
+    found = given_or_derived_name(profile(values))
     assert found == name
     check_profile_name(found)
 
@@ -38,6 +38,6 @@ def test_a_summary_names_files_without_folders():
     assert (found.method, found.model, found.data) == ("finetune", "tiny", "a.txt, b.txt + 1")
     assert training_summary(Profile()).method == "pretrain"
     own = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.data": ("/d/a.txt",)}
-    assert training_summary(profile({**own, "trainer.script": "/s/train.py"})).words == "train.py, a.txt"
-    assert training_summary(profile({**own, "trainer.config": "/s/sft.yaml"})).words == "sft.yaml, a.txt"
-    assert training_summary(profile({"trainer.script": "/s/unused.py"})).words == "pretrain"
+    assert training_summary(profile({**own, "trainer.script": "/s/train.py"})).text == "train.py, a.txt"
+    assert training_summary(profile({**own, "trainer.config": "/s/sft.yaml"})).text == "sft.yaml, a.txt"
+    assert training_summary(profile({"trainer.script": "/s/unused.py"})).text == "pretrain"

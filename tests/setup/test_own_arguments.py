@@ -236,7 +236,7 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
         await keys("ctrl+z")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d")
-        app.set_profile(fields.put(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a")))
+        app.set_profile(fields.with_value(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a")))
         await settle(pilot)
         assert "0.2" in line("--eta")
         assert "✗ --bs is 'a'" in line("--bs")

@@ -16,8 +16,8 @@ from tui_train.setup.setup import Setup
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
 MACHINE = (
-    "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "copies", "backend",
-    "launcher_config", "scheduled",
+    "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "model_copies", "backend",
+    "launcher_config", "is_slurm_job",
 )  # fmt: skip
 
 
@@ -25,27 +25,27 @@ MACHINE = (
 def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     setup = set_up(store.load(str(case / "profile.toml")), found)
-    rungs = [step.profile for step in fallback_attempts(setup.effective, setup.context)]
+    rungs = [step.profile for step in fallback_attempts(setup.effective, setup.ladder_context)]
     separate = [Setup(rung, found) for rung in rungs]
     alone = [predict(each) for each in separate]
     wanted = [[getattr(each, name) for name in MACHINE] for each in separate]
     picked = []
     monkeypatch.setattr(module, "pick_toolchain", lambda *words: picked.append(words))
-    shared = [setup.at(rung) for rung in rungs]
+    shared = [setup.for_attempt(rung) for rung in rungs]
     assert [[getattr(each, name) for name in MACHINE] for each in shared] == wanted
     assert [predict(each) for each in shared] == alone
     assert not picked, "no attempt chooses a Python again"
     # A batch that holds by a default is no choice of the user's, though each attempt names it.
-    assert {each.context.batch_not_set for each in shared} == {setup.context.batch_not_set}
+    assert {each.ladder_context.batch_not_set for each in shared} == {setup.ladder_context.batch_not_set}
 
 
 def test_what_cannot_be_known_is_a_value():
     setup = set_up(profile({"trainer.kind": "script", "trainer.preset": "no-such"}), facts())
-    assert "no-such" in setup.problem.message
+    assert "no-such" in setup.recipe_problem.message
     assert setup.toolchain is not None, "the machine half is known all the same"
-    with pytest.raises(type(setup.problem)):
+    with pytest.raises(type(setup.recipe_problem)):
         _ = setup.effective
-    assert set_up(profile({}), facts()).problem is None
+    assert set_up(profile({}), facts()).recipe_problem is None
 
 
 def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
@@ -55,8 +55,11 @@ def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
         asked.append(at)
         return at.effective.recipe.sequence_length
 
-    assert setup.kept(length) == setup.kept(length)
+    assert setup.cached_answer(length) == setup.cached_answer(length)
     recipe = msgspec.structs.replace(setup.effective.recipe, sequence_length=17)
-    other = setup.at(msgspec.structs.replace(setup.effective, recipe=recipe))
-    assert (other.kept(length), other.first.recipe.sequence_length) == (17, setup.effective.recipe.sequence_length)
+    other = setup.for_attempt(msgspec.structs.replace(setup.effective, recipe=recipe))
+    assert (other.cached_answer(length), other.first_effective.recipe.sequence_length) == (
+        17,
+        setup.effective.recipe.sequence_length,
+    )
     assert asked == [setup, other]

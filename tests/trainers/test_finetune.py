@@ -48,13 +48,13 @@ from tui_train.facts.machine import probe
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import apply_change
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.runs import rundir
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
-from tui_train.setup.recipe.data_questions import question_of
+from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.targets.here import probe_facts
 from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD, Finetune, default_learning_rate, supported_tunings
 from tui_train.trainers.finetune_options import adapter_options
@@ -338,7 +338,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
     assert (setup.values["sequence_length"].display_text, setup.effective.recipe.micro_batch) == (shown, micro)
     assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview_lines(setup)]
-    assert question_of(setup) == asked, "what is read does not depend on the length that follows from it"
+    assert question_about_data(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
     assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].display_text == shown
@@ -363,7 +363,7 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
     assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
     assert "data.cut=0.4 allows it" in refused.remedy
     assert apply_change(refused.change, chosen).recipe.sequence_length == 8192
-    assert cut(put(chosen, "data.cut", 0.4)).level == "warning"
+    assert cut(with_value(chosen, "data.cut", 0.4)).level == "warning"
     # Where the model takes no more, only consent is left.
     least = replace(found, data={data_key(asked): replace(read, limit=1024)})
     assert dict(cut(chosen, least).change.edits) == {"data.cut": 0.4}

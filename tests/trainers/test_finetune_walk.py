@@ -11,7 +11,7 @@ from terminal import Terminal
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.profile import store
-from tui_train.profile.fields import put
+from tui_train.profile.fields import with_value
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.status import read_status
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 @with_trl
 def test_from_home_to_an_adapter_by_keys_alone(terminals: list[Terminal], folder: Path) -> None:
     # Where Python is: this machine has more of them than a new user's.
-    remember_profile(put(Profile(), "trainer.python", TRL))
+    remember_profile(with_value(Profile(), "trainer.python", TRL))
     terminals.append(terminal := Terminal(NO_COLOR="1", HF_HUB_OFFLINE="1"))
     terminal.see("Continue the draft")
     terminal.press(DOWN, "▌+ Continue")

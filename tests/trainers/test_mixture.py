@@ -17,7 +17,7 @@ from tui_train.base.errors import BadInput
 from tui_train.facts.data.data_report import DataQuestion
 from tui_train.facts.data.data_use import epoch_size
 from tui_train.profile import data_weights, fields, store
-from tui_train.setup.recipe.data_questions import question_of
+from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.setup import Setup
 from tui_train.views.data_text import file_share_lines
 
@@ -122,7 +122,7 @@ def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_pa
 def test_weights_that_cannot_be_used_are_refused(weights, why):
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=weights)
     (error,) = [each for each in check(chosen, facts(packages=LIBRARIES)) if each.key == "data.weights"]
-    assert (error.forbids_plan, why in error.message, data_weights.data_weights(chosen)) == (True, True, ())
+    assert (error.forbids_plan, why in error.message, data_weights.valid_data_weights(chosen)) == (True, True, ())
 
 
 @pytest.mark.parametrize(("text", "read"), [("[3, 1]", (3, 1)), ("[0.75, 2]", (0.75, 2)), ("[]", ())])
@@ -148,16 +148,16 @@ def test_a_profile_with_other_weights_is_refused(text, why):
 
 @pytest.mark.parametrize(("typed", "shown"), [("3,1", "3 1"), ("3 1.5", "3 1.5"), ("", ""), ("1e-3, 2", "0.001 2")])
 def test_typed_weights_are_shown_as_typed(typed, shown):
-    row = fields.field("data.weights")
-    read = fields.parse(row, typed)
-    assert (fields.format_value(read), fields.parse(row, fields.format_value(read))) == (shown, read)
+    row = fields.get_field("data.weights")
+    read = fields.parse_value(row, typed)
+    assert (fields.format_value(read), fields.parse_value(row, fields.format_value(read))) == (shown, read)
 
 
 def test_the_plan_and_the_question_have_the_weights():
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=(0.5, 2), recipe__seed=4)
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     assert argv(step.command, "/run")[-4:] == ["--weights=0.5,2", "--seed=4", "/a", "/b"]
-    assert question_of(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
+    assert question_about_data(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
 
 
 def test_the_data_command_shows_the_mixture(files):

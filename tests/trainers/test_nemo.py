@@ -98,7 +98,7 @@ def test_a_split_model_has_fewer_copies_that_take_samples():
     split = {"nemo.tensor_parallel": 2, "recipe.micro_batch": 2, "recipe.global_batch": 16}
     chosen = profile(NEMO | split)
     made = plan(chosen, four)
-    assert (made.world_size, made.accumulation, Setup(chosen, four).copies) == (4, 4, 2)
+    assert (made.world_size, made.accumulation, Setup(chosen, four).model_copies) == (4, 4, 2)
     assert made.attempts[0].batch == "micro batch 2 x accumulation 4 x 2 copies of the model = global batch 16"
     assert [word for word in argv(made.attempts[0].command, "/run") if "nproc" in word] == ["--nproc-per-node=4"]
     assert {item.name: item.value for item in made.attempts[0].command.env}["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
@@ -231,7 +231,7 @@ def test_a_recipes_own_split_stays_and_each_of_yours_replaces_that_one():
 
 def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
     chosen = profile(NEMO | MANY)
-    assert Setup(chosen, several(32)).copies == 1
+    assert Setup(chosen, several(32)).model_copies == 1
     assert check(chosen, several(32)) == ()
     for cards in (1, 2, 24):
         (finding,) = check(chosen, several(cards))
@@ -242,7 +242,7 @@ def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
         assert (fixed.nemo.tensor_parallel, fixed.nemo.pipeline_parallel, fixed.nemo.context_parallel) == (1, 1, 1)
         assert [item.level for item in check(fixed, several(cards)) if item.key.startswith("nemo.")] == []
     own = profile(NEMO | MANY | {"nemo.pipeline_parallel": 1, "nemo.context_parallel": 1})
-    assert Setup(own, several(8)).copies == 2
+    assert Setup(own, several(8)).model_copies == 2
 
 
 def test_experts_of_a_recipe_for_more_cards_are_found():

@@ -74,7 +74,7 @@ def documents(python, tokenizer, data):
 
 
 def test_the_version_is_that_of_the_environment_that_the_program_makes():
-    lock = environments.PACKAGE_SETS["nemo"].lock.read_text(encoding="utf-8")
+    lock = environments.PACKAGE_SETS["nemo"].requirements_file.read_text(encoding="utf-8")
     assert re.search(rf"^megatron-core=={re.escape(VERSION)}\b", lock, re.MULTILINE)
 
 

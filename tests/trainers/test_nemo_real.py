@@ -44,7 +44,7 @@ def python():
         pytest.skip("NOT TESTED with a real NeMo, which takes long to install: make test-all")
     if named != "new":
         return named
-    lock = environments.PACKAGE_SETS["nemo"].lock.read_bytes()
+    lock = environments.PACKAGE_SETS["nemo"].requirements_file.read_bytes()
     folder = BUILT / f"nemo-{hashlib.sha256(lock).hexdigest()[:12]}"
     # One that was interrupted lacks this; one that was made elsewhere and renamed would have scripts that do not start.
     whole = folder / ".whole"
@@ -221,7 +221,7 @@ def test_the_first_example_of_the_docs_trains_as_it_stands_there(python, tmp_pat
     words = shlex.split(next(line for line in text.splitlines() if line.startswith("tui-train new ")))
     pairs = [word.split("=", 1) for before, word in itertools.pairwise(words) if before == "--set"]
     assert pairs[0] == ["trainer.kind", "nemo"]
-    script = written(tmp_path / "run", {key: fields.parse(fields.field(key), value) for key, value in pairs})
+    script = written(tmp_path / "run", {key: fields.parse_value(fields.get_field(key), value) for key, value in pairs})
     printed = child(python, script.parent, "train", script)
     assert "global_step: 4 " in printed
     assert list(script.parent.glob("output/qwen25_500m/checkpoints/*-last"))

@@ -5,21 +5,21 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.actions.dialogue import Dialogue, interpreter_of
-from tui_train.actions.merge import require_weights
+from tui_train.actions.dialogue import ChildDialogue, training_python
+from tui_train.actions.merge import require_loadable_weights
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import counted, visible
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.rundir import RunDir
 
-Side = Literal["result", "base"]
-MAX_TOKENS = 256
+ChatSide = Literal["result", "base"]
+MAX_ANSWER_TOKENS = 256
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
-LOADING_SECONDS, ANSWERING_SECONDS = 900.0, 300.0
-_END_TEXTS = {"length": "stopped at the token limit", "stopped": "stopped"}
+MAX_LOADING_SILENCE_SECONDS, MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
+_TEXT_BY_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
 
 
-class Ready(Struct, frozen=True):
+class ModelsLoaded(Struct, frozen=True):
     """The models are loaded: on which device, in which type; whether there is a chat template, and a base beside it.
 
     `limit` is how many tokens the model takes, 0 where it does not say.
@@ -35,7 +35,7 @@ class Ready(Struct, frozen=True):
 class AnswerPiece(Struct, frozen=True):
     """A piece of an answer, safe to show but for its line breaks."""
 
-    side: Side
+    side: ChatSide
     text: str
 
 
@@ -45,7 +45,7 @@ class AnswerEnd(Struct, frozen=True):
     `forgotten` are the first turns of the chat that no longer fit into what the model takes.
     """
 
-    side: Side
+    side: ChatSide
     tokens: int
     seconds: float
     why: str
@@ -56,7 +56,7 @@ class AnswerEnd(Struct, frozen=True):
         """Summary of an answer: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
         parts = [counted(self.tokens, "token")]
         parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
-        parts += [summary] if (summary := _END_TEXTS.get(self.why, "")) else []
+        parts += [summary] if (summary := _TEXT_BY_END_REASON.get(self.why, "")) else []
         parts += [f"without the first {counted(self.forgotten, 'turn')}, for lack of room"] if self.forgotten else []
         return ", ".join(parts)
 
@@ -67,7 +67,7 @@ class Chat:
     def __init__(self, run: RunDir, *, compare: bool, python: str = "", trusted: bool = False) -> None:
         """Begin to load, where it is `trusted` with its own code; TuiTrainError where there is nothing to load."""
         run_result = read_result(run)
-        weights = require_weights(run_result)
+        weights = require_loadable_weights(run_result)
         if weights.scores:
             raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be tried.")
         adapter = weights.kind == "adapter"
@@ -75,45 +75,51 @@ class Chat:
             raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
         self.result: RunResult = run_result
         self.compares = compare and bool(run_result.base)
-        trained = interpreter_of(run, python)
+        trained = training_python(run, python)
         request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}
         request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
-        self._child = Dialogue(trained, "chat_child.py", request, talks=True)
-        self._messages: dict[Side, list[dict[str, str]]] = {"result": [], "base": []}
+        self._child = ChildDialogue(trained, "chat_child.py", request, has_stdin=True)
+        self._messages: dict[ChatSide, list[dict[str, str]]] = {"result": [], "base": []}
         self._number = 0
 
     @property
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[ChatSide, ...]:
         """Who answers."""
         return ("result", "base") if self.compares else ("result",)
 
-    def load(self, on_loading: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False) -> Ready:
-        """Wait until it is loaded; `on_loading` is told which model is being loaded."""
-        while (message := self._child.read(LOADING_SECONDS, cancelled))["event"] != "ready":
-            on_loading(visible(str(message.get("what", ""))))
+    def wait_until_loaded(
+        self, on_loading_model: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False
+    ) -> ModelsLoaded:
+        """Wait until it is loaded; `on_loading_model` is told which model is being loaded."""
+        while (message := self._child.read_message(MAX_LOADING_SILENCE_SECONDS, cancelled))["event"] != "ready":
+            on_loading_model(visible(str(message.get("what", ""))))
         try:
             limit, template = int(message["limit"]), bool(message["template"])
             device, dtype = visible(str(message["device"])), visible(str(message["dtype"]))
         except (KeyError, TypeError, ValueError) as error:
             raise Unavailable("its answer is not understood", "If that happens again, report it.") from error
         self.compares = self.compares and bool(message.get("compares"))
-        return Ready(device, dtype, template, limit, self.compares)
+        return ModelsLoaded(device, dtype, template, limit, self.compares)
 
     def ask(
-        self, prompt: str, side: Side, tokens: int = MAX_TOKENS, cancelled: Callable[[], bool] = lambda: False
+        self,
+        prompt: str,
+        side: ChatSide,
+        max_tokens: int = MAX_ANSWER_TOKENS,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerPiece | AnswerEnd]:
         """Yield the pieces of a side's answer as they are written, and its end."""
         self._number += 1
         history = [*self._messages[side], {"role": "user", "content": prompt}]
-        self._child.send({"id": self._number, "side": side, "messages": history, "tokens": tokens})
+        self._child.send_message({"id": self._number, "side": side, "messages": history, "tokens": max_tokens})
         answer = ""
         while True:
-            message = self._child.read(ANSWERING_SECONDS, cancelled)
+            message = self._child.read_message(MAX_ANSWERING_SILENCE_SECONDS, cancelled)
             if message.get("id") != self._number:
                 continue
             if message["event"] == "end":
                 self._messages[side] = [*history, {"role": "assistant", "content": answer}]
-                yield _parse_end(side, message)
+                yield _parse_answer_end(side, message)
                 return
             piece = str(message.get("text", ""))
             answer += piece
@@ -124,20 +130,20 @@ class Chat:
         """True while it can be asked again."""
         return self._child.alive
 
-    def forget(self) -> None:
+    def forget_messages(self) -> None:
         """Begin again, without what was said."""
         self._messages = {"result": [], "base": []}
 
-    def stop(self) -> None:
+    def stop_answer(self) -> None:
         """End the answer that is being written."""
-        self._child.send({"stop": True})
+        self._child.send_message({"stop": True})
 
     def close(self) -> None:
         """End the child."""
         self._child.close()
 
 
-def _parse_end(side: Side, message: dict[str, object]) -> AnswerEnd:
+def _parse_answer_end(side: ChatSide, message: dict[str, object]) -> AnswerEnd:
     tokens, forgotten = (value if isinstance(value := message.get(key), int) else 0 for key in ("tokens", "forgotten"))
     seconds = message.get("seconds")
     why = visible(str(message.get("why", "")))

@@ -23,13 +23,13 @@ from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.models import hub
 from tui_train.runs.rundir import RunDir
 
-_MAX_LINE = 1 << 20
+_MAX_LINE_BYTES = 1 << 20
 _MAX_ERROR_BYTES = 64 << 20
-_TAIL_BYTES = 4096
+_ERROR_TAIL_BYTES = 4096
 _POLL_SECONDS = 0.1
 
 
-class Interpreter(Struct, frozen=True):
+class TrainingPython(Struct, frozen=True):
     """The Python that trained, the variables that it was given, and whether it may use the run's cards."""
 
     python: str
@@ -37,7 +37,7 @@ class Interpreter(Struct, frozen=True):
     device: str = "cpu"
 
 
-class NeedsOwnCode(Unavailable):
+class ModelCodeNotTrusted(Unavailable):
     """A model or its tokenizer loads only by running Python code that came with it, which was not allowed."""
 
 
@@ -45,7 +45,7 @@ class AnswerCancelled(Exception):
     """Nobody waits for the answer any more."""
 
 
-def interpreter_of(run: RunDir, python: str = "") -> Interpreter:
+def training_python(run: RunDir, python: str = "") -> TrainingPython:
     """Return what a run was trained with, or another Python in its place; Unavailable where it cannot be started."""
     plan, damage = run.read_plan()
     if damage:
@@ -58,10 +58,10 @@ def interpreter_of(run: RunDir, python: str = "") -> Interpreter:
         why = f"the Python that trained is not there: {visible(str(named))}"
         raise Unavailable(why, "Name another one with torch, transformers and peft: --python /path/to/python3")
     device = "cuda" if plan.get("device") == "cuda" else "cpu"
-    return Interpreter(named, _environment(plan), device)
+    return TrainingPython(named, _training_variables(plan), device)
 
 
-def _environment(plan: dict[str, Any]) -> dict[str, str]:
+def _training_variables(plan: dict[str, Any]) -> dict[str, str]:
     """Return the variables that the user or the choice of cards gave the training."""
     try:
         settings = plan["attempts"][0]["command"]["env"]
@@ -71,22 +71,24 @@ def _environment(plan: dict[str, Any]) -> dict[str, str]:
         return {}
 
 
-class Dialogue:
+class ChildDialogue:
     """A program of programs/result/ at work; each message is a table with an `event`."""
 
-    def __init__(self, python: Interpreter, program: str, request: dict[str, Any], *, talks: bool = False) -> None:
-        """Start it, with a stdin where it `talks`; Unavailable where it cannot be started."""
+    def __init__(
+        self, python: TrainingPython, program: str, request: dict[str, Any], *, has_stdin: bool = False
+    ) -> None:
+        """Start it, with a stdin where it `has_stdin`; Unavailable where it cannot be started."""
         child = str(resources.files("tui_train").joinpath(f"programs/result/{program}"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
         self._rest = b""
-        self._memory = memory_bound.loading_memory_limit(_folders(request), cuda=python.device == "cuda")
+        self._memory = memory_bound.loading_memory_limit(_model_folders(request), cuda=python.device == "cuda")
         try:
             self._process = memory_bound.start_with_memory_limit(
                 [python.python, "-B", child, json.dumps(request)],
                 self._memory,
                 python.environment,
                 "/",
-                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
                 stderr=self._errors,
             )
         except (OSError, ValueError) as error:
@@ -100,14 +102,14 @@ class Dialogue:
         """True while it can be asked."""
         return self._process.poll() is None
 
-    def send(self, message: object) -> None:
+    def send_message(self, message: object) -> None:
         """Send it a message; a child that is gone is noticed when its answer is read."""
         if self._process.stdin:
             with contextlib.suppress(OSError, ValueError):
                 self._process.stdin.write(json.dumps(message).encode() + b"\n")
                 self._process.stdin.flush()
 
-    def read(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    def read_message(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Return its next message; TuiTrainError where it fails, ends or is silent for so long, or Cancelled."""
         ends = monotonic() + seconds
         pipe = self._process.stdout
@@ -123,7 +125,7 @@ class Dialogue:
                     why = f"no answer for {counted(round(seconds), 'second')}"
                     raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
                 if os.fstat(self._errors.fileno()).st_size > _MAX_ERROR_BYTES:
-                    why = f"it wrote more than {_MAX_ERROR_BYTES >> 20} MiB of errors{self._last_error()}"
+                    why = f"it wrote more than {_MAX_ERROR_BYTES >> 20} MiB of errors{self._last_error_suffix()}"
                     raise Unavailable(why, "Fix that in the Python that trained.")
                 if selector.select(_POLL_SECONDS):
                     data = os.read(pipe.fileno(), 65536)
@@ -143,7 +145,7 @@ class Dialogue:
                 if message["event"] == "error":
                     raise child_error(str(message.get("kind")), str(message.get("why")))
                 return message
-        if len(self._rest) > _MAX_LINE:
+        if len(self._rest) > _MAX_LINE_BYTES:
             raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
         return None
 
@@ -152,15 +154,15 @@ class Dialogue:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = 0
-        last = self._last_error()
+        last = self._last_error_suffix()
         if why := memory_bound.out_of_memory_reason(code, last, self._memory):
             return child_error("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
 
-    def _last_error(self) -> str:
+    def _last_error_suffix(self) -> str:
         """Return the last line of its stderr behind a colon, empty where there is none."""
-        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        lines = self._errors.read(_TAIL_BYTES).decode(errors="replace").strip().splitlines()
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _ERROR_TAIL_BYTES))
+        lines = self._errors.read(_ERROR_TAIL_BYTES).decode(errors="replace").strip().splitlines()
         return f": {visible(lines[-1].strip()[:200])}" if lines else ""
 
     def close(self) -> None:
@@ -169,14 +171,14 @@ class Dialogue:
         self._errors.close()
 
 
-def _folders(request: dict[str, Any]) -> list[str]:
+def _model_folders(request: dict[str, Any]) -> list[str]:
     """Return the folders of the models that a request names."""
     base, revision = str(request.get("base") or ""), str(request.get("revision") or "")
     in_cache = base and not Path(base).is_absolute()
     return [str(request.get("folder") or ""), hub.snapshot_folder(os.environ, base, revision) if in_cache else base]
 
 
-_REMEDIES = {
+_MESSAGE_AND_REMEDY_BY_KIND = {
     "memory": ("out of memory", "Stop what else uses that memory, or use a machine with more."),
     "missing": ("the model is not complete here", "Put it there, or download it: hf download ID"),
     "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
@@ -190,6 +192,6 @@ _REMEDIES = {
 def child_error(kind: str, why: str) -> TuiTrainError:
     """Return what a child could not do as an error with a remedy."""
     if kind == "code":
-        return NeedsOwnCode(visible(why), "Read that file; to run it this time: --trust-remote-code")
-    what, remedy = _REMEDIES.get(kind, ("it failed", "See whether the model loads in that Python."))
+        return ModelCodeNotTrusted(visible(why), "Read that file; to run it this time: --trust-remote-code")
+    what, remedy = _MESSAGE_AND_REMEDY_BY_KIND.get(kind, ("it failed", "See whether the model loads in that Python."))
     return Unavailable(f"{what}: {visible(why)}", remedy)

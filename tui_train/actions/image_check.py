@@ -8,11 +8,11 @@ from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.types import ContainerImage, Toolchain
 from tui_train.setup.machine.container import card_options
 
-_ANSWER_SECONDS = 60.0
-_NEMO = "nemo_toolkit"
-_BRIDGE = "megatron-bridge"
+_MAX_ANSWER_SECONDS = 60.0
+_NEMO_PACKAGE = "nemo_toolkit"
+_BRIDGE_PACKAGE = "megatron-bridge"
 # Where NeMo and Megatron-Bridge keep their recipes: found without importing them, which takes a minute.
-_FIND_RECIPE = """
+_FIND_RECIPE_SCRIPT = """
 import importlib.util, pathlib, re, sys
 def below(package, folder):
     found = importlib.util.find_spec(package)
@@ -26,7 +26,7 @@ print("there" if there else "missing")
 """
 
 
-class Validation(Struct, frozen=True, kw_only=True):
+class ImageValidation(Struct, frozen=True, kw_only=True):
     """Content of an image; `cards` are nvidia-smi's lines inside, `wrong` the reasons why it cannot train."""
 
     image: ContainerImage
@@ -35,22 +35,24 @@ class Validation(Struct, frozen=True, kw_only=True):
     wrong: tuple[str, ...] = ()
 
 
-def validate_image(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> Validation:
+def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> ImageValidation:
     """Return what an image of an engine contains, and whether cards (UUIDs) and a NeMo recipe are visible inside.
 
     Takes up to minutes, so never on a screen's thread.
     """
-    image = container_images.read_image(engine, name)
+    image = container_images.read_image(engine, image_name)
     if image.missing:
-        fetch = "" if engine == "apptainer" else f": {engine} pull {name}"
-        return Validation(image=image, wrong=(f"the image is not on this machine{fetch}",))
+        fetch = "" if engine == "apptainer" else f": {engine} pull {image_name}"
+        return ImageValidation(image=image, wrong=(f"the image is not on this machine{fetch}",))
     if image.toolchain is None:
-        return Validation(image=image, wrong=(image.problem or "its Python could not be read",))
+        return ImageValidation(image=image, wrong=(image.problem or "its Python could not be read",))
     wrong = [] if image.toolchain.torch else ["the image has no torch"]
     cards: tuple[str, ...] = ()
     if gpus:
         words = ("nvidia-smi", "-L")
-        answer = container_images.run_in_image(engine, name, words, _ANSWER_SECONDS, card_options(engine, gpus))
+        answer = container_images.run_in_image(
+            engine, image_name, words, _MAX_ANSWER_SECONDS, card_options(engine, gpus)
+        )
         cards = _output_lines(answer)
         unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
         if answer.code != 0:
@@ -59,14 +61,16 @@ def validate_image(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: s
             wrong.append(f"GPUs not visible inside: {', '.join(unseen)}")
     location = ""
     if recipe:
-        answer = container_images.run_in_image(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _ANSWER_SECONDS)
+        answer = container_images.run_in_image(
+            engine, image_name, ("python", "-c", _FIND_RECIPE_SCRIPT, recipe), _MAX_ANSWER_SECONDS
+        )
         location = (_output_lines(answer) or ("missing",))[-1]
         if location != "there":
             wrong.append(f"the image does not have NeMo's recipe {recipe}")
-    return Validation(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
+    return ImageValidation(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
 
 
-def validation_text(validation: Validation) -> str:
+def validation_text(validation: ImageValidation) -> str:
     """Return a validation as lines for people, safe to show."""
     image, tool = validation.image, validation.image.toolchain
     lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]
@@ -80,7 +84,7 @@ def validation_text(validation: Validation) -> str:
 def _version_lines(tool: Toolchain) -> list[str]:
     cuda = f", CUDA {tool.cuda} for {' '.join(tool.arch_list)}" if tool.cuda else ""
     versions = {"Python": tool.version, "torch": f"{tool.torch}{cuda}" if tool.torch else "none"}
-    versions |= {"NeMo": tool.packages.get(_NEMO, ""), "Bridge": tool.packages.get(_BRIDGE, "")}
+    versions |= {"NeMo": tool.packages.get(_NEMO_PACKAGE, ""), "Bridge": tool.packages.get(_BRIDGE_PACKAGE, "")}
     versions |= {"accelerate": tool.accelerate or "", "transformers": tool.transformers or ""}
     return [f"{name:<7} {version}" for name, version in versions.items() if version]
 

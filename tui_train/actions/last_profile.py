@@ -4,11 +4,11 @@ from tui_train.base.app_paths import last_profile_file
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.profile import store
-from tui_train.profile.secret_values import SecretValue, without_secrets
+from tui_train.profile.secret_values import SecretPosition, without_secrets
 from tui_train.profile.types import Profile
 
 
-def remember_profile(profile: Profile) -> tuple[SecretValue, ...]:
+def remember_profile(profile: Profile) -> tuple[SecretPosition, ...]:
     """Write the profile for the next session, and return what is left out, as it is a secret.
 
     Errors are ignored, as nothing depends on it.

@@ -40,31 +40,31 @@ class MachineSource(NamedTuple):
         return target_of(self.machine, self.host, slurm=self.slurm)
 
 
-def source_for(profile: Profile, source: MachineSource) -> MachineSource:
+def source_for_profile(profile: Profile, source: MachineSource) -> MachineSource:
     """Return where a profile trains: what a command names, else its own host or scheduler.
 
     Another host than its own trains by itself, unless a command asks for Slurm.
     """
     hardware = profile.hardware
-    own_place = not source.host or hosts.address_of(source.host) == hosts.address_of(hardware.host)
+    own_place = not source.host or hosts.host_address(source.host) == hosts.host_address(hardware.host)
     slurm = source.slurm or (hardware.scheduler == "slurm" and own_place)
     own = "" if source.machine and not slurm else hardware.host
     return source._replace(host=source.host or own, slurm=slurm)
 
 
-def require_here(profile: Profile, what: str) -> Profile:
+def require_this_machine(profile: Profile, action: str) -> Profile:
     """Return a profile that trains on this machine; BadInput where another host or Slurm is chosen."""
     hardware = profile.hardware
     if host := hardware.host:
         remedy = "Choose this machine: --set hardware.host="
-        raise BadInput(f"{what} runs on this machine, and the profile is for {visible(host)}", remedy)
+        raise BadInput(f"{action} runs on this machine, and the profile is for {visible(host)}", remedy)
     if hardware.scheduler != "none":
         remedy = "Choose this machine: --set hardware.scheduler=none"
-        raise BadInput(f"{what} runs on this machine, and the profile is for Slurm", remedy)
+        raise BadInput(f"{action} runs on this machine, and the profile is for Slurm", remedy)
     return profile
 
 
-def facts_from(source: MachineSource) -> tuple[Facts, Toolchain | None]:
+def facts_from_source(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
     own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
@@ -78,9 +78,11 @@ def facts_from(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     return facts, pick_toolchain(Profile(), facts) or torch
 
 
-def facts_for(profile: Profile, source: MachineSource, waits: Callable[[str], None] = lambda _: None) -> Facts:
-    """Return the facts that a plan of a profile needs, of where it trains; `waits` gets what may take longer."""
-    return source_for(profile, source).target.probe_for(profile, waits)
+def facts_for_profile(
+    profile: Profile, source: MachineSource, on_wait: Callable[[str], None] = lambda _: None
+) -> Facts:
+    """Return the facts that a plan of a profile needs, of where it trains; `on_wait` gets what may take longer."""
+    return source_for_profile(profile, source).target.probe_for(profile, on_wait)
 
 
 def facts_as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.actions.dialogue import Dialogue, interpreter_of
+from tui_train.actions.dialogue import ChildDialogue, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
 from tui_train.base.files import reporting_write_errors
@@ -18,7 +18,7 @@ from tui_train.runs.results.weights import Weights
 from tui_train.runs.rundir import RunDir
 
 # Seconds without a word: reading or writing a large model from a slow disk takes minutes.
-SILENCE_SECONDS = 1800.0
+MAX_SILENCE_SECONDS = 1800.0
 
 
 class MergeResult(Struct, frozen=True):
@@ -47,7 +47,7 @@ class MergeOptions(Struct, frozen=True):
     trusted: bool = False
 
 
-def require_weights(run_result: RunResult) -> Weights:
+def require_loadable_weights(run_result: RunResult) -> Weights:
     """Return the weights of a run that can be loaded; NotFound where there are none, BadInput for broken ones."""
     if run_result.weights is None:
         where = f" in {visible(run_result.output)}" if run_result.output else ""
@@ -73,7 +73,7 @@ def merge_adapter(
     `on_step` is told each step. TuiTrainError where it cannot be done; then nothing is left.
     """
     run_result = read_result(run)
-    adapter = require_weights(run_result)
+    adapter = require_loadable_weights(run_result)
     into = expand_home(folder).absolute()
     if os.path.lexists(into):
         raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
@@ -84,13 +84,13 @@ def merge_adapter(
     base, revision = (options.base, "") if options.base else (run_result.base, run_result.revision)
     if not base:
         raise BadInput("the adapter does not name its base model", "Name it: --base FOLDER")
-    python = interpreter_of(run, options.python)
+    python = training_python(run, options.python)
     with reporting_write_errors(into):
         beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
     try:
         request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
         request |= {"trusted": options.trusted}
-        child = Dialogue(python, "merge_child.py", request)
+        child = ChildDialogue(python, "merge_child.py", request)
         try:
             merged = _await_merge(child, str(into), on_step, cancelled)
         finally:
@@ -107,22 +107,22 @@ def merge_adapter(
 
 
 def _await_merge(
-    child: Dialogue, into: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
+    child: ChildDialogue, into: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
 ) -> MergeResult:
     """Return what a child measured; Unavailable where the merged model answers otherwise than the adapter."""
-    while (message := child.read(SILENCE_SECONDS, cancelled))["event"] != "done":
+    while (message := child.read_message(MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
         on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
     try:
         difference, tolerance, change = (float(message[name]) for name in ("difference", "tolerance", "change"))
     except (KeyError, TypeError, ValueError) as error:
-        raise _differs_error("no difference was measured") from error
+        raise _answers_differ_error("no difference was measured") from error
     merged = MergeResult(into, visible(str(message.get("dtype"))), difference, tolerance, change)
     if not merged.difference <= merged.tolerance:
-        raise _differs_error(f"a logit differs by {merged.difference:.2%}, more than {merged.tolerance:.2%}")
+        raise _answers_differ_error(f"a logit differs by {merged.difference:.2%}, more than {merged.tolerance:.2%}")
     return merged
 
 
-def _differs_error(why: str) -> TuiTrainError:
+def _answers_differ_error(why: str) -> TuiTrainError:
     message = f"the merged model does not answer like the adapter: {why}"
     return Unavailable(message, "Serve the adapter beside its base model instead.")
 

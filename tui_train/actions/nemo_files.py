@@ -20,7 +20,7 @@ from tui_train.runner import safe_open
 from tui_train.trainers import nemo
 
 # The longest line read from a child; its own have a few hundred bytes.
-_MAX_LINE = 1 << 16
+_MAX_LINE_BYTES = 1 << 16
 
 
 class ChildProgress(Struct):
@@ -42,7 +42,7 @@ class ChildProgress(Struct):
     remedy: str = ""
 
 
-class TextData(Struct, frozen=True, kw_only=True):
+class TextToPrepare(Struct, frozen=True, kw_only=True):
     """Text to prepare: the files of each split, the tokenizer's folder, and the prefix of the new files."""
 
     splits: Mapping[str, tuple[Path, ...]]
@@ -50,9 +50,9 @@ class TextData(Struct, frozen=True, kw_only=True):
     out: Path
 
 
-def nemo_python(named: str) -> str:
+def find_nemo_python(chosen_python: str) -> str:
     """Return the given Python with NeMo, or the first one found; Unavailable where there is none."""
-    tools = [probe.probe_toolchain(named)] if named else list(probe.probe_toolchains())
+    tools = [probe.probe_toolchain(chosen_python)] if chosen_python else list(probe.probe_toolchains())
     able: list[Toolchain] = [tool for tool in tools if nemo.nemo_flavour(tool) == "recipes"]
     if able:
         return able[0].python
@@ -64,17 +64,17 @@ def nemo_python(named: str) -> str:
     )
 
 
-def output_files(data: TextData) -> dict[str, Path]:
+def bin_file_by_split(data: TextToPrepare) -> dict[str, Path]:
     """Return the .bin files to write, by split."""
     return {name: data.out.parent / f"{data.out.name}_{name}.bin" for name, files in data.splits.items() if files}
 
 
 def prepare_data(
-    data: TextData, interpreter: str, on_progress: Callable[[ChildProgress], None], *, force: bool = False
+    data: TextToPrepare, interpreter: str, on_progress: Callable[[ChildProgress], None], *, force: bool = False
 ) -> ChildProgress:
     """Write .bin and .idx files from text, resuming an interrupted preparation; return the counts."""
-    question = _question(data)
-    outputs_of = output_files(data)
+    question = _preparation_request(data)
+    outputs_of = bin_file_by_split(data)
     work = data.out.parent / f"{data.out.name}.preparing"
     question_file = work / "question.json"
     resumes = _contains_exactly(question_file, question)
@@ -97,7 +97,7 @@ def prepare_data(
     create_own_folder(work)
     if not resumes:
         write_atomically(question_file, question)
-    result = _run_child(interpreter, "nemo_prepare.py", (str(question_file),), on_progress)
+    result = _run_nemo_program(interpreter, "nemo_prepare.py", (str(question_file),), on_progress)
     shutil.rmtree(work, ignore_errors=True)
     return result
 
@@ -110,7 +110,7 @@ def _contains_exactly(path: Path, data: bytes) -> bool:
         return False
 
 
-def _question(data: TextData) -> bytes:
+def _preparation_request(data: TextToPrepare) -> bytes:
     """Return the child's input; it changes with each file and the tokenizer."""
     state: dict[str, list[list[object]]] = {}
     for name, files in {**data.splits, "tokenizer": tuple(sorted(data.tokenizer.glob("*token*")))}.items():
@@ -125,7 +125,7 @@ def _question(data: TextData) -> bytes:
     question = {
         "tokenizer": str(data.tokenizer),
         "splits": {name: [str(path) for path in files] for name, files in data.splits.items() if files},
-        "out": {name: str(path.with_suffix("")) for name, path in output_files(data).items()},
+        "out": {name: str(path.with_suffix("")) for name, path in bin_file_by_split(data).items()},
         "rewritten": f"{data.out}_tokenizer",
         "state": state,
     }
@@ -135,14 +135,14 @@ def _question(data: TextData) -> bytes:
         raise BadInput("the name of a file is not UTF-8", "Rename it.") from None
 
 
-def convert_model(what: str, source: Path, target: Path, interpreter: str) -> ChildProgress:
+def convert_model(direction: str, source: Path, target: Path, interpreter: str) -> ChildProgress:
     """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export").
 
     Unavailable if the logits of the two differ; then nothing is written.
     """
-    marker = {"import": "config.json", "export": "context/io.json"}[what]
+    marker = {"import": "config.json", "export": "context/io.json"}[direction]
     if not (source / marker).is_file():
-        kind = {"import": "Hugging Face folder", "export": "NeMo checkpoint"}[what]
+        kind = {"import": "Hugging Face folder", "export": "NeMo checkpoint"}[direction]
         raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another one.")
     if os.path.lexists(target):
         raise CannotWrite(f"{visible(str(target))} already exists", "Name another place, or remove it first.")
@@ -153,7 +153,9 @@ def convert_model(what: str, source: Path, target: Path, interpreter: str) -> Ch
         model, work = beside / "model", beside / "work"
         with reporting_write_errors(target):
             work.mkdir()
-        result = _run_child(interpreter, "nemo_convert.py", (what, str(source), str(model), str(work)), lambda _: None)
+        result = _run_nemo_program(
+            interpreter, "nemo_convert.py", (direction, str(source), str(model), str(work)), lambda _: None
+        )
         with reporting_write_errors(target):
             model.rename(target)
         return result
@@ -161,7 +163,7 @@ def convert_model(what: str, source: Path, target: Path, interpreter: str) -> Ch
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _run_child(
+def _run_nemo_program(
     interpreter: str, program: str, words: Sequence[str], on_progress: Callable[[ChildProgress], None]
 ) -> ChildProgress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
@@ -178,8 +180,8 @@ def _run_child(
             raise Unavailable(why, "Name another Python: --python PATH") from None
         last = ChildProgress()
         try:
-            while line := process.stdout.readline(_MAX_LINE) if process.stdout else b"":
-                last = _parse_line(line) or last
+            while line := process.stdout.readline(_MAX_LINE_BYTES) if process.stdout else b"":
+                last = _parse_progress_line(line) or last
                 if last.total:
                     on_progress(last)
             # Its own exit code has to be read before it is killed.
@@ -202,7 +204,7 @@ def _run_child(
         return last
 
 
-def _parse_line(line: bytes) -> ChildProgress | None:
+def _parse_progress_line(line: bytes) -> ChildProgress | None:
     """Return the progress in a line, None for a library's own line."""
     try:
         return json_as(line, ChildProgress)

@@ -8,8 +8,8 @@ from tui_train.plan.render.quoting import quoted
 from tui_train.runs.results.result import RunResult
 
 # The ranks that vLLM takes for --max-lora-rank, and its default.
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-_DEFAULT_RANK = 16
+_VLLM_MAX_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+_VLLM_DEFAULT_MAX_RANK = 16
 
 
 class ServeCommand(Struct, frozen=True):
@@ -38,28 +38,34 @@ def shell_command(*words: str) -> str:
     return " ".join(map(quoted, words))
 
 
-def _vllm_command(found: RunResult, first: str) -> ServeCommand:
-    weights = found.weights
-    if weights is None or weights.method != "LORA" or not weights.plain or not found.base or weights.rank > _RANKS[-1]:
-        return ServeCommand("vllm", why=first)
-    at = ["--revision", found.revision] if found.revision else []
+def _vllm_command(run_result: RunResult, advice: str) -> ServeCommand:
+    weights = run_result.weights
+    if (
+        weights is None
+        or weights.method != "LORA"
+        or not weights.plain
+        or not run_result.base
+        or weights.rank > _VLLM_MAX_RANKS[-1]
+    ):
+        return ServeCommand("vllm", why=advice)
+    at = ["--revision", run_result.revision] if run_result.revision else []
     words = [
         "vllm",
         "serve",
-        found.base,
+        run_result.base,
         *at,
         "--enable-lora",
         "--lora-modules",
-        f"{_adapter_name(found)}={weights.path}",
+        f"{_adapter_name(run_result)}={weights.path}",
     ]
-    if weights.rank > _DEFAULT_RANK:
-        words += ["--max-lora-rank", str(next(rank for rank in _RANKS if rank >= weights.rank))]
+    if weights.rank > _VLLM_DEFAULT_MAX_RANK:
+        words += ["--max-lora-rank", str(next(rank for rank in _VLLM_MAX_RANKS if rank >= weights.rank))]
     if (Path(weights.path) / "generation_config.json").is_file():
         # The base's own may name another end than the adapter was trained with.
         words += ["--generation-config", weights.path]
     return ServeCommand("vllm", shell_command(*words))
 
 
-def _adapter_name(found: RunResult) -> str:
+def _adapter_name(run_result: RunResult) -> str:
     """Return the name under which clients ask for an adapter: the run's, without what separates name and path."""
-    return Path(found.run).name.replace("=", "-")
+    return Path(run_result.run).name.replace("=", "-")

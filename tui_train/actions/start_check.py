@@ -1,7 +1,7 @@
 """A profile that is to start at once: the look at where it trains, and what forbids the start."""
 
-from tui_train.actions.machine_facts import MachineSource, source_for
-from tui_train.actions.training_hosts import facts_to_start
+from tui_train.actions.machine_facts import MachineSource, source_for_profile
+from tui_train.actions.training_hosts import facts_for_start
 from tui_train.checks import Finding
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
@@ -13,9 +13,11 @@ from tui_train.targets import Target
 def prepare_start(profile: Profile) -> tuple[PreparedPlan, Target]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
     kept = with_webhook_stored(profile)
-    return prepare_plan(set_up(kept, facts_to_start(kept, MachineSource()))), source_for(kept, MachineSource()).target
+    return prepare_plan(set_up(kept, facts_for_start(kept, MachineSource()))), source_for_profile(
+        kept, MachineSource()
+    ).target
 
 
-def forbidding_findings(prepared: PreparedPlan) -> tuple[Finding, ...]:
+def findings_forbidding_start(prepared: PreparedPlan) -> tuple[Finding, ...]:
     """Return the findings that forbid a start: a plan may be exported with errors that would stop it here."""
     return tuple(finding for finding in prepared.findings if finding.level == "error")

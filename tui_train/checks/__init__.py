@@ -13,7 +13,7 @@ from tui_train.checks.recipe import extreme_values, finetune, finetune_options, 
 from tui_train.checks.trainer import accelerate, declared_arguments, launch, preset, script, tracking, trainer
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.fields import Value, field, get, put
+from tui_train.profile.fields import Value, get_field, get_value, with_value
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.setup import Setup
@@ -148,7 +148,7 @@ CHECKS: tuple[Check, ...] = (
 
 def find_problems(setup: Setup) -> tuple[Finding, ...]:
     """Return all findings: first the errors that forbid a plan, then those that forbid only a start here."""
-    if problem := setup.problem:
+    if problem := setup.recipe_problem:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         key = "trainer.preset"
@@ -178,10 +178,10 @@ def _with_defaults_unset(finding: Finding, setup: Setup) -> Finding:
 def _is_default_afterwards(key: str, value: Value, change: Change, setup: Setup) -> bool:
     """Return whether a value that a change would set in the recipe is the default in force after that change."""
     section, _, name = key.partition(".")
-    if section != "recipe" or value is None or not field(key).optional or get(setup.profile, key) is None:
+    if section != "recipe" or value is None or not get_field(key).optional or get_value(setup.profile, key) is None:
         return False
-    changed = set_up(put(apply_change(change, setup.profile), key, None), setup.facts)
-    value_after = None if changed.problem else changed.values.get(name)
+    changed = set_up(with_value(apply_change(change, setup.profile), key, None), setup.facts)
+    value_after = None if changed.recipe_problem else changed.values.get(name)
     return value_after is not None and value_after.value == value and is_default(value_after)
 
 

@@ -61,7 +61,7 @@ def complete_profiles(_context: click.Context, _parameter: click.Parameter, text
         return [CompletionItem(text, type="file")]
     from tui_train.profile import store
 
-    names = ("quickstart", *(name for name in store.saved_names() if name != "quickstart"))
+    names = ("quickstart", *(name for name in store.saved_profile_names() if name != "quickstart"))
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
 
@@ -92,7 +92,7 @@ def complete_edits(_context: click.Context, _parameter: click.Parameter, text: s
         return [CompletionItem(f"{row.key}=", help=row.label) for row in rows]
     with suppress(TuiTrainError):
         values = choices.listed_values(key)
-        if not values and fields.field(key).kind in {"path", "paths"}:
+        if not values and fields.get_field(key).kind in {"path", "paths"}:
             return [CompletionItem(f"{key}={path}") for path in _complete_paths(value)]
         return [CompletionItem(f"{key}={name}") for name in values if name.startswith(value)]
     return []

@@ -82,10 +82,10 @@ class _CommandGroup(click.Group):
         try:
             super().invoke(ctx)
         except click.NoSuchOption as error:
-            from tui_train.profile.fields import similar_key
+            from tui_train.profile.fields import most_similar_key
 
             # A key of a profile given as an option.
-            key = similar_key(error.option_name.lstrip("-"))
+            key = most_similar_key(error.option_name.lstrip("-"))
             takes_keys = error.ctx and any("--set" in parameter.opts for parameter in error.ctx.command.params)
             if not key or not takes_keys:
                 raise

@@ -73,7 +73,9 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
     chosen = _trainer_preset(profile) if profile else None
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
-        by_launcher = launcher_config.recipe_values_in(profile, chosen, launcher_config.config_in_plan(run.plan()))
+        by_launcher = launcher_config.recipe_values_of_config(
+            profile, chosen, launcher_config.launcher_config_in_plan(run.plan())
+        )
         profile = with_effective_values(
             profile, effective_values(trainer_of(profile), chosen, document, max(1, plan.world_size), by_launcher)
         )
@@ -170,7 +172,9 @@ def _values_reaching_trainer(profile: Profile, document: YamlDocument | None) ->
     if chosen is None:
         return frozenset()
     passed = accepted_placeholders(chosen, profile.trainer.arguments)
-    return frozenset(name for name in passed if not blocked_fallbacks.user_setting(name, profile, chosen, document))
+    return frozenset(
+        name for name in passed if not blocked_fallbacks.user_setting_text(name, profile, chosen, document)
+    )
 
 
 def _trainer_preset(profile: Profile) -> Preset | None:

@@ -13,8 +13,8 @@ from tui_train.checks.trainer.preset import (
 from tui_train.diagnose.types import Evidence
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import Preset
-from tui_train.profile.types import AUTO, Profile
-from tui_train.setup.recipe.options import normalized_option, set_options
+from tui_train.profile.types import AUTO_PRESET, Profile
+from tui_train.setup.recipe.options import given_options, normalized_option
 
 _REFUSED_PATTERN = re.compile(
     r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option):? (?P<words>.+)"
@@ -45,13 +45,13 @@ def refused_arguments_change(profile: Profile, evidence: Evidence) -> Change | N
     That is the option which was meant, or else the arguments without what is unknown.
     """
     if _refused_of_preset(evidence):
-        return USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO else None
+        return USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO_PRESET else None
     by_user, left = _refused_of_user(evidence, profile), profile.trainer.arguments
-    typed = [option for option in set_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
+    typed = [option for option in given_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
     if len(typed) == 1 and (meant := _likely_meant_option(evidence, by_user)):
         return replace_option_change(left, typed[0].position, meant)
     for option in reversed(typed):
-        left = option.removed_from(left)
+        left = option.without_own_words(left)
     title = f"leave out {flag_list_text(by_user)}"
     return Change(title, "the script does not take it", (("trainer.arguments", left),)) if by_user else None
 
@@ -72,7 +72,9 @@ def _refused_of_preset(evidence: Evidence) -> list[str]:
 
 
 def _refused_of_user(evidence: Evidence, profile: Profile) -> list[str]:
-    user_options = {option.words[0].partition("=")[0] for option in set_options(profile.trainer.arguments, bare=False)}
+    user_options = {
+        option.words[0].partition("=")[0] for option in given_options(profile.trainer.arguments, bare=False)
+    }
     return [flag for flag in _refused_options(evidence) if flag in user_options]
 
 

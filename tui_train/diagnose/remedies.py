@@ -96,7 +96,7 @@ def _use_host_shared_memory(profile: Profile, _evidence: Evidence) -> Change | N
 
 def _use_another_port(profile: Profile, _evidence: Evidence) -> Change | None:
     # One machine chooses a free port by itself.
-    if profile.nodes.machines < 2:
+    if profile.nodes.machine_count < 2:
         return None
     port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORT_STEP_BACK
     return Change(f"port {port}", f"{profile.nodes.port} is taken", (("nodes.port", port),))

@@ -26,7 +26,7 @@ def weight_quantization(options: Options) -> Quantization:
 
 def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
     """Return the type of weights that are not quantized; None: the unknown type of their files."""
-    options, decided = setup.options, _dtype_of_trainer(setup, lora=lora)
+    options, decided = setup.trainer_options, _dtype_of_trainer(setup, lora=lora)
     if decided in _DTYPE_BY_NAME:
         return _DTYPE_BY_NAME[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
@@ -45,7 +45,7 @@ def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: Shardin
 
 def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
-    profile, options = setup.effective, setup.options
+    profile, options = setup.effective, setup.trainer_options
     precision = profile.recipe.precision or "fp32"
     conventions = trainer_of(profile).conventions_preset()
     if conventions == "llama-factory":
@@ -65,7 +65,7 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
 
 def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
-    profile, options = setup.effective, setup.options
+    profile, options = setup.effective, setup.trainer_options
     method = profile.finetune.method if trainer_has_own_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""

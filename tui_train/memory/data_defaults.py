@@ -26,7 +26,7 @@ _MIN_ROWS_TO_EVALUATE, _EVALUATION_SHARE, _MAX_EVALUATION_ROWS, _EVALUATION_COUN
 def set_up(profile: Profile, facts: Facts) -> Setup:
     """Return what the profile means on this machine, with the defaults that follow from its data."""
     first = Setup(profile, facts)
-    if first.problem:
+    if first.recipe_problem:
         return first
     if by_data := _answer_and_evaluation_defaults(first):
         first = first.with_defaults(by_data)
@@ -39,7 +39,7 @@ def longest_fitting_length(setup: Setup) -> int:
 
     Memory is that of an empty card, so that a length that was planned holds when a run is resumed.
     """
-    question = data_questions.question_of(setup)
+    question = data_questions.question_about_data(setup)
     report = setup.facts.data.get(question_key(question)) if question else None
     limit = report.limit if report else 0
     lengths = [length for length in _candidate_lengths(report) if not limit or length <= limit]
@@ -87,7 +87,7 @@ def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
 def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
     facts = setup.facts
-    question, value = data_questions.question_of(setup), setup.values["sequence_length"]
+    question, value = data_questions.question_about_data(setup), setup.values["sequence_length"]
     if question is None or not is_default(value):
         return {}
     if facts.other_machine:
@@ -151,6 +151,6 @@ def _lengths_fitting_in_memory(setup: Setup, lengths: list[int]) -> Iterator[tup
     for length in sorted(lengths, reverse=True):
         for size in sizes:
             changed = replace(recipe, sequence_length=length, micro_batch=size)
-            if predict_on_empty_cards(setup.at(replace(setup.effective, recipe=changed))).band == "fits":
+            if predict_on_empty_cards(setup.for_attempt(replace(setup.effective, recipe=changed))).band == "fits":
                 yield length, size
                 break

@@ -55,7 +55,7 @@ def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
     prediction, profile = predict(setup), setup.effective
     model, how = prediction.workload.model, prediction.workload.settings
-    options = setup.options
+    options = setup.trainer_options
     checkpoints = setup.preset.checkpoints
     transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS_CHECKPOINT_PREFIX
     nemo = trainer_has_own_field(profile, "nemo")
@@ -90,13 +90,13 @@ def _kept_checkpoint_count(setup: Setup) -> int:
         if trainer_of(profile).makes_model
         else 0
     )
-    limit = str(setup.options.get(CHECKPOINT_LIMIT_OPTION, default))
+    limit = str(setup.trainer_options.get(CHECKPOINT_LIMIT_OPTION, default))
     return int(limit) if limit.isdecimal() else 0
 
 
 def _written_checkpoint_count(setup: Setup) -> int:
     """Return how many checkpoints are written, that of the end included; 0 if unknown."""
-    recipe, strategy = setup.effective.recipe, setup.options.get("save_strategy")
+    recipe, strategy = setup.effective.recipe, setup.trainer_options.get("save_strategy")
     if strategy in {"no", "best"}:
         return 1
     if strategy == "epoch":

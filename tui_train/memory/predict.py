@@ -71,7 +71,7 @@ class RungEffect(Struct, frozen=True):
 
 def predict(setup: Setup) -> Prediction:
     """Return the estimate of an attempt, made once; pure, and far below a millisecond."""
-    return setup.kept(_compute_prediction)
+    return setup.cached_answer(_compute_prediction)
 
 
 def predict_on_empty_cards(setup: Setup) -> Prediction:
@@ -132,12 +132,12 @@ def rung_effects(setup: Setup) -> tuple[RungEffect, ...]:
     current = predict(setup)
     if current.estimate is None:
         return ()
-    useful, profile, context = [], setup.effective, setup.context
+    useful, profile, context = [], setup.effective, setup.ladder_context
     for name, fallback in RUNGS.items():
         change = None if why_rung_unusable(name, context) else fallback.next_change(profile, context)
         if change is None:
             continue
-        changed = predict(setup.at(apply_change(change, profile)))
+        changed = predict(setup.for_attempt(apply_change(change, profile)))
         difference = changed.held_bytes - current.held_bytes if changed.estimate else 0
         if abs(difference) * _MIN_EFFECT_DIVISOR > current.held_bytes:
             useful.append(RungEffect(change, difference, changed.band, fallback.changes_training))
@@ -169,15 +169,15 @@ def smallest_change_that_fits(setup: Setup) -> Change | None:
         if current and current.peak.name == "eval"
         else (*_SAME_RESULT_RUNGS, _EVALUATION_RUNG)
     ):
-        if why_rung_unusable(name, setup.context):
+        if why_rung_unusable(name, setup.ladder_context):
             continue
         for _ in range(_MAX_CHANGES_PER_RUNG):
-            change = get_rung(name).next_change(candidate, setup.context)
+            change = get_rung(name).next_change(candidate, setup.ladder_context)
             if change is None:
                 break
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
-            if predict(setup.at(candidate)).band in {"fits", "tight"}:
+            if predict(setup.for_attempt(candidate)).band in {"fits", "tight"}:
                 return _combined_fitting_change(setup.effective, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break

@@ -22,11 +22,11 @@ from tui_train.memory.types import (
     Optimizer,
     Sharding,
 )
-from tui_train.profile.presets import SCRIPT
+from tui_train.profile.presets import SCRIPT_LABEL
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
 from tui_train.setup.recipe.options import Options, script_options, user_arguments
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo as nemo_trainer
 from tui_train.trainers import trainer_has_own_field, trainer_of
@@ -74,14 +74,14 @@ def derive_workload(setup: Setup) -> Workload:
 
 def _loaded_model_workload(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
-    profile, facts, document = setup.effective, setup.facts, setup.document
+    profile, facts, document = setup.effective, setup.facts, setup.config_document
     if _effective_micro_batch(setup) is None:
         return Workload(why_unknown=_why_no_batch(setup))
     if document and document.problem:
         return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
-    name = chosen_model_name(profile, setup.options)
+    name = chosen_model_name(profile, setup.trainer_options)
     if not name:
-        own = trainer_has_own_field(profile, "trainer.script") and "model" not in setup.context.accepted
+        own = trainer_has_own_field(profile, "trainer.script") and "model" not in setup.ladder_context.accepted
         return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
@@ -100,11 +100,11 @@ def _loaded_model_workload(setup: Setup) -> Workload:
 
 
 def _why_no_batch(setup: Setup) -> str:
-    if "micro_batch" in setup.context.accepted:
+    if "micro_batch" in setup.ladder_context.accepted:
         return "the micro batch is not known: set recipe.micro_batch"
-    if setup.preset.label == SCRIPT:
+    if setup.preset.label == SCRIPT_LABEL:
         return "the script's own batch is not known"
-    return f"{setup.preset.named} passes no micro batch, and the script's own is not known"
+    return f"{setup.preset.name_in_sentence} passes no micro batch, and the script's own is not known"
 
 
 def chosen_model_name(profile: Profile, options: Options) -> str:
@@ -134,12 +134,12 @@ def new_model_dimensions(recipe: Recipe) -> Dimensions:
 
 def _effective_micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
-    return setup.effective.recipe.micro_batch or setup.options.integer("micro_batch") or None
+    return setup.effective.recipe.micro_batch or setup.trainer_options.integer("micro_batch") or None
 
 
 def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
-    profile, options = setup.effective, setup.options
+    profile, options = setup.effective, setup.trainer_options
     recipe, packing, lora, precision = (
         profile.recipe,
         weight_quantization(options),
@@ -174,9 +174,9 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
         loss=kind,
         kernels=kernels,
         sharding=sharding,
-        shards=setup.copies,
+        shards=setup.model_copies,
         offload=profile.trainer.offload,
-        gather=(gradient_accumulation(profile, setup.copies) or 0) > 1,
+        gather=(effective_accumulation(profile, setup.model_copies) or 0) > 1,
         keeps_packed=_holds_all_quantized_weights(setup),
         holds_layers=lora and checkpointing and _uses_fsdp1(options) and _has_reentrant_checkpointing(setup),
         caveats=_workload_caveats(setup, weights_known=widened or filed is not None),
@@ -185,19 +185,19 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
 
 def _is_lora_by_fallback(setup: Setup) -> bool:
     """Return whether a fallback has made it the training of an adapter."""
-    return setup.effective.recipe.lora and "lora" in setup.context.accepted
+    return setup.effective.recipe.lora and "lora" in setup.ladder_context.accepted
 
 
 def _trains_adapter(setup: Setup) -> bool:
     """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
-    options = setup.options
+    options = setup.trainer_options
     named = any("lora" in text for text in options.texts("adapter"))
     return _is_lora_by_fallback(setup) or options.is_on("use_peft") or bool(weight_quantization(options)) or named
 
 
 def _effective_precision(setup: Setup) -> Precision:
     """Return the precision of the recipe, or else of the options."""
-    options = setup.options
+    options = setup.trainer_options
     by_option: Precision = "bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32"
     return setup.effective.recipe.precision or by_option
 
@@ -205,7 +205,7 @@ def _effective_precision(setup: Setup) -> Precision:
 def _recomputes_activations(setup: Setup) -> bool:
     """Return whether activations are recomputed."""
     chosen = setup.effective.recipe.activation_checkpointing
-    return setup.options.is_on("gradient_checkpointing") if chosen is None else chosen
+    return setup.trainer_options.is_on("gradient_checkpointing") if chosen is None else chosen
 
 
 def _holds_all_quantized_weights(setup: Setup) -> bool:
@@ -213,18 +213,18 @@ def _holds_all_quantized_weights(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = weight_quantization(setup.options), setup.effective.trainer.strategy == "fsdp2"
-    return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
+    packing, sharded = weight_quantization(setup.trainer_options), setup.effective.trainer.strategy == "fsdp2"
+    return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.trainer_options
 
 
 def _effective_eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
-    recipe, options = setup.effective.recipe, setup.options
-    if recipe.eval_batch and "eval_batch" in setup.context.accepted:
+    recipe, options = setup.effective.recipe, setup.trainer_options
+    if recipe.eval_batch and "eval_batch" in setup.ladder_context.accepted:
         return recipe.eval_batch
     by_strategy = any(text not in {"", "no", "none"} for text in options.texts("eval_strategy"))
     evaluates = options.is_on("evaluates") or by_strategy
-    return options.integer("eval_batch", setup.context.eval_batch) if evaluates else 0
+    return options.integer("eval_batch", setup.ladder_context.eval_batch) if evaluates else 0
 
 
 def _lora_targets(options: Options) -> tuple[str, ...]:
@@ -237,7 +237,7 @@ def _lora_targets(options: Options) -> tuple[str, ...]:
 
 
 def _optimizer_kind(setup: Setup) -> Optimizer:
-    recipe, options = setup.effective.recipe, setup.options
+    recipe, options = setup.effective.recipe, setup.trainer_options
     if recipe.optimizer_8bit:
         return "adamw_8bit"
     named = options.text("optimizer").lower()
@@ -255,10 +255,10 @@ def _attention_kind(options: Options) -> Attention:
 
 
 def _sharding_kind(setup: Setup) -> Sharding:
-    if setup.copies < 2:
+    if setup.model_copies < 2:
         return ""
     strategy = setup.effective.trainer.strategy
-    return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.options) else strategy
+    return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.trainer_options) else strategy
 
 
 def _uses_fsdp1(options: Options) -> bool:
@@ -268,7 +268,7 @@ def _uses_fsdp1(options: Options) -> bool:
 
 def _has_reentrant_checkpointing(setup: Setup) -> bool:
     """Return whether checkpointing is reentrant, the default of transformers before 5.0."""
-    named = re.search(r"use_reentrant\W+(\w+)", str(setup.options.get("gradient_checkpointing_kwargs", "")))
+    named = re.search(r"use_reentrant\W+(\w+)", str(setup.trainer_options.get("gradient_checkpointing_kwargs", "")))
     if named:
         return named[1].lower() == "true"
     return not is_at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
@@ -276,7 +276,7 @@ def _has_reentrant_checkpointing(setup: Setup) -> bool:
 
 def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     """Return what is not known, and so assumed, or not modelled."""
-    profile, options = setup.effective, setup.options
+    profile, options = setup.effective, setup.trainer_options
     length = profile.recipe.sequence_length or options.integer("length")
     precision = profile.recipe.precision or options.is_on("bf16") or options.is_on("fp16")
     batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)
@@ -321,7 +321,7 @@ def _nemo_workload(setup: Setup) -> Workload:
         attention="flash",
         checkpointing=bool(recipe.activation_checkpointing),
         sharding="" if lora else "zero1",
-        shards=setup.copies,
+        shards=setup.model_copies,
         kernels="liger",
         caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
     )

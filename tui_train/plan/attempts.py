@@ -9,7 +9,7 @@ from tui_train.memory.ladder.attempt_order import AttemptPlan, rung_titles
 from tui_train.plan.description import batch_arithmetic_text
 from tui_train.plan.environment import attempt_variables
 from tui_train.plan.types import Attempt, CheckpointRule
-from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument
 from tui_train.setup.recipe import config_file
 from tui_train.setup.recipe.effective import working_folder
 from tui_train.setup.recipe.placeholder_values import (
@@ -25,7 +25,7 @@ from tui_train.setup.setup import Setup
 
 def passed_values(attempt_plan: AttemptPlan, setup: Setup, config_path: str) -> dict[str, PlaceholderValue]:
     """Return the values passed to the trainer in an attempt, by placeholder; its config file is at `config_path`."""
-    chosen, user_output, output = setup.profile, setup.user_output, attempt_output_folder(setup)
+    chosen, user_output, output = setup.profile, setup.user_output_folder, attempt_output_folder(setup)
     keys = keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
     config_word = config_file.config_word(chosen, setup.preset, config_path)
@@ -59,19 +59,19 @@ def build_attempt(
         ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((config_path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
-        if config_path and config_file.has_run_paths(preset)
+        if config_path and config_file.writes_run_paths(preset)
         else (),
     )
 
 
 def attempt_output_folder(setup: Setup) -> Word:
     """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
-    first, effective = setup.first, setup.effective
+    first, effective = setup.first_effective, setup.effective
     suffix = "" if effective.recipe.layers == first.recipe.layers else f"-{effective.recipe.layers}-layers"
     suffix += "" if effective.trainer.strategy == first.trainer.strategy else f"-{effective.trainer.strategy}"
     suffix += "-8bit" if effective.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
     suffix += "-lora" if effective.recipe.lora and not first.recipe.lora else ""
-    output = effective.trainer.output or setup.user_output
+    output = effective.trainer.output or setup.user_output_folder
     return f"{output}{suffix}" if output else word_in_run_dir(f"output{suffix}")
 
 
@@ -106,10 +106,10 @@ def _preset_and_user_arguments(
 
 def _words_for_user_placeholders(setup: Setup, config_path: str) -> dict[str, tuple[Word, ...]]:
     """Return what placeholders in the user's arguments get: all values, passed or not."""
-    if not any(PLACEHOLDER.search(word) for word in setup.profile.trainer.arguments):
+    if not any(PLACEHOLDER_PATTERN.search(word) for word in setup.profile.trainer.arguments):
         return {}
     config_word = config_file.config_word(setup.profile, setup.preset, config_path)
-    keys = frozenset(PLACEHOLDERS.values())
+    keys = frozenset(KEY_BY_PLACEHOLDER.values())
     return placeholder_words(
         placeholder_values(setup, attempt_output_folder(setup), config_word, keys, user_output=False)
     )

@@ -8,11 +8,11 @@ from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.profile import batch, fields
-from tui_train.profile.types import AUTO, Profile, Recipe
+from tui_train.profile.types import AUTO_PRESET, Profile, Recipe
 from tui_train.setup.machine import other_hosts
-from tui_train.setup.machine.idle_cards import left_out_sentences
+from tui_train.setup.machine.idle_cards import left_out_cards_sentence
 from tui_train.setup.recipe import data_questions, launcher_config
-from tui_train.setup.recipe.effective import global_batch_change, is_default
+from tui_train.setup.recipe.effective import global_batch_change_sentence, is_default
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, profile_paths, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, arguments_summary
@@ -32,8 +32,8 @@ def plan_title(setup: Setup) -> str:
     if uneven := profile.nodes.uneven_processes:
         processes = counted(setup.world_size, "process", "processes")
         devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_machines_text(uneven)}"
-    elif profile.nodes.machines > 1:
-        devices += f" of each of {profile.nodes.machines} machines"
+    elif profile.nodes.machine_count > 1:
+        devices += f" of each of {profile.nodes.machine_count} machines"
     sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
     container = profile.container
     where = "" if container.engine == "none" else f", in {container.image} by {container.engine}"
@@ -116,10 +116,10 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
         sentences.append("Whether its paths exist was not checked.")
     sentences += _script_notes(profile, facts)
     sentences += _launcher_notes(setup)
-    sentences += left_out_sentences(setup)
+    sentences += left_out_cards_sentence(setup)
     sentences += _accelerate_notes(setup)
     document = facts.documents.get(profile.trainer.config)
-    sentences += filter(None, [global_batch_change(setup.trainer, setup.preset, document, setup.copies)])
+    sentences += filter(None, [global_batch_change_sentence(setup.trainer, setup.preset, document, setup.model_copies)])
     sentences += (
         nemo.nemo_script_notes(profile, setup.nemo_flavour, facts, setup.toolchain) if setup.nemo_flavour else ()
     )
@@ -128,14 +128,14 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     resumes_itself = trainer_of(profile).resumes_itself
     if not setup.preset.checkpoints and not resumes_itself:
         by = f"The preset “{setup.preset.label}” cannot resume"
-        by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO else by
+        by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO_PRESET else by
         sentences.append(f"{by}: each attempt starts from step 0.")
-    if profile.nodes.hosts and not setup.scheduled:
+    if profile.nodes.hosts and not setup.is_slurm_job:
         sharded = setup.preset.checkpoints and profile.trainer.strategy != "ddp"
         sentences += _ssh_host_notes(profile, needs_shared_disk=bool(sharded) or resumes_itself)
-        sentences += map(visible, other_hosts.left_out_on_hosts(setup))
-    elif profile.nodes.machines > 1 and not setup.scheduled:
-        last = profile.nodes.machines - 1
+        sentences += map(visible, other_hosts.other_hosts_left_out_sentences(setup))
+    elif profile.nodes.machine_count > 1 and not setup.is_slurm_job:
+        last = profile.nodes.machine_count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         sentences.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
         sentences.append("No fallbacks with several machines: nothing coordinates them.")
@@ -149,7 +149,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
 def _script_notes(profile: Profile, facts: Facts) -> list[str]:
     """Return what was read of the script, where the preset goes by that."""
     script = profile.trainer.script
-    if profile.trainer.preset != AUTO or not script or not trainer_has_own_field(profile, "trainer.script"):
+    if profile.trainer.preset != AUTO_PRESET or not script or not trainer_has_own_field(profile, "trainer.script"):
         return []
     arguments = arguments_summary(facts.sources.get(script), profile.trainer.arguments)
     return [f"Read of {visible(script.rpartition('/')[2])}: {arguments}."]
@@ -157,8 +157,8 @@ def _script_notes(profile: Profile, facts: Facts) -> list[str]:
 
 def _launcher_notes(setup: Setup) -> list[str]:
     """Return why a single process is started by a launcher that sets its ranks, where that was chosen for it."""
-    because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.rank_use
-    return [f"Launcher {LAUNCHERS[setup.launcher].label}: {setup.rank_use}."] if because else []
+    because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.rank_use_text
+    return [f"Launcher {LAUNCHERS[setup.launcher].label}: {setup.rank_use_text}."] if because else []
 
 
 def _accelerate_notes(setup: Setup) -> list[str]:
@@ -167,7 +167,7 @@ def _accelerate_notes(setup: Setup) -> list[str]:
     config = setup.launcher_config
     if not config:
         return []
-    config_values = launcher_config.recipe_values_in(profile, setup.preset, config)
+    config_values = launcher_config.recipe_values_of_config(profile, setup.preset, config)
     overridden = {
         name: value for name, value in config_values.items() if setup.values.get(name, value).source != value.source
     }
@@ -178,7 +178,7 @@ def _accelerate_notes(setup: Setup) -> list[str]:
     ]
     kept += accelerate_config.kept_settings(config, profile.trainer.strategy, fp8="fp8" in kept)
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
-    sentences = [f"{', '.join(kept)}: {launcher_config.CONFIG_SOURCE} ({path})."] if kept else []
+    sentences = [f"{', '.join(kept)}: {launcher_config.CONFIG_SOURCE_TEXT} ({path})."] if kept else []
     for name, value in overridden.items():
         effective = setup.values[name]
         if effective.value != value.value:
@@ -206,13 +206,13 @@ def batch_arithmetic_text(setup: Setup, job: Job) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
     recipe = setup.effective.recipe
     processes = counted(job.world_size, "process", "processes")
-    if setup.copies != job.world_size:
-        processes = f"{counted(setup.copies, 'copy', 'copies')} of the model"
+    if setup.model_copies != job.world_size:
+        processes = f"{counted(setup.model_copies, 'copy', 'copies')} of the model"
     effective = setup.values["micro_batch"], setup.values["global_batch"]
     if recipe.micro_batch is None:
         return visible(f"{processes}, batch: {effective[0].source}")
     # A changed batch no longer comes from the source.
-    first = setup.first.recipe
+    first = setup.first_effective.recipe
     unchanged = (recipe.micro_batch, recipe.global_batch) == (first.micro_batch, first.global_batch)
     with_source = [
         value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_DEFAULT_SOURCE}

@@ -11,7 +11,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
-from tui_train.setup.recipe.placeholders import fill_placeholders, first_texts
+from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM_FOLDER
@@ -41,13 +41,13 @@ def attempt_variables(
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[setup.launcher](job).settings()
-    settings += overridden_variables.backend_settings(setup, cuda=bool(job.gpus))
+    settings += overridden_variables.backend_variables(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE_SECONDS and is_at_least(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
-    settings += container.container_settings(profile.container)
+    settings += container.container_variables(profile.container)
     settings += nemo.split_model_variables(profile.nemo, setup.nemo_flavour, setup.gpus) if setup.nemo_flavour else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
@@ -60,7 +60,7 @@ def attempt_variables(
     settings += _wandb_settings(setup)
     text = placeholder_words(placeholder_values)
     for variable in setup.preset.variables:
-        if condition_holds(variable.when, first_texts(text)):
+        if condition_holds(variable.when, first_value_texts(text)):
             filled = fill_placeholders(PresetArgument((variable.value,)), text)
             settings += [Setting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
     by_plan = {setting.name: setting for setting in settings}
@@ -75,7 +75,7 @@ def preparation_variables(profile: Profile) -> tuple[Setting, ...]:
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
         Setting("CUDA_VISIBLE_DEVICES", "", "needs no GPU", "launcher"),
-        *container.container_settings(profile.container),
+        *container.container_variables(profile.container),
     ]
     by_user = [Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
     return tuple({setting.name: setting for setting in (*settings, *by_user)}.values())
@@ -96,7 +96,7 @@ def _wandb_settings(setup: Setup) -> list[Setting]:
 def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
     rule, tool = setup.preset.checkpoints, setup.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete
-    takes_micro_batch = "micro_batch" in setup.context.accepted
+    takes_micro_batch = "micro_batch" in setup.ladder_context.accepted
     return (
         saves
         and takes_micro_batch

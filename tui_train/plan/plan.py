@@ -20,11 +20,11 @@ from tui_train.plan.types import Attempt, LogRules, Notification, Plan, Preparat
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container
-from tui_train.setup.machine.other_hosts import other_hosts_gpus
-from tui_train.setup.profile_summary import profile_name
+from tui_train.setup.machine.other_hosts import other_hosts_gpu_uuids
+from tui_train.setup.profile_summary import given_or_derived_name
 from tui_train.setup.recipe import config_file, hub_model, launcher_config
-from tui_train.setup.recipe.options import set_options
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.recipe.options import given_options
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.nemo_file import NemoFile
@@ -35,8 +35,8 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    steps = fallback_attempts(setup.effective, setup.context, lambda other: cannot_fit(setup.at(other)))
-    setups = tuple(setup.at(step.profile) for step in steps)
+    steps = fallback_attempts(setup.effective, setup.ladder_context, lambda other: cannot_fit(setup.for_attempt(other)))
+    setups = tuple(setup.for_attempt(step.profile) for step in steps)
     jobs, launcher_configs = _build_jobs(setups)
     attempts, configs = _build_attempts(steps, setups, jobs)
     return Plan(
@@ -46,9 +46,9 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         **_end_of_run_fields(setup).keywords,
         preparations=_preparations(setup, jobs[0]),
         attempts=attempts,
-        phases=setup.context.phases,
+        phases=setup.ladder_context.out_of_memory_phases,
         configs=(*launcher_configs, *configs),
-        programs=(*setup.trainer.program_files(), *hub_model.download_programs(setup)),
+        programs=(*setup.trainer.program_files(), *hub_model.model_download_programs(setup)),
         nemo=_build_nemo_file(setup),
         container=container.container_wrapper(setup.profile, jobs[0].gpus, tuple(map(attempt_output_folder, setups))),
     )
@@ -57,15 +57,15 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
 # A part of the plan is a partial, for then its fields have types.
 def _summary_fields(setup: Setup) -> partial[Plan]:
     """Return what the plan is of, as users read it."""
-    return partial(Plan, name=profile_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
+    return partial(Plan, name=given_or_derived_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
 
 
 def _machine_fields(setup: Setup, first_job: Job) -> partial[Plan]:
     """Return what starts the processes, on which machines and cards, and how these find each other."""
     profile, nodes = setup.profile, setup.profile.nodes
-    slurm = _slurm_job(profile, first_job) if setup.scheduled else None
+    slurm = _slurm_job(profile, first_job) if setup.is_slurm_job else None
     gpus = () if slurm else first_job.gpus
-    several = nodes.machines > 1 and not slurm
+    several = nodes.machine_count > 1 and not slurm
     return partial(
         Plan,
         python=first_job.python,
@@ -74,7 +74,7 @@ def _machine_fields(setup: Setup, first_job: Job) -> partial[Plan]:
         gpus=gpus,
         gpu_names=tuple(gpu.name for gpu in setup.gpus) if gpus else (),
         world_size=setup.world_size,
-        nodes=nodes.machines,
+        nodes=nodes.machine_count,
         uneven=nodes.uneven_processes,
         address=nodes.address if several else "",
         port=nodes.port if several else 0,
@@ -82,7 +82,7 @@ def _machine_fields(setup: Setup, first_job: Job) -> partial[Plan]:
         backend=setup.backend,
         slurm=slurm,
         hosts=nodes.hosts if several else (),
-        others=other_hosts_gpus(setup),
+        others=other_hosts_gpu_uuids(setup),
     )
 
 
@@ -92,7 +92,7 @@ def _number_fields(setup: Setup) -> partial[Plan]:
     return partial(
         Plan,
         micro_batch=recipe.micro_batch or 0,
-        accumulation=gradient_accumulation(setup.effective, setup.copies) or 0,
+        accumulation=effective_accumulation(setup.effective, setup.model_copies) or 0,
         global_batch=recipe.global_batch or 0,
         learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
@@ -105,7 +105,7 @@ def _end_of_run_fields(setup: Setup) -> partial[Plan]:
     profile = setup.profile
     return partial(
         Plan,
-        output=profile.trainer.output or setup.user_output,
+        output=profile.trainer.output or setup.user_output_folder,
         grace=setup.preset.stop.grace,
         resumes_itself=setup.trainer.resumes_itself,
         secrets=profile.trainer.secrets,
@@ -121,7 +121,7 @@ def _build_attempts(
     attempts: list[Attempt] = []
     configs: list[ConfigFile] = []
     for number, (step, setup, job) in enumerate(zip(attempt_plans, setups, jobs, strict=True), start=1):
-        path = config_file.config_path(setup.profile, setup.preset, number)
+        path = config_file.config_file_name(setup.profile, setup.preset, number)
         values = passed_values(step, setup, path)
         if config := config_file.build_config_file(setup, values, path):
             equal = next((earlier for earlier in configs if earlier.values == config.values), None)
@@ -164,7 +164,7 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     env = preparation_variables(profile)
     # What prepares the data may need the model.
     trainer = trainer_of(setup.effective, facts=setup.facts)
-    items = (*hub_model.download_steps(setup), *trainer.preparation_steps())
+    items = (*hub_model.model_download_steps(setup), *trainer.preparation_steps())
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, word_in_run_dir("")))
         for item in items
@@ -206,7 +206,7 @@ def _build_job(setup: Setup) -> Job:
         python=toolchain.python if profile.container.engine == "none" else "python",
         torchrun_flags=toolchain.torchrun,
         processes=setup.processes,
-        nodes=nodes.machines,
+        nodes=nodes.machine_count,
         uneven_processes=nodes.uneven_processes,
         user_config=setup.launcher_config,
         port=nodes.port,
@@ -214,21 +214,21 @@ def _build_job(setup: Setup) -> Job:
         precision=profile.recipe.precision or _precision_outside_recipe(setup) or "fp32",
         strategy=profile.trainer.strategy,
         offload=profile.trainer.offload and profile.trainer.strategy != "ddp",
-        accumulation=gradient_accumulation(profile, setup.copies) or 1,
+        accumulation=effective_accumulation(profile, setup.model_copies) or 1,
         clipping=_max_gradient_norm(setup),
-        scheduled=setup.scheduled,
+        scheduled=setup.is_slurm_job,
     )
 
 
 def _precision_outside_recipe(setup: Setup) -> str:
     """Return a precision of the user's accelerate config that the recipe has no word for, such as fp8."""
     value = setup.values["precision"]
-    return value.other_form if value.source == launcher_config.CONFIG_SOURCE else ""
+    return value.other_form if value.source == launcher_config.CONFIG_SOURCE_TEXT else ""
 
 
 def _max_gradient_norm(setup: Setup) -> float:
     """Return max_grad_norm of the arguments, with which the Hugging Face Trainer compares it, else the config's."""
-    words = set_options(setup.profile.trainer.arguments)
+    words = given_options(setup.profile.trainer.arguments)
     norms = [option.value for option in words if option.option == "max_grad_norm"]
     default = accelerate_config.deepspeed_clipping_norm(setup.launcher_config) or 1.0
     try:

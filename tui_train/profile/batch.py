@@ -41,7 +41,9 @@ def largest_micro_batch(global_batch: int, max_micro: int, world_size: int, min_
     )
 
 
-def smaller_micro_batch(global_batch: int, micro_batch: int, world_size: int, min_micro: int = 1) -> int | None:
+def largest_micro_batch_up_to_half(
+    global_batch: int, micro_batch: int, world_size: int, min_micro: int = 1
+) -> int | None:
     """Return the largest micro batch of at most half the size that keeps the global batch, None below `min_micro`."""
     batch_per_process = global_batch // world_size
     fitting = [value for value in divisors(batch_per_process) if min_micro <= value and value * 2 <= micro_batch]

@@ -15,7 +15,7 @@ class Change(Struct, frozen=True):
     edits: tuple[tuple[str, fields.Value], ...]
 
 
-class Difference(Struct, frozen=True):
+class ValueDifference(Struct, frozen=True):
     """One value that two profiles do not share, each side as it would be typed, without secrets."""
 
     key: str
@@ -27,14 +27,14 @@ class Difference(Struct, frozen=True):
 def apply_change(change: Change, profile: Profile) -> Profile:
     """Return the profile with the change made; BadInput when a value is outside its limits."""
     for key, value in change.edits:
-        profile = fields.put(profile, key, value)
+        profile = fields.with_value(profile, key, value)
     return profile
 
 
-def profile_differences(before: Profile, after: Profile) -> tuple[Difference, ...]:
+def profile_differences(before: Profile, after: Profile) -> tuple[ValueDifference, ...]:
     """Return what differs, in the order of the fields."""
     return tuple(
-        Difference(row.key, row.label, displayed_value(before, row.key), displayed_value(after, row.key))
+        ValueDifference(row.key, row.label, displayed_value(before, row.key), displayed_value(after, row.key))
         for row in fields.FIELDS.values()
-        if fields.get(before, row.key) != fields.get(after, row.key)
+        if fields.get_value(before, row.key) != fields.get_value(after, row.key)
     )

@@ -1,4 +1,4 @@
-"""FIELDS: what can be chosen, by key; reading a choice, putting it, and what was typed."""
+"""FIELDS: what can be chosen, by key; reading a choice, setting it, and what was typed."""
 
 import difflib
 import keyword
@@ -20,17 +20,17 @@ from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
 
-_SECRET_VARIABLE = re.compile(
+_SECRET_VARIABLE_PATTERN = re.compile(
     r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE
 )
 
-_MIN_SIMILARITY = 0.7
+_MIN_KEY_SIMILARITY = 0.7
 # What a number may begin with in a text, and what stands for zeros after it.
-_LEADING_NUMBER = re.compile(
+_LEADING_NUMBER_PATTERN = re.compile(
     r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE
 )
-_MISTYPED = 10  # times the largest value: what was meant is another number
-_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+_MISTYPED_FACTOR = 10  # times the largest value: what was meant is another number
+_FACTOR_BY_SUFFIX = {"": 1, "k": 1_000, "m": 1_000_000}
 
 _EMPTY_PROFILE = Profile()
 
@@ -38,10 +38,10 @@ _EMPTY_PROFILE = Profile()
 Value = str | int | float | bool | tuple[str | float, ...] | dict[str, str] | None
 
 
-FIELDS: dict[str, Field] = {field.key: field for field in ROWS}
+FIELDS: dict[str, Field] = {get_field.key: get_field for get_field in ROWS}
 
 
-def field(key: str) -> Field:
+def get_field(key: str) -> Field:
     """Return the row of a key; BadInput names the nearest key when there is none."""
     if key in FIELDS:
         return FIELDS[key]
@@ -56,11 +56,11 @@ def similar_word_remedy(name: str, choices: tuple[str, ...]) -> str:
 
 def similar_key_remedy(key: str) -> str:
     """Return a remedy that names the most similar of all keys; a section that two share makes them no more alike."""
-    similar = similar_key(key)
+    similar = most_similar_key(key)
     return f"Did you mean {similar}?" if similar else "`tui-train keys` lists them."
 
 
-def similar_key(key: str) -> str:
+def most_similar_key(key: str) -> str:
     """Return the key whose last word is most similar, empty where none is."""
 
     def similarity(other: str) -> tuple[float, float]:
@@ -69,18 +69,18 @@ def similar_key(key: str) -> str:
         return last, full
 
     best = max(FIELDS, key=similarity)
-    return best if similarity(best)[0] >= _MIN_SIMILARITY else ""
+    return best if similarity(best)[0] >= _MIN_KEY_SIMILARITY else ""
 
 
-def get(profile: Profile, key: str) -> Value:
+def get_value(profile: Profile, key: str) -> Value:
     """Return the value at a key such as `recipe.layers`."""
-    section, _, name = (key if key in FIELDS else field(key).key).rpartition(".")
+    section, _, name = (key if key in FIELDS else get_field(key).key).rpartition(".")
     return cast("Value", getattr(getattr(profile, section) if section else profile, name))
 
 
-def put(profile: Profile, key: str, value: Value) -> Profile:
+def with_value(profile: Profile, key: str, value: Value) -> Profile:
     """Return the profile with one value replaced; BadInput when it is outside the field's limits."""
-    check_limits(field(key), value)
+    check_limits(get_field(key), value)
     section, _, name = key.rpartition(".")
     if not section:
         return msgspec.structs.replace(profile, **{name: value})
@@ -104,10 +104,10 @@ def check_limits(row: Field, value: Value) -> None:
         raise BadInput("the profile has no name", "Give it a name.")
     if row.kind == "paths" and isinstance(value, tuple) and "" in value:
         raise BadInput(f"{row.key} holds an empty path", "Remove it, or name a file.")
-    if "\0" in all_text(value):
+    if "\0" in joined_text(value):
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
-    if any("\ud800" <= letter <= "\udfff" for letter in all_text(value)):
-        raise BadInput(f"{row.key} is not UTF-8 text: {visible(all_text(value))}", "Rename what is not.")
+    if any("\ud800" <= letter <= "\udfff" for letter in joined_text(value)):
+        raise BadInput(f"{row.key} is not UTF-8 text: {visible(joined_text(value))}", "Rename what is not.")
 
 
 def _numbers_in(value: Value) -> Iterator[float]:
@@ -119,28 +119,28 @@ def _numbers_in(value: Value) -> Iterator[float]:
 
 def is_secret_variable(name: str) -> bool:
     """Return whether a variable name is typical of secrets, such as HF_TOKEN or PGPASSWORD."""
-    return bool(_SECRET_VARIABLE.search(name)) or secrets.is_secret_name(name)
+    return bool(_SECRET_VARIABLE_PATTERN.search(name)) or secrets.is_secret_name(name)
 
 
-def all_text(value: Value) -> str:
+def joined_text(value: Value) -> str:
     """Return all text of a value joined, for searches in it."""
     if isinstance(value, dict):
         return "\n".join([*value, *value.values()])
     return "\n".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def parse(row: Field, text: str, folder: Path | None = None) -> Value:
+def parse_value(row: Field, text: str, folder: Path | None = None) -> Value:
     """Return what was typed as a value of the field's kind, None where nothing was typed for an optional one.
 
     Relative paths are taken from `folder` (default: here).
     """
     unset = row.optional and not text.strip()
-    value = None if unset else _PARSERS[row.kind](row, text, folder or Path.cwd())
+    value = None if unset else _PARSER_BY_KIND[row.kind](row, text, folder or Path.cwd())
     check_limits(row, value)
     return value
 
 
-def closest_value(row: Field, text: str) -> Value:
+def most_likely_value(row: Field, text: str) -> Value:
     """Return the value that a text which cannot be read most likely means; None where it means none.
 
     A number is taken from the text's beginning, with k or M after it, and brought within the field's limits unless it
@@ -152,14 +152,14 @@ def closest_value(row: Field, text: str) -> Value:
             or _parse_or_none(row, text + "'")
             or _parse_or_none(row, text + '"')
         )
-    match = _LEADING_NUMBER.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
+    match = _LEADING_NUMBER_PATTERN.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
     if match is None:
         return None
-    amount = float(match["number"]) * _UNITS[match["unit"].lower()]
+    amount = float(match["number"]) * _FACTOR_BY_SUFFIX[match["unit"].lower()]
     if not math.isfinite(amount):
         return None
     low, high = row.minimum, row.maximum
-    if high is not None and amount > high * _MISTYPED:
+    if high is not None and amount > high * _MISTYPED_FACTOR:
         return None
     amount = amount if low is None else max(low, amount)
     amount = amount if high is None else min(high, amount)
@@ -168,7 +168,7 @@ def closest_value(row: Field, text: str) -> Value:
 
 def _parse_or_none(row: Field, text: str) -> Value:
     try:
-        return parse(row, text)
+        return parse_value(row, text)
     except BadInput:
         return None
 
@@ -180,7 +180,7 @@ def chosen_keys(profile: Profile) -> tuple[str, ...]:
 
 def is_chosen(profile: Profile, key: str) -> bool:
     """Return whether the user chose the value of a key."""
-    return key != "name" and get(profile, key) != get(_EMPTY_PROFILE, key)
+    return key != "name" and get_value(profile, key) != get_value(_EMPTY_PROFILE, key)
 
 
 def format_value(value: Value) -> str:
@@ -192,15 +192,15 @@ def format_value(value: Value) -> str:
     if isinstance(value, dict):
         return typed_lists.join_values(f"{name}={text}" for name, text in value.items())
     if isinstance(value, tuple):
-        return typed_lists.join_values(map(_format_part, value))
+        return typed_lists.join_values(map(_format_list_item, value))
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _format_part(part: str | float) -> str:
+def _format_list_item(part: str | float) -> str:
     return part if isinstance(part, str) else repr(part).removesuffix(".0")
 
 
-def absolute(path: str, folder: Path) -> str:
+def absolute_path(path: str, folder: Path) -> str:
     """Return a path as absolute, `~` expanded, without touching links; an empty one stays empty."""
     return str(Path(folder, expand_home(path))) if path else ""
 
@@ -208,20 +208,20 @@ def absolute(path: str, folder: Path) -> str:
 def absolute_field_path(row: Field, path: str, folder: Path) -> str:
     """Return a field's path as absolute; a Python without a slash is the one on PATH, as in a shell."""
     if row.key != "trainer.python" or not path or "/" in path or path.startswith("~"):
-        return absolute(path, folder)
+        return absolute_path(path, folder)
     program = shutil.which(path)
     if program is None:
         raise BadInput(f"{row.key}: there is no {visible(path)} on PATH", "Write its whole path.")
-    return absolute(program, Path.cwd())
+    return absolute_path(program, Path.cwd())
 
 
 def absolute_model(path: str, folder: Path) -> str:
     """Return the id of a model of the Hub as it is, a path as absolute; a folder there is no id, as in transformers."""
     text = path.strip()
     if not hub_cache.valid_id(text):
-        return absolute(path, folder)
+        return absolute_path(path, folder)
     try:
-        return absolute(text, folder) if Path(folder, text).is_dir() else text
+        return absolute_path(text, folder) if Path(folder, text).is_dir() else text
     except (OSError, ValueError):
         return text
 
@@ -232,7 +232,7 @@ def absolute_webhook(row: Field, text: str, folder: Path) -> str:
     if not word or webhook.is_address(word) or webhook.is_variable(word):
         return word
     if word.startswith(("/", "~", "./", "../")):
-        return absolute(text.lstrip(), folder)
+        return absolute_path(text.lstrip(), folder)
     remedy = "Give its https:// address, the variable that holds it as $NAME, or the path of a file with it."
     raise BadInput(f"{row.label} is no address", remedy)
 
@@ -277,7 +277,7 @@ def _parse_names(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
 
 
 def _parse_paths(row: Field, text: str, folder: Path) -> tuple[str, ...]:
-    return tuple(absolute(word, folder) for word in typed_lists.split_values(row, text))
+    return tuple(absolute_path(word, folder) for word in typed_lists.split_values(row, text))
 
 
 def _parse_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
@@ -286,7 +286,7 @@ def _parse_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
     )
 
 
-def _parse_dotted(row: Field, text: str, _folder: Path) -> dict[str, str]:
+def _parse_dotted_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
     return _parse_named_values(row, text, is_dotted_name, "NAME.NAME=VALUE", "model.config.hidden_dropout=0.1")
 
 
@@ -299,7 +299,8 @@ def _parse_named_values(
         name, equals, value = word.partition("=")
         if not (equals and is_valid_name(name)):
             raise BadInput(
-                f"{row.label}: {visible(word)!r} is not {form}", f"Write it as {example}; {typed_lists.QUOTING_RULE}."
+                f"{row.label}: {visible(word)!r} is not {form}",
+                f"Write it as {example}; {typed_lists.QUOTING_RULE_TEXT}.",
             )
         if name in table:
             raise BadInput(f"{row.label}: {visible(name)} is there twice", "Leave one of them out.")
@@ -314,7 +315,7 @@ def is_dotted_name(name: str) -> bool:
     return plain and len(parts) > 1 and not any(part.startswith("_") for part in parts)
 
 
-_PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
+_PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
     "path": absolute_field_path,
@@ -328,6 +329,6 @@ _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "words": _parse_words,
     "names": _parse_names,
     "table": _parse_table,
-    "dotted": _parse_dotted,
+    "dotted": _parse_dotted_table,
     "webhook": absolute_webhook,
 }

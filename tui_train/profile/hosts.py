@@ -11,15 +11,15 @@ from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.parse import Missing, Unparsable, read_bytes, toml_table
 from tui_train.base.text import visible
 
-_SAVED_NAME = re.compile(r"[^\W_][\w.@:%+-]{0,79}|\[[\w.:%]{2,79}\]")
-_MAX_BYTES = 1 << 20  # bytes
+_HOST_NAME_PATTERN = re.compile(r"[^\W_][\w.@:%+-]{0,79}|\[[\w.:%]{2,79}\]")
+_MAX_FILE_BYTES = 1 << 20  # bytes
 
 
 def saved_hosts() -> dict[str, str]:
     """Return the address of each saved host by its name; BadInput where the file cannot be read."""
     path = hosts_file()
     try:
-        addresses = toml_table(read_bytes(path, _MAX_BYTES))
+        addresses = toml_table(read_bytes(path, _MAX_FILE_BYTES))
     except Missing:
         return {}
     except Unparsable as error:
@@ -33,14 +33,14 @@ def saved_hosts() -> dict[str, str]:
     return {name: str(address) for name, address in sorted(addresses.items())}
 
 
-def address_of(name: str) -> str:
+def host_address(name: str) -> str:
     """Return the address of a saved host; any other name is one for ssh itself."""
     return saved_hosts().get(name, name)
 
 
-def add(name: str, address: str = "", *, replace: bool = False) -> None:
+def save_host(name: str, address: str = "", *, replace: bool = False) -> None:
     """Save a host under a name, which is its address where none is given; AlreadyExists where another has the name."""
-    if not _SAVED_NAME.fullmatch(name):
+    if not _HOST_NAME_PATTERN.fullmatch(name):
         words = visible(name) or "an empty text"
         raise BadInput(f"{words} is no name for a host", "Use letters, digits and . @ : + - _.")
     address = address or name
@@ -51,7 +51,7 @@ def add(name: str, address: str = "", *, replace: bool = False) -> None:
     _write_hosts({**saved, name: address})
 
 
-def remove(name: str) -> None:
+def remove_host(name: str) -> None:
     """Forget a host; nothing on it or of its runs is removed."""
     saved = saved_hosts()
     if name not in saved:

@@ -16,7 +16,7 @@ _WEBHOOK_KEY = "notify.webhook"
 _COMMAND_KEY = "notify.command"
 
 
-class SecretValue(NamedTuple):
+class SecretPosition(NamedTuple):
     """Position of a value that looks like a secret: its key, and its variable or argument (empty: none).
 
     `certain`: its format or its name proves it; it is saved nowhere. `word_indexes` are its words in a list; none: all
@@ -29,34 +29,34 @@ class SecretValue(NamedTuple):
     word_indexes: tuple[int, ...] = ()
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """The place in words."""
         return self.name or ("an argument" if self.key == "trainer.arguments" else self.key)
 
 
-def secret_values(profile: Profile) -> Iterator[SecretValue]:
+def find_secrets(profile: Profile) -> Iterator[SecretPosition]:
     """Yield the values of a profile that look like secrets."""
     for key in fields.chosen_keys(profile):
-        value = fields.get(profile, key)
+        value = fields.get_value(profile, key)
         if isinstance(value, dict):
             yield from _secrets_in_table(key, value)
         elif isinstance(value, tuple):
             words = tuple(map(str, value))
             yield from _secrets_in_names(key, words) if key == _SECRETS_KEY else _secrets_in_words(key, words)
         elif isinstance(value, str) and key != _WEBHOOK_KEY and secrets.has_secret_format(value):
-            yield SecretValue(key, "", secrets.has_certain_format(value))
+            yield SecretPosition(key, "", secrets.has_certain_format(value))
 
 
-def without_secrets(profile: Profile) -> tuple[Profile, tuple[SecretValue, ...]]:
+def without_secrets(profile: Profile) -> tuple[Profile, tuple[SecretPosition, ...]]:
     """Return a profile without the values that surely are secrets, and those."""
-    removed = tuple(found for found in secret_values(profile) if found.certain)
+    removed = tuple(found for found in find_secrets(profile) if found.certain)
     for key in dict.fromkeys(secret.key for secret in removed):
         of_key = [secret for secret in removed if secret.key == key]
-        profile = fields.put(profile, key, _value_without_secrets(key, fields.get(profile, key), of_key))
+        profile = fields.with_value(profile, key, _value_without_secrets(key, fields.get_value(profile, key), of_key))
     return profile, removed
 
 
-def _value_without_secrets(key: str, value: fields.Value, found_secrets: list[SecretValue]) -> fields.Value:
+def _value_without_secrets(key: str, value: fields.Value, found_secrets: list[SecretPosition]) -> fields.Value:
     """Return what is left of a value; half a command would be another one."""
     if isinstance(value, dict):
         names = {secret.name for secret in found_secrets}
@@ -64,12 +64,12 @@ def _value_without_secrets(key: str, value: fields.Value, found_secrets: list[Se
     if isinstance(value, tuple) and all(secret.word_indexes for secret in found_secrets):
         places = {at for secret in found_secrets for at in secret.word_indexes}
         return tuple(str(word) for at, word in enumerate(value) if at not in places)
-    return fields.get(Profile(), key)
+    return fields.get_value(Profile(), key)
 
 
 def displayed_value(profile: Profile, key: str) -> str:
     """Return the value of a key as it would be typed, without what looks like a secret."""
-    value = fields.get(profile, key)
+    value = fields.get_value(profile, key)
     if isinstance(value, dict):
         hidden = {secret.name for secret in _secrets_in_table(key, value)}
         return fields.format_value({name: "…" if name in hidden else text for name, text in value.items()})
@@ -78,26 +78,26 @@ def displayed_value(profile: Profile, key: str) -> str:
     return secrets.mask_secrets(fields.format_value(value))[0]
 
 
-def _secrets_in_table(key: str, table: dict[str, str]) -> Iterator[SecretValue]:
+def _secrets_in_table(key: str, table: dict[str, str]) -> Iterator[SecretPosition]:
     for name, value in table.items():
         if secrets.has_certain_format(value) or (key == ENVIRONMENT_KEY and fields.is_secret_variable(name)):
-            yield SecretValue(key, name, certain=True)
+            yield SecretPosition(key, name, certain=True)
         elif secrets.has_secret_format(value) or (
             key != ENVIRONMENT_KEY and secrets.is_secret_name(name) and not secrets.is_harmless_value(value)
         ):
-            yield SecretValue(key, name, certain=False)
+            yield SecretPosition(key, name, certain=False)
 
 
-def _secrets_in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretValue]:
+def _secrets_in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretPosition]:
     places = tuple(at for at, name in enumerate(names) if secrets.has_secret_format(name))
     if places:
-        yield SecretValue(key, "", certain=True, word_indexes=places)
+        yield SecretPosition(key, "", certain=True, word_indexes=places)
 
 
-def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretValue]:
+def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretPosition]:
     command = key == _COMMAND_KEY
     found = [
-        SecretValue(key, secret.name, secret.certain, () if command else secret.word_indexes)
+        SecretPosition(key, secret.name, secret.certain, () if command else secret.word_indexes)
         for secret in secrets.find_secret_arguments(words, command=command)
     ]
     yield from found
@@ -105,4 +105,4 @@ def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretValue]
     line = shlex.join(words)
     sure = command and secrets.has_certain_format(line, command=True)
     if (sure and not any(secret.certain for secret in found)) or (not found and secrets.has_secret_format(line)):
-        yield SecretValue(key, "", sure)
+        yield SecretPosition(key, "", sure)

@@ -15,16 +15,16 @@ from tui_train.base.parse import Missing, Unparsable, prepared_type, read_bytes,
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
-from tui_train.profile.presets.user_presets import plain_error_message, user_preset_names, user_presets
-from tui_train.profile.secret_values import secret_values
-from tui_train.profile.types import AUTO, SCHEMA, Profile
-from tui_train.profile.upgrade import upgraded
+from tui_train.profile.presets.user_presets import plain_msgspec_message, user_preset_names, user_presets
+from tui_train.profile.secret_values import find_secrets
+from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
+from tui_train.profile.upgrade import upgrade_schema_1
 
 # A profile has some hundred lines at most.
-_MAX_BYTES = 1 << 20
-_PROFILE_NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
+_MAX_FILE_BYTES = 1 << 20
+_PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 # The line with the name at the top of a file, before its sections.
-_NAME_LINE = re.compile(r"(?<![^\n])name\s*=[^\n]*")
+_NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN_PRESET = "builtin"
 _WEBHOOK_KEY = "notify.webhook"
@@ -32,10 +32,12 @@ _WEBHOOK_KEY = "notify.webhook"
 
 def dumps(profile: Profile) -> str:
     """Return what was chosen as TOML; `loads` of it is equal, but for the address of a webhook: it names its file."""
-    data: dict[str, Any] = {"schema": SCHEMA, "name": profile.name}
+    data: dict[str, Any] = {"schema": SCHEMA_VERSION, "name": profile.name}
     for key in fields.chosen_keys(profile):
         section, _, name = key.partition(".")
-        value = webhook.webhook_reference(profile.notify.webhook) if key == _WEBHOOK_KEY else fields.get(profile, key)
+        value = (
+            webhook.webhook_reference(profile.notify.webhook) if key == _WEBHOOK_KEY else fields.get_value(profile, key)
+        )
         data.setdefault(section, {})[name] = msgspec.to_builtins(value)
     return tomli_w.dumps(data)
 
@@ -47,26 +49,28 @@ def loads(text: bytes | str, source: str = "the profile", folder: Path | None = 
     except Unparsable as error:
         remedy = "Fix that line." if "line" in str(error) else "Give a TOML profile."
         raise BadInput(f"{source} is not TOML: {error}", remedy) from None
-    schema = data.get("schema", SCHEMA)
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise BadInput(f"{source} has schema {schema}, this program knows {SCHEMA}", "Install a newer tui-train.")
+    schema = data.get("schema", SCHEMA_VERSION)
+    if isinstance(schema, int) and schema > SCHEMA_VERSION:
+        raise BadInput(
+            f"{source} has schema {schema}, this program knows {SCHEMA_VERSION}", "Install a newer tui-train."
+        )
     if schema == 1:
-        data = _upgraded(data, source)
+        data = _upgrade_schema_1(data, source)
     trainer = data.get("trainer")
     if "schema" not in data and isinstance(trainer, dict) and trainer.get("kind") in {"script", "nemo"}:
         # Before schema 2 what such a file left out was this program's; 0 has that said.
         data = {**data, "schema": 0}
-    _refuse_unknown(data, source)
+    _refuse_unknown_keys(data, source)
     try:
         profile = msgspec.convert(data, prepared_type(Profile), strict=True)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain_error_message(str(error))}", "Fix that value.") from None
+        raise BadInput(f"{source}: {plain_msgspec_message(str(error))}", "Fix that value.") from None
     return _with_absolute_paths(profile, source, folder or Path.cwd())
 
 
-def _upgraded(data: dict[str, Any], source: str) -> dict[str, Any]:
+def _upgrade_schema_1(data: dict[str, Any], source: str) -> dict[str, Any]:
     try:
-        return upgraded(data, user_presets())
+        return upgrade_schema_1(data, user_presets())
     except BadInput as error:
         raise BadInput(f"{source}: {error.message}", error.remedy) from None
 
@@ -75,9 +79,9 @@ def load(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = profile_path(reference)
     try:
-        text = read_bytes(path, _MAX_BYTES)
+        text = read_bytes(path, _MAX_FILE_BYTES)
     except Missing:
-        saved = visible(", ".join(saved_names())) or "none yet"
+        saved = visible(", ".join(saved_profile_names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
     except Unparsable as error:
         raise BadInput(f"cannot read {visible(str(path))}: {error}", "Give a TOML file that you may read.") from None
@@ -91,7 +95,7 @@ def profile_path(reference: str) -> Path:
     return profiles_folder() / f"{reference}.toml"
 
 
-def saved_names() -> tuple[str, ...]:
+def saved_profile_names() -> tuple[str, ...]:
     """Return the names of the saved profiles, sorted."""
     try:
         return tuple(sorted(path.stem for path in profiles_folder().glob("*.toml")))
@@ -102,30 +106,30 @@ def saved_names() -> tuple[str, ...]:
 def save(profile: Profile, *, overwrite: bool = False) -> Path:
     """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
     check_profile_name(profile.name)
-    check_preset(profile)
-    for secret in secret_values(profile):
+    check_preset_exists(profile)
+    for secret in find_secrets(profile):
         if secret.certain:
             remedy = "Name it under trainer.secrets, and export it where you start the run."
-            message = f"{visible(secret.place)} looks like a secret, and profiles are files: it is not saved"
+            message = f"{visible(secret.description)} looks like a secret, and profiles are files: it is not saved"
             raise BadInput(message, remedy)
-    return _write(profile, dumps(with_webhook_stored(profile)), overwrite=overwrite)
+    return _write_profile(profile, dumps(with_webhook_stored(profile)), overwrite=overwrite)
 
 
 def with_webhook_stored(profile: Profile) -> Profile:
     """Write the address of a webhook to its file, and return the profile that names that; CannotWrite if it fails."""
-    return fields.put(profile, _WEBHOOK_KEY, webhook.store_address(profile.notify.webhook))
+    return fields.with_value(profile, _WEBHOOK_KEY, webhook.store_address(profile.notify.webhook))
 
 
 def check_profile_name(name: str) -> None:
     """Raise BadInput for what cannot be the name of a file."""
-    if not _PROFILE_NAME.fullmatch(name):
+    if not _PROFILE_NAME_PATTERN.fullmatch(name):
         raise BadInput(
             f"{visible(name)!r} cannot be a profile's name",
             "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
         )
 
 
-def _write(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
+def _write_profile(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
     path = profiles_folder() / f"{profile.name}.toml"
     if overwrite:
         write_atomically(path, text, PRIVATE_FILE_MODE)
@@ -137,52 +141,54 @@ def _write(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
 
 def remove_profile(name: str) -> None:
     """Remove a saved profile; NotFound where there is none of that name."""
-    path = saved_path(name)
+    path = saved_profile_path(name)
     with reporting_write_errors(path):
         path.unlink()
 
 
-def rename_profile(name: str, new: str) -> Path:
+def rename_profile(name: str, new_name: str) -> Path:
     """Give a saved profile another name; its runs keep the one they were started under."""
-    path = saved_path(name)
-    copied = duplicate_profile(name, new)
+    path = saved_profile_path(name)
+    copied = duplicate_profile(name, new_name)
     with reporting_write_errors(path):
         path.unlink()
     return copied
 
 
-def duplicate_profile(name: str, new: str) -> Path:
+def duplicate_profile(name: str, new_name: str) -> Path:
     """Save a saved profile once more under another name, its comments included; AlreadyExists where that is taken."""
-    path = saved_path(name)
-    copied = fields.put(load(name), "name", new)
-    check_profile_name(new)
-    text, count = _NAME_LINE.subn(
-        lambda _: f"name = {_toml_quoted(new)}", read_bytes(path, _MAX_BYTES).decode("utf-8-sig"), 1
+    path = saved_profile_path(name)
+    copied = fields.with_value(load(name), "name", new_name)
+    check_profile_name(new_name)
+    text, count = _NAME_LINE_PATTERN.subn(
+        lambda _: f"name = {_toml_quoted(new_name)}", read_bytes(path, _MAX_FILE_BYTES).decode("utf-8-sig"), 1
     )
     try:
         reads_back = count == 1 and loads(text, folder=path.parent) == copied
     except BadInput:
         reads_back = False
-    return _write(copied, text if reads_back else dumps(copied))
+    return _write_profile(copied, text if reads_back else dumps(copied))
 
 
 def _toml_quoted(name: str) -> str:
     return tomli_w.dumps({"name": name}).partition(" = ")[2].strip()
 
 
-def saved_path(name: str) -> Path:
+def saved_profile_path(name: str) -> Path:
     """Return the file of a saved profile; NotFound lists those that there are."""
-    if name in saved_names():
+    if name in saved_profile_names():
         return profiles_folder() / f"{name}.toml"
-    existing = visible(", ".join(saved_names())) or "none yet"
+    existing = visible(", ".join(saved_profile_names())) or "none yet"
     raise NotFound(f"there is no saved profile {visible(name)}", f"Saved profiles: {existing}.")
 
 
-def check_preset(profile: Profile) -> None:
+def check_preset_exists(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
     known = tuple(
-        name for name in dict.fromkeys((AUTO, *shipped_presets(), *user_preset_names())) if name != _BUILTIN_PRESET
+        name
+        for name in dict.fromkeys((AUTO_PRESET, *shipped_presets(), *user_preset_names()))
+        if name != _BUILTIN_PRESET
     )
     if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN_PRESET:
         raise BadInput(
@@ -190,7 +196,7 @@ def check_preset(profile: Profile) -> None:
         )
 
 
-def _refuse_unknown(data: dict[str, Any], source: str) -> None:
+def _refuse_unknown_keys(data: dict[str, Any], source: str) -> None:
     sections = {key.partition(".")[0] for key in fields.FIELDS if "." in key}
     for name, value in data.items():
         if name in sections and isinstance(value, dict):
@@ -209,7 +215,7 @@ def _raise_unknown_key(key: str, source: str) -> None:
 
 def _with_absolute_paths(profile: Profile, source: str, folder: Path) -> Profile:
     for row in fields.FIELDS.values():
-        value = fields.get(profile, row.key)
+        value = fields.get_value(profile, row.key)
         try:
             if row.kind == "path":
                 value = fields.absolute_field_path(row, str(value), folder)
@@ -218,12 +224,12 @@ def _with_absolute_paths(profile: Profile, source: str, folder: Path) -> Profile
             elif row.kind == "webhook":
                 value = fields.absolute_webhook(row, str(value), folder)
             elif row.kind == "paths" and isinstance(value, tuple):
-                value = tuple(fields.absolute(str(path), folder) for path in value)
-            profile = fields.put(profile, row.key, value)
+                value = tuple(fields.absolute_path(str(path), folder) for path in value)
+            profile = fields.with_value(profile, row.key, value)
         except BadInput as error:
             raise BadInput(f"{source}: {error.message}", error.remedy) from None
     try:
-        check_preset(profile)
+        check_preset_exists(profile)
     except BadInput as error:
         raise BadInput(f"{source}: {error.message}", error.remedy) from None
     return profile

@@ -5,22 +5,22 @@ from typing import Literal
 from msgspec import Struct
 
 # Since 2 a value that is not in the file was not chosen; in 1 it was this program's default.
-SCHEMA = 2
+SCHEMA_VERSION = 2
 
 # The preset that goes by what the script is.
-AUTO = "auto"
+AUTO_PRESET = "auto"
 
 Device = Literal["auto", "cuda", "cpu"]
-Kind = Literal["finetune", "builtin", "script", "nemo"]
-Method = Literal["sft", "dpo", "kto", "reward"]
-Tuning = Literal["lora", "qlora", "full"]
+TrainerKind = Literal["finetune", "builtin", "script", "nemo"]
+FinetuneMethod = Literal["sft", "dpo", "kto", "reward"]
+FinetuneTuning = Literal["lora", "qlora", "full"]
 Launcher = Literal["python", "torchrun", "accelerate"]
 Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
-Engine = Literal["none", "docker", "podman", "apptainer"]
-Backend = Literal["auto", "nccl", "gloo"]
+ContainerEngine = Literal["none", "docker", "podman", "apptainer"]
+CommunicationBackend = Literal["auto", "nccl", "gloo"]
 Precision = Literal["fp32", "bf16", "fp16"]
-Scaling = Literal["none", "linear", "sqrt"]
-Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup"]
+LearningRateScaling = Literal["none", "linear", "sqrt"]
+LearningRateSchedule = Literal["linear", "cosine", "constant", "constant_with_warmup"]
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
@@ -44,14 +44,14 @@ class Trainer(Struct, frozen=True, kw_only=True):
     `revision` a branch, tag or commit of that (empty: main).
     """
 
-    kind: Kind = "builtin"
+    kind: TrainerKind = "builtin"
     launcher: Literal["auto", Launcher] = "auto"
     strategy: Strategy = "ddp"
     offload: bool = False
     accelerate_config: str = ""
     python: str = ""
     script: str = ""
-    preset: str = AUTO
+    preset: str = AUTO_PRESET
     arguments: tuple[str, ...] = ()
     working_directory: str = ""
     config: str = ""
@@ -74,8 +74,8 @@ class Finetune(Struct, frozen=True, kw_only=True):
     template marks them; TRL's `beta` for the method.
     """
 
-    method: Method = "sft"
-    tuning: Tuning = "lora"
+    method: FinetuneMethod = "sft"
+    tuning: FinetuneTuning = "lora"
     rank: int = 16
     alpha: int = 32
     dropout: float = 0.05
@@ -117,7 +117,7 @@ class Nemo(Struct, frozen=True, kw_only=True):
 class Container(Struct, frozen=True, kw_only=True):
     """The image in which the training runs; `shared_memory` is "host" or a size such as "16g"."""
 
-    engine: Engine = "none"
+    engine: ContainerEngine = "none"
     image: str = ""
     mounts: tuple[str, ...] = ()
     shared_memory: str = "host"
@@ -126,7 +126,7 @@ class Container(Struct, frozen=True, kw_only=True):
 class Communication(Struct, frozen=True, kw_only=True):
     """Communication of the processes: backend, disabled NCCL features, network interface, log level."""
 
-    backend: Backend = "auto"
+    backend: CommunicationBackend = "auto"
     without: tuple[str, ...] = ()
     interface: str = ""
     debug: Literal["none", "warn", "info"] = "none"
@@ -147,18 +147,18 @@ class Nodes(Struct, frozen=True, kw_only=True):
     port: int = 29500
 
     @property
-    def machines(self) -> int:
+    def machine_count(self) -> int:
         """The number of machines, which follows from the hosts where they are named."""
         return len(self.hosts) or self.count
 
     @property
     def uneven_processes(self) -> tuple[int, ...]:
         """The processes of each machine, empty where all have as many."""
-        return self.processes if self.machines > 1 and len({*self.processes}) > 1 else ()
+        return self.processes if self.machine_count > 1 and len({*self.processes}) > 1 else ()
 
     def world_size(self, processes: int) -> int:
         """Return the processes of all machines, where the first has so many."""
-        return sum(self.uneven_processes) or processes * self.machines
+        return sum(self.uneven_processes) or processes * self.machine_count
 
 
 class Slurm(Struct, frozen=True, kw_only=True):
@@ -186,7 +186,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     micro_batch: int | None = None
     global_batch: int | None = None
     learning_rate: float | None = None
-    lr_scaling: Scaling = "none"
+    lr_scaling: LearningRateScaling = "none"
     lr_base_batch: int = 0
     """The batch that the learning rate suits; 0: this global batch."""
     precision: Precision | None = None
@@ -195,7 +195,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     steps: int | None = None
     warmup: float | None = None
     """In steps; below 1, a share of them."""
-    schedule: Schedule | None = None
+    schedule: LearningRateSchedule | None = None
     weight_decay: float | None = None
     eval_batch: int = 0
     """How many samples an evaluation takes at a time; 0: the trainer's own."""
@@ -237,7 +237,7 @@ class Ladder(Struct, frozen=True, kw_only=True):
 class Profile(Struct, frozen=True, kw_only=True):
     """Everything that the user chose."""
 
-    schema: int = SCHEMA
+    schema: int = SCHEMA_VERSION
     name: str = "quickstart"
     hardware: Hardware = Hardware()
     trainer: Trainer = Trainer()

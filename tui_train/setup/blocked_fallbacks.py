@@ -7,13 +7,13 @@ from tui_train.base.versions import is_known_at_least
 from tui_train.facts.types import Facts, Gpu, Toolchain, YamlDocument
 from tui_train.profile.presets import Preset, accepted_placeholders, condition_placeholder
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.options import get_dotted, user_arguments, user_batch_arguments
+from tui_train.setup.recipe.options import get_nested_value, user_arguments, user_batch_arguments
 from tui_train.trainers import trainer_of
 
 # The library that a fallback needs.
-_NEEDED_LIBRARIES = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
+_LIBRARY_BY_FALLBACK = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
 # Values in the user's file that a fallback may replace without changing anything else; empty: any value.
-_REPLACEABLE_VALUES: dict[str, tuple[object, ...]] = {
+_REPLACEABLE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
     "fused_optimizer": (None, "adamw_torch"),
     "fused_cross_entropy": (None, False),
     "optimizer_8bit": (None, "adamw_torch", "adamw_torch_fused"),
@@ -21,31 +21,32 @@ _REPLACEABLE_VALUES: dict[str, tuple[object, ...]] = {
     "lora": (None, "full"),
 }
 # Fallbacks that are named as the value of the recipe that they change.
-_RECIPE_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
-_ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
-_UNCOORDINATED = "no fallbacks with several machines: nothing coordinates them"
-BATCH_NOT_SET = "set micro and global batch first: the script's defaults are not known"
-_ALREADY_FUSED = "the optimizer is already fused"
+_FALLBACKS_NAMED_AS_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
+_GPU_ONLY_FALLBACKS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
+_UNCOORDINATED_REASON = "no fallbacks with several machines: nothing coordinates them"
+BATCH_NOT_SET_REASON = "set micro and global batch first: the script's defaults are not known"
+_ALREADY_FUSED_REASON = "the optimizer is already fused"
 
 
 def why_no_fallbacks(profile: Profile, facts: Facts) -> str:
     """Return why a profile can have no fallbacks, empty if it can."""
-    by_hand = profile.nodes.machines > 1 and not profile.nodes.hosts
-    return _UNCOORDINATED if by_hand and not facts.scheduler else ""
+    by_hand = profile.nodes.machine_count > 1 and not profile.nodes.hosts
+    return _UNCOORDINATED_REASON if by_hand and not facts.scheduler else ""
 
 
-def refused_fallbacks(
+def why_fallbacks_refused(
     profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None, gpus: tuple[Gpu, ...]
 ) -> dict[str, str]:
     """Return the fallbacks that cannot help with this preset, Python, file and GPUs, each with the reason."""
     accepted = accepted_placeholders(preset, profile.trainer.arguments)
     reasons = {
-        name: _why_refused(name, profile, preset, tool, document) for name in _REPLACEABLE_VALUES.keys() & accepted
+        name: _why_fallback_refused(name, profile, preset, tool, document)
+        for name in _REPLACEABLE_VALUES_BY_FALLBACK.keys() & accepted
     }
     if not trainer_of(profile).evaluates():
         reasons["eval_batch"] = "no validation data: nothing is evaluated"
-    reasons = reasons | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
-    for name in () if preset.user_arguments_first else _RECIPE_VALUES & accepted:
+    reasons = reasons | dict.fromkeys(_GPU_ONLY_FALLBACKS if not gpus else (), "only for GPUs")
+    for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_AS_VALUES & accepted:
         if arguments := user_arguments(name, profile, preset):
             reasons[name] = set_by_user_reason(arguments[0].words)
     reasons["micro_batch"] = _why_batch_refused(profile, preset)
@@ -64,26 +65,30 @@ def default_eval_batch(preset: Preset, document: YamlDocument | None) -> int:
     return preset.eval_batch
 
 
-def too_little_host_memory(gpus: tuple[Gpu, ...], host: int | None) -> str:
+def why_too_little_host_memory(gpus: tuple[Gpu, ...], host_bytes: int | None) -> str:
     """Return why a host with that many bytes of memory cannot hold the content of these GPUs, empty if it can."""
     cards = sum(gpu.memory_total or 0 for gpu in gpus)
-    if host is None or host >= cards:
+    if host_bytes is None or host_bytes >= cards:
         return ""
-    return f"{size(host)} of host memory are less than {size(cards)} of GPU memory"
+    return f"{size(host_bytes)} of host memory are less than {size(cards)} of GPU memory"
 
 
-def _why_refused(
-    name: str, profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None
+def _why_fallback_refused(
+    fallback: str, profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None
 ) -> str:
-    library = _NEEDED_LIBRARIES.get(name)
+    library = _LIBRARY_BY_FALLBACK.get(fallback)
     if library and tool and library not in tool.packages:
         return f"the chosen Python has no {library}"
     new = tool and is_known_at_least(tool.transformers, "5.0") and is_known_at_least(tool.torch, "2.8")
-    if name == "fused_optimizer" and new:
-        return _ALREADY_FUSED
-    if name == "lora" and preset.module.startswith("llamafactory") and not _document_value(document, "finetuning_type"):
+    if fallback == "fused_optimizer" and new:
+        return _ALREADY_FUSED_REASON
+    if (
+        fallback == "lora"
+        and preset.module.startswith("llamafactory")
+        and not _document_value(document, "finetuning_type")
+    ):
         return "it already trains with LoRA: finetuning_type is not full"
-    if setting := user_setting(name, profile, preset, document):
+    if setting := user_setting_text(fallback, profile, preset, document):
         return set_by_user_reason((setting,))
     return ""
 
@@ -99,16 +104,16 @@ def set_by_user_reason(words: Iterable[str]) -> str:
     return f"you set {' '.join(words)}"
 
 
-def user_setting(name: str, profile: Profile, preset: Preset, document: YamlDocument | None) -> str:
+def user_setting_text(fallback: str, profile: Profile, preset: Preset, document: YamlDocument | None) -> str:
     """Return the user's own setting of a value that the fallback would change, empty if there is none."""
-    for argument in user_arguments(name, profile, preset):
+    for argument in user_arguments(fallback, profile, preset):
         return " ".join(argument.words)
     for value in preset.file.values if preset.file else ():
-        set_value = _document_value(document, value.key) if condition_placeholder(value.when) == name else None
-        if _REPLACEABLE_VALUES.get(name) and set_value not in _REPLACEABLE_VALUES[name]:
+        set_value = _document_value(document, value.key) if condition_placeholder(value.when) == fallback else None
+        if _REPLACEABLE_VALUES_BY_FALLBACK.get(fallback) and set_value not in _REPLACEABLE_VALUES_BY_FALLBACK[fallback]:
             return f"{value.key}: {set_value}"
     return ""
 
 
 def _document_value(document: YamlDocument | None, key: str) -> object:
-    return get_dotted(document.values, key) if document else None
+    return get_nested_value(document.values, key) if document else None

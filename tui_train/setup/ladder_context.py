@@ -28,11 +28,11 @@ class LadderContext(Struct, frozen=True, kw_only=True):
     min_micro: int = 1
     """The smallest micro batch that trains."""
 
-    def why_refused(self, name: str) -> str:
+    def why_rung_refused(self, rung: str) -> str:
         """Return why a rung cannot help here, empty where it can."""
-        return self.why_none or self.refusals.get(name, "")
+        return self.why_none or self.refusals.get(rung, "")
 
     @property
-    def phases(self) -> tuple[str, ...]:
+    def out_of_memory_phases(self) -> tuple[str, ...]:
         """Phases in which memory can run out."""
         return tuple(phase for phase in FALLBACK_PHASES if phase != "eval" or self.evaluates)

@@ -8,11 +8,11 @@ from msgspec import Struct
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
-UNNAMED = Profile().name
-_MAX_LENGTH = 40
-_MAX_DATA_NAMES = 2
+UNNAMED_PROFILE = Profile().name
+_MAX_NAME_LENGTH = 40
+_MAX_DATA_NAMES_SHOWN = 2
 # Names that every second script has.
-_COMMON_NAMES = frozenset({"train", "main", "run", "finetune", "training", "sft", "pretrain", "config"})
+_COMMON_SCRIPT_NAMES = frozenset({"train", "main", "run", "finetune", "training", "sft", "pretrain", "config"})
 
 
 class TrainingSummary(Struct, frozen=True):
@@ -24,7 +24,7 @@ class TrainingSummary(Struct, frozen=True):
     script: str = ""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """All of it in one line."""
         return ", ".join(filter(None, (self.script, self.method, self.model, self.data)))
 
@@ -34,27 +34,29 @@ def training_summary(profile: Profile) -> TrainingSummary:
     trainer = profile.trainer
     model = PurePath(trainer.model).name or trainer_of(profile).recipe_name()
     names = [PurePath(path).name for path in trainer.data]
-    more = f" + {len(names) - _MAX_DATA_NAMES}" if len(names) > _MAX_DATA_NAMES else ""
+    more = f" + {len(names) - _MAX_DATA_NAMES_SHOWN}" if len(names) > _MAX_DATA_NAMES_SHOWN else ""
     script = PurePath(trainer.script or trainer.config).name if trainer_has_own_field(profile, "trainer.script") else ""
-    return TrainingSummary(trainer_of(profile).method_label(), model, ", ".join(names[:_MAX_DATA_NAMES]) + more, script)
+    return TrainingSummary(
+        trainer_of(profile).method_label(), model, ", ".join(names[:_MAX_DATA_NAMES_SHOWN]) + more, script
+    )
 
 
-def profile_name(profile: Profile) -> str:
+def given_or_derived_name(profile: Profile) -> str:
     """Return the name that the user gave, or one of model, data and method; that of the quickstart where it is that."""
-    if profile.name != UNNAMED:
+    if profile.name != UNNAMED_PROFILE:
         return profile.name
     summary, trainer = training_summary(profile), profile.trainer
     data = PurePath(trainer.data[0]).stem if trainer.data else ""
     parts = [summary.model, data]
     if not any(parts):
-        parts = [*map(_distinct_stem, filter(None, (trainer.config, trainer.script)))][:1]
+        parts = [*map(_distinctive_stem, filter(None, (trainer.config, trainer.script)))][:1]
     if not any(parts):
-        return UNNAMED
+        return UNNAMED_PROFILE
     words = [re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-._") for part in (*parts, summary.method)]
-    return "-".join(dict.fromkeys(filter(None, words)))[:_MAX_LENGTH].strip("-._") or UNNAMED
+    return "-".join(dict.fromkeys(filter(None, words)))[:_MAX_NAME_LENGTH].strip("-._") or UNNAMED_PROFILE
 
 
-def _distinct_stem(path: str) -> str:
+def _distinctive_stem(path: str) -> str:
     """Return a file's name without its ending, after its folder's where many files are called so."""
     file = PurePath(path)
-    return f"{file.parent.name}-{file.stem}" if file.stem.lower() in _COMMON_NAMES else file.stem
+    return f"{file.parent.name}-{file.stem}" if file.stem.lower() in _COMMON_SCRIPT_NAMES else file.stem

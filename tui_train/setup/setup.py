@@ -19,7 +19,12 @@ from tui_train.profile.types import Launcher, Profile
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.ladder_context import LadderContext
 from tui_train.setup.machine import communication
-from tui_train.setup.machine.toolchain import launcher_of, pick_toolchain, too_old_to_shard, why_unusable
+from tui_train.setup.machine.toolchain import (
+    choose_profile_launcher,
+    pick_toolchain,
+    why_python_unusable,
+    why_too_old_for_fsdp2,
+)
 from tui_train.setup.recipe import given_arguments, launcher_config
 from tui_train.setup.recipe.effective import (
     EffectiveValue,
@@ -34,13 +39,13 @@ from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import entry_point
 from tui_train.trainers.trainer import Trainer
 
-MODEL_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
+MODEL_SIZE_NAMES = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What all attempts of a plan share: none of it is chosen again for a fallback.
-_SHARED = (
-    "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "copies", "backend",
-    "launcher_config", "preset", "trainer", "accepted", "values", "first", "context",
+_PARTS_SHARED_BY_ATTEMPTS = (
+    "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "model_copies", "backend",
+    "launcher_config", "preset", "trainer", "accepted_placeholders", "values", "first_effective", "ladder_context",
 )  # fmt: skip
-_MACHINE = _SHARED[: _SHARED.index("preset")]
+_MACHINE_PARTS = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
 
 _Answer = TypeVar("_Answer")
 
@@ -62,19 +67,19 @@ class Setup:
     def with_defaults(self, defaults: Mapping[str, EffectiveValue]) -> "Setup":
         """Return the setup with defaults of ours in place of the trainer's, on the same Python, cards and launcher."""
         other = Setup(self.profile, self.facts, defaults)
-        other.__dict__.update({name: getattr(self, name) for name in _MACHINE})
+        other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS})
         return other
 
-    def at(self, effective: Profile) -> "Setup":
+    def for_attempt(self, effective: Profile) -> "Setup":
         """Return the setup of another attempt by its effective profile; all else is shared."""
-        for name in _SHARED:
+        for name in _PARTS_SHARED_BY_ATTEMPTS:
             getattr(self, name)
         other = copy(self)
-        other.__dict__.pop("options", None)
+        other.__dict__.pop("trainer_options", None)
         other.__dict__.update(effective=effective, _kept={})
         return other
 
-    def kept(self, question: "Callable[[Setup], _Answer]") -> _Answer:
+    def cached_answer(self, question: "Callable[[Setup], _Answer]") -> _Answer:
         """Return the answer to a question of a layer above, asked once."""
         if question not in self._kept:
             self._kept[question] = question(self)
@@ -82,7 +87,7 @@ class Setup:
         return answer
 
     @property
-    def problem(self) -> BadInput | None:
+    def recipe_problem(self) -> BadInput | None:
         """Why the recipe half cannot be known, such as an unknown preset; None where it can. Its parts raise it."""
         return self._preset if isinstance(self._preset, BadInput) else None
 
@@ -94,9 +99,9 @@ class Setup:
         return pick_toolchain(self.profile, self.facts)
 
     @cached_property
-    def unusable(self) -> tuple[tuple[Toolchain, str], ...]:
+    def python_problems(self) -> tuple[tuple[Toolchain, str], ...]:
         """Each Python of the machine with why it cannot train the profile, empty where it can."""
-        return tuple((tool, why_unusable(self.profile, tool)) for tool in self.facts.toolchains)
+        return tuple((tool, why_python_unusable(self.profile, tool)) for tool in self.facts.toolchains)
 
     @cached_property
     def verdicts(self) -> tuple[GpuVerdict, ...]:
@@ -104,7 +109,7 @@ class Setup:
         return gpu_verdicts(self.facts.machine.gpus, self.toolchain, self.facts.machine.driver_cuda)
 
     @cached_property
-    def _cards(self) -> tuple[Gpu, ...]:
+    def _chosen_cards(self) -> tuple[Gpu, ...]:
         """The cards that are named or recommended."""
         hardware, cards = self.profile.hardware, self.facts.machine.gpus
         if hardware.device == "cpu":
@@ -119,20 +124,20 @@ class Setup:
     def gpus(self) -> tuple[Gpu, ...]:
         """The cards that train."""
         alone = self.device == "cuda" and not LAUNCHERS[self.launcher].starts_several and not self.profile.hardware.gpus
-        return self._cards[:1] if alone else self._cards
+        return self._chosen_cards[:1] if alone else self._chosen_cards
 
     @cached_property
     def device(self) -> Literal["cpu", "cuda"]:
         """What trains."""
-        return "cuda" if self._cards or self.profile.hardware.device == "cuda" else "cpu"
+        return "cuda" if self._chosen_cards or self.profile.hardware.device == "cuda" else "cpu"
 
     @cached_property
     def launcher(self) -> Launcher:
         """What starts the processes."""
-        return launcher_of(self.profile, self._cards, reads_ranks=bool(self.rank_use))
+        return choose_profile_launcher(self.profile, self._chosen_cards, reads_ranks=bool(self.rank_use_text))
 
     @cached_property
-    def rank_use(self) -> str:
+    def rank_use_text(self) -> str:
         """Which line of the script fails unless a launcher sets the ranks, in words; empty for none."""
         if isinstance(self._preset, BadInput):
             return ""
@@ -149,8 +154,8 @@ class Setup:
             return chosen
         nodes = self.profile.nodes
         if self.device == "cuda":
-            return max(len(self._cards), 1) if LAUNCHERS[self.launcher].starts_several else 1
-        return nodes.processes[0] if nodes.processes and nodes.machines > 1 else 1
+            return max(len(self._chosen_cards), 1) if LAUNCHERS[self.launcher].starts_several else 1
+        return nodes.processes[0] if nodes.processes and nodes.machine_count > 1 else 1
 
     @cached_property
     def world_size(self) -> int:
@@ -158,7 +163,7 @@ class Setup:
         return self.profile.nodes.world_size(self.processes)
 
     @cached_property
-    def copies(self) -> int:
+    def model_copies(self) -> int:
         """The copies of the model that take samples of their own: one a process, unless NeMo splits it."""
         return self.trainer.data_parallel_copies(self.world_size)
 
@@ -174,24 +179,24 @@ class Setup:
         return launcher_config.usable_launcher_config(self.profile, self.facts, self.launcher, self.device)
 
     @property
-    def scheduled(self) -> bool:
+    def is_slurm_job(self) -> bool:
         """Whether Slurm chooses machines and cards when it starts."""
         return self.facts.scheduler == "slurm"
 
     # The recipe half
 
     @cached_property
-    def _with_data(self) -> Profile:
+    def _profile_with_data_values(self) -> Profile:
         """The chosen profile with what follows from the data."""
         profile = self.profile
         for key, held in self.by_data.items():
-            profile = fields.put(profile, key, held.value)
+            profile = fields.with_value(profile, key, held.value)
         return profile
 
     @cached_property
     def trainer(self) -> Trainer:
         """What trains the chosen profile, with what follows from the data."""
-        return trainer_of(self._with_data, self.toolchain, self.facts)
+        return trainer_of(self._profile_with_data_values, self.toolchain, self.facts)
 
     @cached_property
     def _preset(self) -> Preset | BadInput:
@@ -217,83 +222,85 @@ class Setup:
         return self.trainer.flavour
 
     @cached_property
-    def accepted(self) -> frozenset[str]:
+    def accepted_placeholders(self) -> frozenset[str]:
         """The placeholders whose values reach the trainer or its launcher."""
         accepted = self.trainer.accepted_placeholders()
         by_launcher = trainer_has_own_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].sets_precision
         return accepted | {"precision"} if by_launcher else accepted
 
     @property
-    def document(self) -> YamlDocument | None:
+    def config_document(self) -> YamlDocument | None:
         """The trainer's own file, None where it was not read."""
         return self.facts.documents.get(self.profile.trainer.config)
 
     @cached_property
     def values(self) -> dict[str, EffectiveValue]:
         """The values in force by their name in the recipe."""
-        profile = self._with_data
-        by_launcher = launcher_config.recipe_values_in(profile, self.preset, self.launcher_config)
-        values = effective_values(self.trainer, self.preset, self.document, self.copies, by_launcher)
+        profile = self._profile_with_data_values
+        by_launcher = launcher_config.recipe_values_of_config(profile, self.preset, self.launcher_config)
+        values = effective_values(self.trainer, self.preset, self.config_document, self.model_copies, by_launcher)
         return values | {name: held for name, held in self._defaults.items() if is_default(values[name])}
 
     @cached_property
     def effective(self) -> Profile:
-        """The profile with the values in force, None where unknown: of the first attempt, unless made by `at`."""
-        return auto_preset.with_shipped_preset(with_effective_values(self._with_data, self.values), self.facts.sources)
+        """The profile with the values in force, None where unknown: of the first attempt, or that of `for_attempt`."""
+        return auto_preset.with_shipped_preset(
+            with_effective_values(self._profile_with_data_values, self.values), self.facts.sources
+        )
 
     @cached_property
-    def first(self) -> Profile:
+    def first_effective(self) -> Profile:
         """The effective profile of the first attempt."""
         return self.effective
 
     @cached_property
-    def options(self) -> Options:
+    def trainer_options(self) -> Options:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
         by_trainer = trainer_of(self.effective).library_options()
         return Options({**by_trainer, **script_options(self.effective, self.facts.documents)})
 
     @cached_property
-    def user_output(self) -> str:
+    def user_output_folder(self) -> str:
         """The output folder that the user's arguments or file name, empty where they name none."""
-        return user_output_folder(self.profile, self.preset, self.document)
+        return user_output_folder(self.profile, self.preset, self.config_document)
 
     # The ladder
 
     @cached_property
-    def context(self) -> LadderContext:
+    def ladder_context(self) -> LadderContext:
         """What the fallbacks may depend on."""
-        profile, trainer = self._with_data, self.trainer
-        loads_model = bool(profile.trainer.model) and "model" in self.accepted
-        refused = self._refused()
-        batch_not_set = "micro_batch" not in refused and self._batch_not_set()
+        profile, trainer = self._profile_with_data_values, self.trainer
+        loads_model = bool(profile.trainer.model) and "model" in self.accepted_placeholders
+        refused = self._why_fallbacks_refused()
+        batch_not_set = "micro_batch" not in refused and self._is_batch_unset()
         if batch_not_set:
-            refused["micro_batch"] = blocked_fallbacks.BATCH_NOT_SET
+            refused["micro_batch"] = blocked_fallbacks.BATCH_NOT_SET_REASON
         return LadderContext(
-            world_size=self.copies,
+            world_size=self.model_copies,
             cuda=self.device == "cuda",
-            accepted=self.accepted - MODEL_SIZE if loads_model else self.accepted,
+            accepted=self.accepted_placeholders - MODEL_SIZE_NAMES if loads_model else self.accepted_placeholders,
             loads_model=loads_model,
             refusals=refused,
             why_none=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
-            eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.document),
+            eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.config_document),
             evaluates=trainer.evaluates(),
             batch_not_set=batch_not_set,
             min_micro=trainer.min_micro_batch(),
         )
 
-    def _refused(self) -> dict[str, str]:
+    def _why_fallbacks_refused(self) -> dict[str, str]:
         """Return the fallbacks that cannot help, each with the reason."""
         unsharded = self._why_not_sharded()
-        offload = unsharded or blocked_fallbacks.too_little_host_memory(self.gpus, self.facts.machine.memory_total)
-        refused = blocked_fallbacks.refused_fallbacks(
-            self.effective, self.preset, self.toolchain, self.document, self.gpus
+        offload = unsharded or blocked_fallbacks.why_too_little_host_memory(self.gpus, self.facts.machine.memory_total)
+        refused = blocked_fallbacks.why_fallbacks_refused(
+            self.effective, self.preset, self.toolchain, self.config_document, self.gpus
         )
         # A value set in another form, such as "offload", is the user's own choice.
         words = {name: held.other_form for name, held in self.values.items() if held.other_form and held.value is None}
         by_user = {name: blocked_fallbacks.set_by_user_reason((text,)) for name, text in words.items()}
         return {"sharding": unsharded, "offload": offload, **refused, **by_user}
 
-    def _batch_not_set(self) -> bool:
+    def _is_batch_unset(self) -> bool:
         """Return whether the batch is unknown, or only assumed from the defaults of a library that a script may use."""
         recipe = self.effective.recipe
         if recipe.micro_batch is None or recipe.global_batch is None:
@@ -313,6 +320,6 @@ class Setup:
             return f"only under {' or '.join(launchers)}"
         tool = self.toolchain
         torch = tool.torch if tool else None
-        if self.backend == "gloo" and (why := communication.why_no_gloo(sharded=True, torch=torch)):
+        if self.backend == "gloo" and (why := communication.why_gloo_trains_wrongly(sharded=True, torch=torch)):
             return why
-        return f"the chosen Python {old}" if tool and (old := too_old_to_shard(tool)) else ""
+        return f"the chosen Python {old}" if tool and (old := why_too_old_for_fsdp2(tool)) else ""

@@ -70,12 +70,12 @@ def target_of(machine_file: Path | None = None, host: str = "", *, slurm: bool =
     if slurm:
         from tui_train.targets.slurm import Slurm
 
-        return Slurm(machine_file, hosts.address_of(host) if host else "")
+        return Slurm(machine_file, hosts.host_address(host) if host else "")
     if machine_file:
         from tui_train.targets.elsewhere import MachineFile
 
         return MachineFile(machine_file)
-    return _host_target(hosts.address_of(host)) if host else LocalTarget()
+    return _host_target(hosts.host_address(host)) if host else LocalTarget()
 
 
 def target_of_run(run: RunDir) -> Target:

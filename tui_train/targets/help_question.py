@@ -7,7 +7,7 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.script import entry_point
 
@@ -37,7 +37,7 @@ def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
 def help_question_for_auto(profile: Profile, facts: Facts) -> HelpQuestion | None:
     """Return the question by which the preset `auto` learns what the source of a script leaves open; None for none."""
     source = facts.sources.get(profile.trainer.script)
-    if profile.trainer.preset != AUTO or source is None or not source.asks or profile.container.engine != "none":
+    if profile.trainer.preset != AUTO_PRESET or source is None or not source.asks or profile.container.engine != "none":
         return None
     try:
         question = help_question(profile, facts)

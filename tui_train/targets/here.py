@@ -39,7 +39,7 @@ from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.programs.survey import free_bytes, why_unwritable
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
@@ -49,7 +49,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import restart_note, start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.setup.recipe.data_questions import question_of
+from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
 from tui_train.targets.help_question import help_question_for_auto
@@ -125,7 +125,7 @@ def _user_output_folder(
         named_preset, user_arguments = profile.trainer.preset, profile.trainer.arguments
         chosen = (
             get_preset(named_preset, user_presets)
-            if named_preset != AUTO
+            if named_preset != AUTO_PRESET
             else preset_for_source(source, user_arguments)
         )
     except BadInput:
@@ -201,7 +201,7 @@ def read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
 def data_question(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
     setup = set_up(profile, facts)
-    asked = None if setup.problem else question_of(setup)
+    asked = None if setup.recipe_problem else question_about_data(setup)
     if asked is None or setup.toolchain is None or profile.container.engine != "none":
         return None
     return data_key(asked), asked, setup.toolchain
@@ -219,7 +219,7 @@ def ask_hub_for_model(profile: Profile, facts: Facts) -> dict[str, HubModel]:
 
 def rendezvous_port(profile: Profile) -> int:
     """Return the rendezvous port on this machine; 0 for training on one machine."""
-    return profile.nodes.port if profile.nodes.machines > 1 else 0
+    return profile.nodes.port if profile.nodes.machine_count > 1 else 0
 
 
 def read_chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:

@@ -5,14 +5,14 @@ from msgspec.structs import replace
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import fields, mounts
 from tui_train.profile.rows import Field
-from tui_train.profile.types import Kind, Profile
+from tui_train.profile.types import Profile, TrainerKind
 from tui_train.trainers.builtin import Builtin
 from tui_train.trainers.finetune import Finetune
 from tui_train.trainers.nemo_recipe import NemoRecipe
 from tui_train.trainers.script import Script
 from tui_train.trainers.trainer import Trainer
 
-TRAINERS: dict[Kind, type[Trainer]] = {
+TRAINERS: dict[TrainerKind, type[Trainer]] = {
     "finetune": Finetune, "builtin": Builtin, "script": Script, "nemo": NemoRecipe,
 }  # fmt: skip
 
@@ -24,7 +24,7 @@ def trainer_of(profile: Profile, toolchain: Toolchain | None = None, facts: Fact
 
 def field_with_trainer_texts(key: str, profile: Profile) -> Field:
     """Return a field with the words of the profile's trainer where that has its own; BadInput for an unknown key."""
-    row, own = fields.field(key), trainer_of(profile).field_texts.get(key)
+    row, own = fields.get_field(key), trainer_of(profile).field_texts.get(key)
     return replace(row, empty=own.empty, help=own.help) if own else row
 
 

@@ -10,8 +10,8 @@ from tui_train.base.text import visible
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.presets import (
-    DEFAULT_NAMES,
-    SCRIPT,
+    DECLARABLE_DEFAULTS,
+    SCRIPT_LABEL,
     Preset,
     PresetArgument,
     Scalar,
@@ -19,7 +19,7 @@ from tui_train.profile.presets import (
     shipped_presets,
 )
 from tui_train.profile.rows import Field
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 
 SCRIPT_DEFAULT_SOURCE = "the script's own"
 
@@ -75,7 +75,7 @@ def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str]
             _without_sequence_length(shipped_presets()[named], source), source, takes_all=True
         )
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.creates_accelerator else ""
-    own = Preset(label=SCRIPT, about="what its source declares")
+    own = Preset(label=SCRIPT_LABEL, about="what its source declares")
     return _with_declared_arguments(_limited_to_declared(shipped_presets()[like], own, source) if like else own, source)
 
 
@@ -128,7 +128,7 @@ def shipped_preset_name(source: ScriptSource | None) -> str:
 
 def with_shipped_preset(profile: Profile, sources: Mapping[str, ScriptSource]) -> Profile:
     """Return the profile with the shipped preset that `auto` stands for, where it stands for one."""
-    name = shipped_preset_name(sources.get(profile.trainer.script)) if profile.trainer.preset == AUTO else ""
+    name = shipped_preset_name(sources.get(profile.trainer.script)) if profile.trainer.preset == AUTO_PRESET else ""
     chosen = msgspec.structs.replace(profile.trainer, preset=name)
     return msgspec.structs.replace(profile, trainer=chosen) if name else profile
 
@@ -224,9 +224,9 @@ def _declared_defaults(matched: Mapping[str, ScriptParameter]) -> Iterator[tuple
     for placeholder, parameter in matched.items():
         name = _VALUE_BY_FORM.get(placeholder, placeholder)
         row = _ACCUMULATION_FIELD if name == "accumulation" else fields.FIELDS.get(f"recipe.{name}")
-        if name not in DEFAULT_NAMES or row is None or not parameter.default:
+        if name not in DECLARABLE_DEFAULTS or row is None or not parameter.default:
             continue
         with contextlib.suppress(BadInput):
-            value = fields.parse(row, parameter.default)
+            value = fields.parse_value(row, parameter.default)
             if isinstance(value, (int, float)) and value:
                 yield name, value

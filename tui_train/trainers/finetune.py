@@ -9,9 +9,17 @@ from tui_train.base.versions import is_at_least
 from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.data.data_use import format_of_files
 from tui_train.facts.types import Toolchain
-from tui_train.profile.presets import Checkpoints, FileValue, GracefulStop, Preset, PresetArgument, Scalar, TrainerFile
+from tui_train.profile.presets import (
+    CheckpointRules,
+    FileValue,
+    GracefulStop,
+    Preset,
+    PresetArgument,
+    Scalar,
+    TrainerFile,
+)
 from tui_train.profile.types import Finetune as FinetuneSettings
-from tui_train.profile.types import Method, Profile
+from tui_train.profile.types import FinetuneMethod, Profile
 from tui_train.trainers.finetune_data import PREPARE_MODULES, end_token_to_pass, preparation_parts
 from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options
 from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
@@ -20,10 +28,10 @@ PREPARED_DATA_FOLDER = "data"
 MIN_TRL_VERSION = "1.0"
 # Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
 KEPT_CHECKPOINT_COUNT = 2
-METHOD_LABELS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
+METHOD_LABELS: dict[FinetuneMethod, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
 # reward model, whose program has none, in TRL's documentation and as the default of RewardConfig.
-LEARNING_RATES_BY_METHOD: dict[Method, tuple[float, float]] = {
+LEARNING_RATES_BY_METHOD: dict[FinetuneMethod, tuple[float, float]] = {
     "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
 }  # fmt: skip
 # One pass and a longer warm-up, as those examples and the alignment handbook have them.
@@ -86,7 +94,7 @@ _CONFIG_FILE_VALUES = (
     FileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
 # transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
-_CHECKPOINT_LAYOUT = Checkpoints(
+_CHECKPOINT_LAYOUT = CheckpointRules(
     prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
 )
 # On SIGTERM it waits 3 s, then saves. Several processes would not agree on the step, and hang.

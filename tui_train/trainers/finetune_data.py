@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tui_train.base.command import Part, word_in_run_dir
 from tui_train.base.parse import json_as
 from tui_train.facts.data.data_report import DataQuestion, DataReport
-from tui_train.profile.data_weights import data_weights
+from tui_train.profile.data_weights import valid_data_weights
 from tui_train.profile.types import Profile
 
 PREPARE_MODULES = (
@@ -90,5 +90,5 @@ def _user_argument_value(profile: Profile, option_name: str) -> str:
 
 def _weights_parts(profile: Profile) -> tuple[Part, ...]:
     """Return what each file has of an epoch, and the seed by which rows are chosen for it."""
-    numbers = ",".join(f"{weight:g}" for weight in data_weights(profile))
+    numbers = ",".join(f"{weight:g}" for weight in valid_data_weights(profile))
     return (Part((f"--weights={numbers}", f"--seed={profile.recipe.seed or 0}")),) if numbers else ()

@@ -243,7 +243,7 @@ def build_nemo_file(
         tokenizer=nemo.tokenizer,
         model=trainer.model,
         gpus=len(gpus),
-        nodes=profile.nodes.machines,
+        nodes=profile.nodes.machine_count,
         tensor_parallel=nemo.tensor_parallel,
         pipeline_parallel=nemo.pipeline_parallel,
         context_parallel=nemo.context_parallel,

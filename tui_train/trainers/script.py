@@ -7,7 +7,7 @@ from typing import ClassVar
 from tui_train.base.command import Part
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile.presets import Preset
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, preset_for_source
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
@@ -36,7 +36,7 @@ class Script(Trainer):
     def preset(self) -> Preset:
         """The preset that is named, or what suits the script; without facts the script is read here."""
         script = self.profile.trainer.script
-        if self.profile.trainer.preset != AUTO:
+        if self.profile.trainer.preset != AUTO_PRESET:
             return super().preset
         own = self.facts.sources.get(script) if self.facts else read_source(script) if script else None
         return preset_for_source(own, self.profile.trainer.arguments)
@@ -62,9 +62,9 @@ class Script(Trainer):
 
 def entry_point(profile: Profile, preset: Preset) -> str:
     """Return the script or module that a preset starts; empty if a required script is not set."""
-    return (profile.trainer.script if preset.wants_script else "") or preset.module
+    return (profile.trainer.script if preset.can_start_script else "") or preset.module
 
 
 def preset_defaults_apply(profile: Profile, preset: Preset) -> bool:
     """Return whether the preset's defaults apply: not if a script replaces its module."""
-    return not preset.module or not (preset.wants_script and profile.trainer.script)
+    return not preset.module or not (preset.can_start_script and profile.trainer.script)

@@ -16,9 +16,9 @@ from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.memory.ladder.rungs import RUNGS
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
-from tui_train.profile.types import AUTO, Method, Profile
+from tui_train.profile.types import AUTO_PRESET, FinetuneMethod, Profile
 from tui_train.setup.machine import strategies
-from tui_train.setup.machine.idle_cards import all_cards_idle
+from tui_train.setup.machine.idle_cards import cards_idle_beside_cpu
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS, nemo, trainer_has_own_field, trainer_of
@@ -52,7 +52,7 @@ def field_options(key: str, setup: Setup) -> tuple[FieldOption, ...]:
     """Return the values that a field offers."""
     if key in _OPTIONS_BY_KEY:
         return _OPTIONS_BY_KEY[key](setup)
-    row = fields.field(key)
+    row = fields.get_field(key)
     values = tuple(FieldOption(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
     return (_unset_option(key, setup), *values) if row.optional else values
 
@@ -67,9 +67,9 @@ def _unset_option(key: str, setup: Setup) -> FieldOption:
 
 def listed_values(key: str) -> tuple[str, ...]:
     """Return all values that a field can have, where these are few."""
-    row = fields.field(key)
+    row = fields.get_field(key)
     if key == "trainer.preset":
-        return (AUTO, *(name for name in shipped_presets() if name != "builtin"))
+        return (AUTO_PRESET, *(name for name in shipped_presets() if name != "builtin"))
     if key == "ladder.rungs":
         return tuple(RUNGS)
     return ("yes", "no") if row.kind == "switch" else row.options
@@ -89,13 +89,13 @@ def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
         "trainer.kind": tuple((name, trainer.name) for name, trainer in TRAINERS.items()),
         "trainer.launcher": tuple((name, launcher.label) for name, launcher in LAUNCHERS.items()),
         "trainer.preset": (
-            (AUTO, AUTO),
+            (AUTO_PRESET, AUTO_PRESET),
             *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
         ),
         "trainer.python": (("", _BEST_PYTHON_LABEL),),
         "finetune.method": tuple((name, label) for name, label in METHOD_LABELS.items()),
     }
-    row = fields.field(key)
+    row = fields.get_field(key)
     unset = (("", UNSET_LABEL),) if row.optional else ()
     return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
 
@@ -108,7 +108,7 @@ def is_field_shown(key: str, setup_or_profile: Setup | Profile) -> bool:
     section = key.partition(".")[0]
     profile = setup_or_profile.profile if isinstance(setup_or_profile, Setup) else setup_or_profile
     by_slurm = (
-        setup_or_profile.scheduled if isinstance(setup_or_profile, Setup) else profile.hardware.scheduler == "slurm"
+        setup_or_profile.is_slurm_job if isinstance(setup_or_profile, Setup) else profile.hardware.scheduler == "slurm"
     )
     if section == "slurm":
         return by_slurm or fields.is_chosen(profile, key)
@@ -127,7 +127,7 @@ def _device_options(setup: Setup) -> tuple[FieldOption, ...]:
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
     automatic = "the GPUs" if usable else "the CPU: " + why
-    if all_cards_idle(setup):
+    if cards_idle_beside_cpu(setup):
         automatic = f"the GPUs, but {why}"
     return (
         FieldOption("auto", "auto", automatic),
@@ -157,7 +157,9 @@ def _preset_options(setup: Setup) -> tuple[FieldOption, ...]:
     ]
     own_options = [
         FieldOption(
-            AUTO, AUTO, arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script"
+            AUTO_PRESET,
+            AUTO_PRESET,
+            arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script",
         )
     ]
     for name, own_preset in facts.presets.items():
@@ -170,7 +172,7 @@ def _preset_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
     profile = setup.profile
-    because = f": {setup.rank_use}" if setup.rank_use and setup.world_size == 1 else ""
+    because = f": {setup.rank_use_text}" if setup.rank_use_text and setup.world_size == 1 else ""
     options = [FieldOption("auto", "auto", f"now {setup.launcher}{because}")]
     tool = setup.toolchain
     installed = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
@@ -179,7 +181,7 @@ def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
         reason = ""
         if not launcher.starts_several and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif not launcher.spans_machines and profile.nodes.machines > 1:
+        elif not launcher.spans_machines and profile.nodes.machine_count > 1:
             reason = "starts processes on one machine only"
         elif not launcher.starts_recipes and trainer_has_own_field(profile, "nemo"):
             reason = f"NeMo runs under {launcher_labels(lambda other: other.starts_recipes)}"
@@ -194,7 +196,7 @@ def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
 def _strategy_options(setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(
         FieldOption(name, name, about, visible(strategies.why_strategy_unusable(name, setup)))
-        for name, about in strategies.STRATEGIES.items()
+        for name, about in strategies.TEXT_BY_STRATEGY.items()
     )
 
 
@@ -202,7 +204,7 @@ def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
     profile = setup.profile
     best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
     options = [FieldOption("", _BEST_PYTHON_LABEL, best)]
-    for tool, problem in setup.unusable:
+    for tool, problem in setup.python_problems:
         trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
         versions = (
             f"torch {tool.torch}" if tool.torch else "",
@@ -215,7 +217,7 @@ def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(options)
 
 
-_METHOD_NOTES: dict[Method, str] = {
+_METHOD_NOTES: dict[FinetuneMethod, str] = {
     "sft": "learns from examples",
     "dpo": "from pairs: which answer is better",
     "kto": "from answers marked good or bad",

@@ -15,7 +15,7 @@ from tui_train.profile.types import Finetune, Profile
 from tui_train.setup.recipe.data_questions import data_report, training_epoch, training_steps
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.recipe.options import script_options
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
@@ -140,15 +140,15 @@ def _length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
 def _batch_line(setup: Setup) -> OverviewLine:
     profile = setup.effective
     recipe = profile.recipe
-    split = setup.copies != setup.world_size
+    split = setup.model_copies != setup.world_size
     unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
-    copies = counted(setup.copies, *unit)
+    copies = counted(setup.model_copies, *unit)
     if not recipe.micro_batch:
         return OverviewLine("Batch", "the script's own", copies)
-    steps = gradient_accumulation(profile, setup.copies)
+    steps = effective_accumulation(profile, setup.model_copies)
     if not (recipe.global_batch and steps):
-        return OverviewLine("Batch", f"{recipe.micro_batch} × {setup.copies}", f"micro batch × {copies}")
-    value = f"{recipe.micro_batch} × {steps} × {setup.copies} = {recipe.global_batch}"
+        return OverviewLine("Batch", f"{recipe.micro_batch} × {setup.model_copies}", f"micro batch × {copies}")
+    value = f"{recipe.micro_batch} × {steps} × {setup.model_copies} = {recipe.global_batch}"
     words = f"micro × accumulation × {copies}"
     if recipe.sequence_length:
         words += f"; {short_count(recipe.global_batch * recipe.sequence_length)} tokens"

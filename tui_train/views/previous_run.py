@@ -8,7 +8,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.facts import yaml_documents
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import store
-from tui_train.profile.changes import Difference, profile_differences
+from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs.rundir import RunDir, all_runs
@@ -105,7 +105,7 @@ def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace
     return MeasuredPace(earlier.step_seconds, earlier.run) if same else None
 
 
-def effective_changes(earlier: PreviousRun, profile: Profile) -> tuple[Difference, ...]:
+def effective_changes(earlier: PreviousRun, profile: Profile) -> tuple[ValueDifference, ...]:
     """Return what differs in effect from an earlier run's profile, values in words that are safe to show."""
     same_file = profile.trainer.config == earlier.profile.trainer.config
     # The new profile's plan may not be made yet: of the earlier one's, only how many processes share a batch is taken.
@@ -114,13 +114,13 @@ def effective_changes(earlier: PreviousRun, profile: Profile) -> tuple[Differenc
     before = effective_settings(earlier.profile, earlier.plan, earlier.document)
     after = effective_settings(profile, planned, earlier.document if same_file else None)
     return tuple(
-        Difference(difference.key, difference.label, old.text, new.text)
+        ValueDifference(difference.key, difference.label, old.text, new.text)
         for difference in profile_differences(earlier.profile, profile)
         if difference.key != "name" and (old := before[difference.key]).value != (new := after[difference.key]).value
     )
 
 
-def change_lines(differences: tuple[Difference, ...]) -> tuple[str, ...]:
+def change_lines(differences: tuple[ValueDifference, ...]) -> tuple[str, ...]:
     """Return differences as lines: label, old → new."""
     width = max((len(difference.label) for difference in differences), default=0)
     return tuple(f"{difference.label:<{width}}  {difference.before} → {difference.after}" for difference in differences)

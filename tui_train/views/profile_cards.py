@@ -88,7 +88,7 @@ def _read_card(path: Path) -> ProfileCard:
     gpus, processes = len(profile.hardware.gpus), profile.hardware.processes
     count = gpus or processes
     devices = "CPU" if profile.hardware.device == "cpu" else f"{count} GPUs" if count > 1 else "1 GPU" if gpus else ""
-    if (machines := profile.nodes.machines) > 1:
+    if (machines := profile.nodes.machine_count) > 1:
         devices = (
             f"{machines} × {devices}" if devices and not profile.nodes.uneven_processes else f"{machines} machines"
         )

@@ -70,7 +70,9 @@ def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: Yaml
         return profile
     world_size = plan.get("world_size") or profile.nodes.world_size(profile.hardware.processes)
     copies = trainer.data_parallel_copies(max(1, world_size if isinstance(world_size, int) else 1))
-    by_launcher = launcher_config.recipe_values_in(profile, preset, launcher_config.config_in_plan(plan))
+    by_launcher = launcher_config.recipe_values_of_config(
+        profile, preset, launcher_config.launcher_config_in_plan(plan)
+    )
     return with_effective_values(profile, effective_values(trainer, preset, document, max(1, copies), by_launcher))
 
 

@@ -15,7 +15,7 @@ from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.secret_values import secret_values
+from tui_train.profile.secret_values import find_secrets
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import TEXT_BY_PHASE
 from tui_train.runner.state import Status
@@ -144,7 +144,7 @@ def finding_text(finding: Finding) -> str:
 def command_options(change: Change) -> str:
     """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
     # What a command prints is logged and sent to others.
-    if any(secret_values(apply_change(change, Profile()))):
+    if any(find_secrets(apply_change(change, Profile()))):
         return ""
     edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
     return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)

@@ -340,7 +340,7 @@ class Form(Widget, can_focus=True):
 
     def _choose_value(self, row: FormRow, value: str) -> None:
         if value != fields.format_value(row.value):
-            self.post_message(ValueChosen(row.key, fields.parse(row.field, value)))
+            self.post_message(ValueChosen(row.key, fields.parse_value(row.field, value)))
 
     def on_click(self, event: events.Click) -> None:
         """Go to what is clicked: a value is chosen, a group opened, an arrow turned."""

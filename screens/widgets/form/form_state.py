@@ -224,7 +224,7 @@ class FormState:
     def read_typed_text(self, row: FormRow, text: str) -> Literal["same", "lines", "value"]:
         """Take a text as the value of a row: return whether its lines change, or it is a new value to post."""
         try:
-            value = fields.parse(row.field, text)
+            value = fields.parse_value(row.field, text)
         except BadInput as error:
             self.unread_texts[row.key] = _make_unread_text(self.committed_row(row), text, error)
             return "lines"
@@ -238,7 +238,7 @@ class FormState:
 
 def _make_unread_text(row: FormRow, text: str, error: BadInput) -> UnreadText:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
-    fix, message = fields.closest_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
+    fix, message = fields.most_likely_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
     if row.usual_number is not None and not (
         isinstance(fix, float) and row.usual_number / _UNLIKELY_FACTOR < fix < row.usual_number * _UNLIKELY_FACTOR
     ):

@@ -31,7 +31,7 @@ class PackageSet(Struct, frozen=True, kw_only=True):
         return (self.gigabytes_with_cuda if cuda else self.gigabytes) * 10**9
 
     @property
-    def lock(self) -> Path:
+    def requirements_file(self) -> Path:
         """The requirements file with exact versions."""
         return Path(str(resources.files(__name__).joinpath(f"{self.name}.txt")))
 
@@ -57,7 +57,7 @@ PACKAGE_SETS = {
 }
 
 
-def find_set(name: str) -> PackageSet:
+def find_package_set(name: str) -> PackageSet:
     """Return a set by name; BadInput names the nearest."""
     if name in PACKAGE_SETS:
         return PACKAGE_SETS[name]
@@ -66,5 +66,5 @@ def find_set(name: str) -> PackageSet:
 
 def torch_requirement(package_set: PackageSet) -> str:
     """Return the torch requirement of a set, such as torch==2.13.0."""
-    lines = package_set.lock.read_text(encoding="utf-8").splitlines()
+    lines = package_set.requirements_file.read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith("torch=="))

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, pip_settings
-from tui_train.actions.environments.progress import why_failed
+from tui_train.actions.environments.progress import why_install_failed
 from tui_train.base.app_paths import UNFINISHED_MARKER_NAME
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors
@@ -33,18 +33,18 @@ from tui_train.facts.models.recipe_lists import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
 
 # Seconds; the first import of torch reads a gigabyte.
-_IMPORT_SECONDS = 180.0
-_STEPS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
+_TORCH_IMPORT_SECONDS = 180.0
+_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
 _POLL_SECONDS = 0.2
-_LAST_LINES = 40
-_MAX_LINE = 1 << 14
+_KEPT_LINE_COUNT = 40
+_MAX_LINE_BYTES = 1 << 14
 
 # Credentials in a URL: everything before the last @.
-_SECRET = re.compile(r"://[^/\s]*@")
-_INDEX = "TUI_TRAIN_INDEX"
+_URL_CREDENTIALS_PATTERN = re.compile(r"://[^/\s]*@")
+_INDEX_VARIABLE = "TUI_TRAIN_INDEX"
 
 
-class Cancelled(TuiTrainError):
+class InstallCancelled(TuiTrainError):
     """The user cancelled an installation."""
 
 
@@ -74,8 +74,8 @@ def plan_install(package_set: PackageSet, path: Path, python: str, wheel: TorchB
     else:
         create_venv = (python, "-m", "venv", str(path))
         install = (inside, "-m", "pip", "install", "--progress-bar", "off")
-    commands = (create_venv, (*install, *index, torch), (*install, "-r", str(package_set.lock)))
-    variables = pip_settings.for_uv(pip_settings.read(python)) if uv else {}
+    commands = (create_venv, (*install, *index, torch), (*install, "-r", str(package_set.requirements_file)))
+    variables = pip_settings.uv_variables(pip_settings.read_pip_settings(python)) if uv else {}
     return InstallPlan(package_set=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
 
 
@@ -85,11 +85,11 @@ def find_uv() -> str:
     return find_on_path("uv") or (str(beside) if beside.is_file() else "")
 
 
-def find_python(package_set: PackageSet) -> str:
+def find_supported_python(package_set: PackageSet) -> str:
     """Return a Python that the set supports: this one, or one on PATH; Unavailable if there is none."""
     names = [sys.executable, *(f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1))]
     for name in names:
-        if fits(package_set, name):
+        if supports_python(package_set, name):
             return find_on_path(name) or name
     remedy = f"Install Python 3.{package_set.newest}, or give one: --python /path/to/python3"
     raise Unavailable(
@@ -97,7 +97,7 @@ def find_python(package_set: PackageSet) -> str:
     )
 
 
-def fits(package_set: PackageSet, python: str) -> bool:
+def supports_python(package_set: PackageSet, python: str) -> bool:
     """Return whether the set supports the version of an interpreter."""
     version = run_child([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).out.split()
     return version[:1] == [b"3"] and package_set.oldest <= int(version[1]) <= package_set.newest
@@ -107,12 +107,12 @@ def create_environment(
     plan: InstallPlan,
     machine: Machine,
     print_message: Callable[[str], None],
-    follow: Callable[[str], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Toolchain:
     """Create the environment and return its contents; it is removed if any step fails, and if it is `cancelled`.
 
-    What the steps print goes to the terminal, or line by line to `follow`.
+    What the steps print goes to the terminal, or line by line to `on_line`.
     """
     refuse_to_overwrite(plan.path)
     _refuse_full_disk(plan)
@@ -121,10 +121,10 @@ def create_environment(
         plan.path.mkdir()
     lock = mark_unfinished(plan.path)
     try:
-        for step, command in zip(_STEPS, plan.commands, strict=False):
-            if follow:
+        for step, command in zip(_STEP_TEXTS, plan.commands, strict=False):
+            if on_line:
                 print_message(step)
-            _run(command, plan, lock, follow, cancelled)
+            _run_step(command, plan, lock, on_line, cancelled)
         print_message("Checking it …")
         contents = verify_environment(plan, machine, print_message)
         mark_finished(plan.path)
@@ -142,11 +142,11 @@ def refuse_to_overwrite(path: Path) -> None:
     if is_abandoned(path):
         shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
-        remedy = f"Choose another path, such as --path {shlex.quote(str(free_path(path)))}, or remove it first."
+        remedy = f"Choose another path, such as --path {shlex.quote(str(first_free_path(path)))}, or remove it first."
         raise CannotWrite(f"{visible(str(path))} already exists", visible(remedy))
 
 
-def free_path(path: Path) -> Path:
+def first_free_path(path: Path) -> Path:
     """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(other for other in chain((path,), numbered) if is_abandoned(other) or not os.path.lexists(other))
@@ -161,16 +161,16 @@ def _refuse_full_disk(plan: InstallPlan) -> None:
         raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
 
 
-def shown_command(command: Sequence[str]) -> str:
+def command_text(command: Sequence[str]) -> str:
     """Return a command as typed in a shell, safe to show, without credentials in URLs."""
-    return visible(_SECRET.sub("://***@", shlex.join(command)))
+    return visible(_URL_CREDENTIALS_PATTERN.sub("://***@", shlex.join(command)))
 
 
-def _run(
+def _run_step(
     command: Sequence[str],
     plan: InstallPlan,
     lock: int,
-    follow: Callable[[str], None] | None,
+    on_line: Callable[[str], None] | None,
     cancelled: Callable[[], bool],
 ) -> None:
     environment = {**os.environ, **absolute_search_paths(os.environ), **plan.variables}
@@ -181,37 +181,37 @@ def _run(
     options: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "cwd": os.sep, "pass_fds": (lock,)}
     lines: list[str] = []
     try:
-        if follow is None:
+        if on_line is None:
             code = subprocess.run(command, check=False, **options).returncode
         else:
-            code, lines = _run_followed(command, options, follow, cancelled)
+            code, lines = _run_followed(command, options, on_line, cancelled)
     except OSError as error:
         raise Unavailable(
             f"{visible(command[0])} cannot be started: {error.strerror}", "Choose another Python (--python)."
         ) from None
     if code and lines:
-        why, remedy = why_failed(lines)
+        why, remedy = why_install_failed(lines)
         raise Unavailable(f"torch and its libraries could not be installed: {why}", remedy)
     if code:
         remedy = (
             "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"
             " index. If Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
-        raise Unavailable(f"exit code {code}: {shown_command(command)}", remedy)
+        raise Unavailable(f"exit code {code}: {command_text(command)}", remedy)
 
 
 def _run_followed(
-    command: Sequence[str], options: dict[str, Any], follow: Callable[[str], None], cancelled: Callable[[], bool]
+    command: Sequence[str], options: dict[str, Any], on_line: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> tuple[int, list[str]]:
-    """Run a command, hand on its lines, and return its exit code and the last lines; Cancelled if told so."""
-    last: deque[str] = deque(maxlen=_LAST_LINES)
+    """Run a command, hand on its lines, and return its exit code and the last lines; InstallCancelled if told so."""
+    last: deque[str] = deque(maxlen=_KEPT_LINE_COUNT)
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **options
     )  # fmt: skip
     try:
         for line in _output_lines(process, cancelled):
             last.append(line)
-            follow(line)
+            on_line(line)
         return process.wait(), list(last)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -221,14 +221,14 @@ def _run_followed(
 
 
 def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Iterator[str]:
-    """Yield what a process prints, line by line, until it has closed its output; Cancelled if told so."""
+    """Yield what a process prints, line by line, until it has closed its output; InstallCancelled if told so."""
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     rest = b""
     with selectors.DefaultSelector() as selector, process.stdout as pipe:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
             if cancelled():
-                raise Cancelled("the installation was cancelled", "Nothing of it is left.")
+                raise InstallCancelled("the installation was cancelled", "Nothing of it is left.")
             if not selector.select(_POLL_SECONDS):
                 continue
             piece = os.read(pipe.fileno(), 65536)
@@ -236,19 +236,19 @@ def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool])
             yield from (line.decode("utf-8", "replace") for line in lines if line.strip())
             if not piece:
                 return
-            rest = rest[-_MAX_LINE:]
+            rest = rest[-_MAX_LINE_BYTES:]
 
 
 def verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> Toolchain:
     """Return the contents of the environment after checking torch, its support of the cards, and NeMo."""
     python = str(plan.python)
-    answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _IMPORT_SECONDS)
+    answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _TORCH_IMPORT_SECONDS)
     if answer.code != 0:
         raise Unavailable(f"torch cannot be imported: {visible(answer.why_unusable())}", "Please report this set.")
     contents = probe.probe_toolchain(python, 20)
     if plan.cuda and not contents.cuda:
         message = f"the index has torch {contents.torch} only, which cannot use GPUs"
-        raise Unavailable(visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_INDEX}=URL.")
+        raise Unavailable(visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_INDEX_VARIABLE}=URL.")
     print_message(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
     verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
@@ -266,9 +266,9 @@ def verify_environment(plan: InstallPlan, machine: Machine, print_message: Calla
     return contents
 
 
-def build_for(machine: Machine, index: str) -> TorchBuild:
+def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
     """Return the build of torch for a machine, from `index` if given; Unavailable if there is none."""
-    index = index or os.environ.get(_INDEX, "")
+    index = index or os.environ.get(_INDEX_VARIABLE, "")
     if index == "none":
         return TorchBuild("", "the build in pip's default index")
     if index:

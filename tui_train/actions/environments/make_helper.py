@@ -7,7 +7,7 @@
 import sys
 
 from tui_train.actions import environments
-from tui_train.actions.environments.create import build_for
+from tui_train.actions.environments.create import choose_torch_build
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.checks.machine import idle
@@ -17,11 +17,11 @@ from tui_train.facts.types import Facts, Machine
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import Profile
 
-_INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
-_CHANGE_HINT = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
+_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
+_CHANGE_HINT_TEXT = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
 
 
-def choose(machine: Machine, pip: str) -> list[str]:
+def torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> list[str]:
     """Return pip's arguments for torch on this machine (empty: pip's default), then messages."""
     hidden = [f"{gap.what}: {gap.why}. {gap.remedy}" for gap in machine.gaps if gap.hides]
     if not machine.gpus:
@@ -31,22 +31,22 @@ def choose(machine: Machine, pip: str) -> list[str]:
     messages = [f"GPUs: {cards}; {driver}"]
     torch = environments.torch_requirement(environments.PACKAGE_SETS["hf"])
     try:
-        build = build_for(machine, "")
+        build = choose_torch_build(machine, "")
         index, why = build.index, build.why
     except Unavailable as error:
         index, why = CPU_INDEX_URL, f"{error.message}, so the CPU build is used. {error.remedy}"
-    if any(word.partition("=")[0] in _INDEXES for word in pip.split()):
+    if any(word.partition("=")[0] in _INDEX_OPTIONS for word in pip_arguments.split()):
         return ["", *messages, f"Suitable: {why}. But PIP_ARGS sets the index."]
     source = f" from {index}" if index else ""
     return [
         f"--index-url {index} {torch}" if index else torch,
         *messages,
         f"Installing {torch}{source}: {why}.",
-        _CHANGE_HINT,
+        _CHANGE_HINT_TEXT,
     ]
 
 
-def check(facts: Facts) -> list[str]:
+def idle_card_messages(facts: Facts) -> list[str]:
     """Return why cards would stay idle with the installed packages, and what to do."""
     profile = Profile()
     setup = set_up(profile, facts)
@@ -60,9 +60,9 @@ def main(arguments: list[str]) -> None:
     """Print the answer to `choose` or `check`."""
     machine = probe.probe_machine()
     if arguments[:1] == ["choose"]:
-        lines = choose(machine, " ".join(arguments[1:]))
+        lines = torch_arguments_and_messages(machine, " ".join(arguments[1:]))
     elif machine.gpus or any(gap.hides for gap in machine.gaps):
-        lines = check(Facts(machine=machine, toolchains=probe.probe_toolchains()))
+        lines = idle_card_messages(Facts(machine=machine, toolchains=probe.probe_toolchains()))
     else:
         lines = []
     for line in lines:

@@ -6,18 +6,20 @@ from msgspec import Struct
 
 from tui_train.base.text import size, visible
 
-_UNITS = {"b": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
+_BYTES_BY_UNIT = {"b": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
 # "Downloading torch (506.5MiB)" of uv, "  Downloading torch-2.13.0-….whl (865.2 MB)" of pip.
-_DOWNLOAD_BEGINS = re.compile(r"\s*Downloading (\S+) \(([\d.]+) ?([KMG]i?)?B\)")
-_DOWNLOAD_ENDS = re.compile(r"\s*Downloaded (\S+)")
-_STEP_LINE = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
-_INSTALLED = re.compile(r"Installed \d+ package")
-_NETWORK_ERRORS = ("lookup address", "name resolution", "dns error", "network is unreachable", "connection refused",
-            "connection reset", "timed out", "error sending request", "failed to fetch", "newconnectionerror",
-            "no route to host")  # fmt: skip
-_DISK_FULL = ("no space left", "os error 28", "disk quota exceeded")
-_ADDRESS = re.compile(r"https?://([^/\s@]*@)?([\w.:-]+)")
-_ERROR = re.compile(r"(?:error|× |╰─▶|caused? by)", re.IGNORECASE)
+_DOWNLOAD_BEGIN_PATTERN = re.compile(r"\s*Downloading (\S+) \(([\d.]+) ?([KMG]i?)?B\)")
+_DOWNLOAD_END_PATTERN = re.compile(r"\s*Downloaded (\S+)")
+_STEP_LINE_PATTERN = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
+_INSTALLED_PATTERN = re.compile(r"Installed \d+ package")
+_NETWORK_ERROR_TEXTS = (
+    "lookup address", "name resolution", "dns error", "network is unreachable", "connection refused",
+    "connection reset", "timed out", "error sending request", "failed to fetch", "newconnectionerror",
+    "no route to host",
+)  # fmt: skip
+_DISK_FULL_TEXTS = ("no space left", "os error 28", "disk quota exceeded")
+_ADDRESS_PATTERN = re.compile(r"https?://([^/\s@]*@)?([\w.:-]+)")
+_ERROR_LINE_PATTERN = re.compile(r"(?:error|× |╰─▶|caused? by)", re.IGNORECASE)
 
 
 class InstallProgress(Struct, frozen=True):
@@ -28,7 +30,7 @@ class InstallProgress(Struct, frozen=True):
     total: int = 0
 
 
-class InstallReader:
+class InstallOutputReader:
     """Reads the lines of the steps of an installation."""
 
     def __init__(self) -> None:
@@ -37,26 +39,26 @@ class InstallReader:
         self._open: set[str] = set()
         self._words = ""
 
-    def begin_step(self, words: str) -> InstallProgress:
+    def begin_step(self, step_text: str) -> InstallProgress:
         """Return what is done where a step begins."""
-        self._words = words
+        self._words = step_text
         self._open.clear()
-        return self.read("")
+        return self.read_line("")
 
-    def read(self, line: str) -> InstallProgress:
+    def read_line(self, line: str) -> InstallProgress:
         """Return what is done after a line."""
-        if begins := _DOWNLOAD_BEGINS.match(line):
+        if begins := _DOWNLOAD_BEGIN_PATTERN.match(line):
             name, amount, unit = begins.groups()
             if name.endswith((".whl", ".gz", ".zip")):
                 self._open.clear()  # pip downloads one after another
-            self._sizes[name] = int(float(amount) * _UNITS[(unit or "b").lower()])
+            self._sizes[name] = int(float(amount) * _BYTES_BY_UNIT[(unit or "b").lower()])
             self._open.add(name)
-        elif ends := _DOWNLOAD_ENDS.match(line):
+        elif ends := _DOWNLOAD_END_PATTERN.match(line):
             self._open.discard(ends[1])
-        elif _STEP_LINE.match(line):
+        elif _STEP_LINE_PATTERN.match(line):
             self._open.clear()
             # uv compiles then, without a word.
-            self._words = visible(line.strip()) + (", compiling them …" if _INSTALLED.match(line) else "")
+            self._words = visible(line.strip()) + (", compiling them …" if _INSTALLED_PATTERN.match(line) else "")
         total = sum(self._sizes.values())
         done = total - sum(self._sizes[name] for name in self._open)
         words = self._words
@@ -66,16 +68,18 @@ class InstallReader:
         return InstallProgress(words, done, total)
 
 
-def why_failed(lines: list[str]) -> tuple[str, str]:
+def why_install_failed(lines: list[str]) -> tuple[str, str]:
     """Return from the last lines of an installation why it failed, and what to do."""
     text = "\n".join(lines).lower()
-    if any(words in text for words in _DISK_FULL):
+    if any(words in text for words in _DISK_FULL_TEXTS):
         return "the disk is full", "Free some space."
-    if any(words in text for words in _NETWORK_ERRORS):
-        hosts = [found[2] for line in lines for found in _ADDRESS.finditer(line)]
+    if any(words in text for words in _NETWORK_ERROR_TEXTS):
+        hosts = [found[2] for line in lines for found in _ADDRESS_PATTERN.finditer(line)]
         host = visible(hosts[-1]) if hosts else "the package index"
         return f"{host} cannot be reached", (
             "Check the network, or set an index that can be reached: TUI_TRAIN_INDEX=URL, or none for pip's own."
         )
-    errors = [line.strip() for line in lines if _ERROR.search(line)] or [line.strip() for line in lines if line.strip()]
+    errors = [line.strip() for line in lines if _ERROR_LINE_PATTERN.search(line)] or [
+        line.strip() for line in lines if line.strip()
+    ]
     return visible(errors[-1])[:300] if errors else "it printed no reason", "See its last lines above."

@@ -9,14 +9,14 @@ from tui_train.memory.verdict import Band
 
 MAX_TRIALS = 8
 # A smaller difference is noise: of settings as fast, the one with the smallest micro batch leaves most memory free.
-AS_FAST_SHARE = 0.985
+AS_FAST_MIN_SHARE = 0.985
 # Recomputing costs about a quarter: this far behind, a larger micro batch will not make up for it.
-_SLOWER_SHARE = 0.85
+_CHECKPOINTING_MIN_SHARE = 0.85
 
-Outcome = Literal["measured", "out of memory", "failed"]
+TrialOutcome = Literal["measured", "out of memory", "failed"]
 
 
-class Setting(Struct, frozen=True):
+class TrialSetting(Struct, frozen=True):
     """Values that a trial sets; only the precision changes the result of a training."""
 
     micro_batch: int
@@ -31,8 +31,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     `why` is what went wrong, `log` the file with the output.
     """
 
-    setting: Setting
-    outcome: Outcome
+    setting: TrialSetting
+    outcome: TrialOutcome
     rate: float = 0.0
     steps: int = 0
     memory: int | None = None
@@ -40,22 +40,22 @@ class Trial(Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
-class Space(Struct, frozen=True, kw_only=True):
+class SearchSpace(Struct, frozen=True, kw_only=True):
     """The settings to try: micro batches in order, precisions with the profile's own first, checkpointing.
 
     A setting without a band has no prediction; those that cannot fit are in `cannot_fit`.
     """
 
-    profile_setting: Setting
+    profile_setting: TrialSetting
     global_batch: int
     micro_batches: tuple[int, ...]
     precisions: tuple[str, ...]
     checkpointing: bool
-    bands: Mapping[Setting, Band]
-    cannot_fit: frozenset[Setting] = frozenset()
+    bands: Mapping[TrialSetting, Band]
+    cannot_fit: frozenset[TrialSetting] = frozenset()
 
 
-def next_setting(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
+def next_setting(space: SearchSpace, trials: tuple[Trial, ...]) -> TrialSetting | None:
     """Return the setting to try next, None when the fastest is found or the number of trials is used up.
 
     First the profile's own setting and the largest micro batch that is predicted to fit, in each precision; then the
@@ -72,52 +72,58 @@ def next_setting(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
     for lane in lanes[1:]:
         if (first := lane.first_setting()) and first not in tried:
             return first
-    fastest = best_trial(trials)
-    plain = next((lane for lane in lanes if fastest and lane.precision == fastest.setting.precision), lanes[0])
+    recommended = recommended_trial(trials)
+    plain = next((lane for lane in lanes if recommended and lane.precision == recommended.setting.precision), lanes[0])
     if (next_plain := plain.next_setting()) or not space.checkpointing or not plain.is_memory_bound():
         return next_plain
     saving = _MicroBatchSeries(
-        space, tried, checkpointing=True, precision=plain.precision, from_index=plain.memory_limit()
+        space, tried, checkpointing=True, precision=plain.precision, min_index=plain.memory_limit_index()
     )
     first_saving = tried.get(saving.first_setting() or space.profile_setting)
-    plainer = fastest if fastest and not fastest.setting.checkpointing else None
+    plainer = recommended if recommended and not recommended.setting.checkpointing else None
     if (
         first_saving
         and plainer
         and first_saving.outcome == "measured"
-        and first_saving.rate < _SLOWER_SHARE * plainer.rate
+        and first_saving.rate < _CHECKPOINTING_MIN_SHARE * plainer.rate
     ):
         return None
     return saving.next_setting()
 
 
-def best_trial(trials: tuple[Trial, ...]) -> Trial | None:
+def recommended_trial(trials: tuple[Trial, ...]) -> Trial | None:
     """Return the fastest trial; of those as fast, the one with most room; None where none was measured."""
     measured = [trial for trial in trials if trial.outcome == "measured"]
     most = max((trial.rate for trial in measured), default=0.0)
-    near = [trial for trial in measured if trial.rate >= AS_FAST_SHARE * most]
+    near = [trial for trial in measured if trial.rate >= AS_FAST_MIN_SHARE * most]
     return min(near, key=lambda trial: (trial.setting.micro_batch, -trial.rate), default=None)
 
 
 class _MicroBatchSeries:
-    """The settings that differ only in the micro batch; `from_index` is the index of the first one worth trying."""
+    """The settings that differ only in the micro batch; `min_index` is the index of the first one worth trying."""
 
     def __init__(
-        self, space: Space, tried: Mapping[Setting, Trial], *, checkpointing: bool, precision: str, from_index: int = 0
+        self,
+        space: SearchSpace,
+        trial_by_setting: Mapping[TrialSetting, Trial],
+        *,
+        checkpointing: bool,
+        precision: str,
+        min_index: int = 0,
     ) -> None:
         self.precision = precision
-        self._from_index = from_index
+        self._min_index = min_index
         self._bands = space.bands
         self._own = space.profile_setting.micro_batch
-        self._settings = [Setting(micro, checkpointing, precision) for micro in space.micro_batches]
-        self._trials = [tried.get(setting) for setting in self._settings]
+        self._settings = [TrialSetting(micro, checkpointing, precision) for micro in space.micro_batches]
+        self._trials = [trial_by_setting.get(setting) for setting in self._settings]
         self._possible_count = next(
             (place for place, one in enumerate(self._settings) if one in space.cannot_fit), len(self._settings)
         )
 
-    def next_setting(self) -> Setting | None:
+    def next_setting(self) -> TrialSetting | None:
         """Return what begins, then neighbours of the fastest; after memory ran out, something between."""
-        begin, top, fastest = self._first_index(), self.memory_limit(), self._fastest_index()
+        begin, top, fastest = self._first_index(), self.memory_limit_index(), self._fastest_index()
         places: list[int] = [] if begin is None else [begin]
         if top < self._possible_count and (fastest is None or fastest < top - 1):
             low = -1 if fastest is None else fastest
@@ -129,7 +135,7 @@ class _MicroBatchSeries:
         open_ = (place for place in places if 0 <= place < max(top, (begin or 0) + 1) and self._trials[place] is None)
         return next((self._settings[place] for place in open_), None)
 
-    def first_setting(self) -> Setting | None:
+    def first_setting(self) -> TrialSetting | None:
         """Return the largest that is predicted to fit; without a prediction, one about as large as the own one."""
         place = self._first_index()
         return None if place is None else self._settings[place]
@@ -137,18 +143,18 @@ class _MicroBatchSeries:
     def _first_index(self) -> int | None:
         places = range(self._possible_count)
         fitting = [place for place in places if self._bands.get(self._settings[place]) in {"fits", "tight"}]
-        own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._from_index]
-        start = max([*(fitting or own)[-1:], self._from_index], default=None)
+        own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._min_index]
+        start = max([*(fitting or own)[-1:], self._min_index], default=None)
         return start if start is not None and start < self._possible_count else None
 
-    def memory_limit(self) -> int:
+    def memory_limit_index(self) -> int:
         """Return the place from which on memory does not suffice, as is predicted or was seen."""
         lost = (place for place, trial in enumerate(self._trials) if trial and trial.outcome != "measured")
         return min(next(lost, self._possible_count), self._possible_count)
 
     def is_memory_bound(self) -> bool:
         """Tell whether a larger micro batch than the fastest would be tried if there were the memory for it."""
-        fastest, top = self._fastest_index(), self.memory_limit()
+        fastest, top = self._fastest_index(), self.memory_limit_index()
         trial = self._trials[top] if top < len(self._trials) else None
         lacking = top < len(self._settings) and (trial is None or trial.outcome == "out of memory")
         return lacking and (fastest is None or fastest == top - 1)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from tui_train.actions.tune.search import AS_FAST_SHARE, Setting, Space, Trial
+from tui_train.actions.tune.search import AS_FAST_MIN_SHARE, SearchSpace, Trial, TrialSetting
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
 from tui_train.memory.data_defaults import set_up
@@ -16,14 +16,14 @@ from tui_train.setup.recipe.options import user_arguments, user_batch_arguments
 from tui_train.setup.setup import Setup
 
 # Micro batches that are closer to each other differ little in speed.
-_MIN_FACTOR = 1.5
-_MAX_FACTOR = 8
+_MIN_SPACING_FACTOR = 1.5
+_MAX_FACTOR_WITHOUT_PREDICTION = 8
 # A trial is ended long before: its training is not to end, save, and hand on what it has, by itself.
 _TRIAL_STEPS = 1000
 _QUIET_VARIABLES = {"WANDB_MODE": "disabled"}
 
 
-def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
+def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
     """Return what may be tried: with these precisions besides the profile's own; BadInput where nothing can be."""
     _refuse_untunable(setup)
     recipe = setup.effective.recipe
@@ -31,24 +31,24 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
     if micro is None or global_batch is None:
         remedy = "Set recipe.micro_batch and recipe.global_batch."
         raise BadInput("the trainer's own batch is not known: there is nothing to start from", remedy)
-    share, rest = divmod(global_batch, setup.copies)
+    share, rest = divmod(global_batch, setup.model_copies)
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
     saving = "activation_checkpointing"
-    can_checkpoint = saving in setup.context.accepted and not user_arguments(saving, setup.profile, setup.preset)
-    own = Setting(micro, bool(recipe.activation_checkpointing and can_checkpoint), recipe.precision or "")
-    if precisions and "precision" not in setup.context.accepted:
+    can_checkpoint = saving in setup.ladder_context.accepted and not user_arguments(saving, setup.profile, setup.preset)
+    own = TrialSetting(micro, bool(recipe.activation_checkpointing and can_checkpoint), recipe.precision or "")
+    if precisions and "precision" not in setup.ladder_context.accepted:
         raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
     tried_precisions = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
-        Setting(size, saving, precision)
+        TrialSetting(size, saving, precision)
         for size in _spaced_micro_batches(share, micro)
         for saving in ((False, True) if can_checkpoint else (False,))
         for precision in tried_precisions
     ]
     predicted = {setting: predict(set_up(_with_setting(setting, setup), setup.facts)) for setting in settings}
-    hopeless = frozenset(setting for setting, prediction in predicted.items() if _cannot_fit(prediction))
-    bands: dict[Setting, Band] = {
+    hopeless = frozenset(setting for setting, prediction in predicted.items() if _surely_cannot_fit(prediction))
+    bands: dict[TrialSetting, Band] = {
         setting: prediction.band for setting, prediction in predicted.items() if prediction.band
     }
     # Steps are as large as the largest that may be tried: where nothing is predicted, none is far from the own one.
@@ -58,11 +58,13 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
         else [
             setting
             for setting in settings
-            if own.micro_batch / _MAX_FACTOR <= setting.micro_batch <= own.micro_batch * _MAX_FACTOR
+            if own.micro_batch / _MAX_FACTOR_WITHOUT_PREDICTION
+            <= setting.micro_batch
+            <= own.micro_batch * _MAX_FACTOR_WITHOUT_PREDICTION
         ]
     )
     micros = {setting.micro_batch for setting in near if setting not in hopeless}
-    return Space(
+    return SearchSpace(
         profile_setting=own,
         global_batch=global_batch,
         micro_batches=tuple(sorted(micros)),
@@ -73,61 +75,63 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
     )
 
 
-def settings_of(among: Space) -> tuple[Setting, ...]:
+def list_settings(space: SearchSpace) -> tuple[TrialSetting, ...]:
     """Return the settings that may be tried, the profile's own first."""
-    savings = (False, True) if among.checkpointing else (False,)
-    each = (Setting(m, saving, p) for p in among.precisions for saving in savings for m in among.micro_batches)
+    savings = (False, True) if space.checkpointing else (False,)
+    each = (TrialSetting(m, saving, p) for p in space.precisions for saving in savings for m in space.micro_batches)
     return tuple(
-        dict.fromkeys((among.profile_setting, *(setting for setting in each if setting not in among.cannot_fit)))
+        dict.fromkeys((space.profile_setting, *(setting for setting in each if setting not in space.cannot_fit)))
     )
 
 
-def trial_profile(setting: Setting, among: Space, setup: Setup, output: str) -> Profile:
+def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, output: str) -> Profile:
     """Return the short training that tries a setting and writes to `output`.
 
     All trials have one global batch, so that they can be compared: the least in which each micro batch comes twice, as
     gradients are kept between, or the profile's own. No checkpoint is due.
     """
     profile = setup.profile
-    share = (setup.effective.recipe.global_batch or 1) // setup.copies
+    share = (setup.effective.recipe.global_batch or 1) // setup.model_copies
     edits: dict[str, fields.Value] = {
-        "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * setup.copies,
+        "recipe.global_batch": min(share, 2 * math.lcm(*space.micro_batches)) * setup.model_copies,
         "recipe.lr_scaling": "none",
         "ladder.rungs": (),
-        "trainer.output": output if setup.user_output else "",
+        "trainer.output": output if setup.user_output_folder else "",
         "trainer.environment": {**profile.trainer.environment, **_QUIET_VARIABLES},
         "tracking.tensorboard": False,
         "tracking.wandb": False,
         "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):
-        if name in setup.context.accepted and not user_arguments(name, profile, setup.preset):
+        if name in setup.ladder_context.accepted and not user_arguments(name, profile, setup.preset):
             edits[f"recipe.{name}"] = _TRIAL_STEPS
     return apply_change(Change("trial", "to see how fast it is", tuple(edits.items())), _with_setting(setting, setup))
 
 
-def change_to(fastest: Trial, among: Space, first: Trial | None) -> Change | None:
+def change_to_setting(chosen: Trial, space: SearchSpace, own_trial: Trial | None) -> Change | None:
     """Return the change to a setting that was tried, None where the profile's own is as fast as far as one can tell."""
-    own = among.profile_setting
-    setting = fastest.setting
-    if setting == own or (first and fastest.rate * AS_FAST_SHARE <= first.rate):
+    own = space.profile_setting
+    setting = chosen.setting
+    if setting == own or (own_trial and chosen.rate * AS_FAST_MIN_SHARE <= own_trial.rate):
         return None
     titles = {
         "recipe.micro_batch": f"micro batch {own.micro_batch} -> {setting.micro_batch}",
         "recipe.activation_checkpointing": f"{'with' if setting.checkpointing else 'without'} activation checkpointing",
         "recipe.precision": f"precision {setting.precision}",
     }
-    differ = [edit for edit in _edits(setting) if edit not in _edits(own)]
+    differ = [edit for edit in _setting_edits(setting) if edit not in _setting_edits(own)]
     faster = (
-        f"{fastest.rate / first.rate:.2f} times as fast" if first and first.rate else "it fits, and was the fastest"
+        f"{chosen.rate / own_trial.rate:.2f} times as fast"
+        if own_trial and own_trial.rate
+        else "it fits, and was the fastest"
     )
     title = ", ".join(titles[key] for key, _ in differ)
     if setting.micro_batch != own.micro_batch:
-        differ.append(("recipe.global_batch", among.global_batch))
+        differ.append(("recipe.global_batch", space.global_batch))
     return Change(title, f"{faster} in short trials; the global batch stays", tuple(differ))
 
 
-def _edits(setting: Setting) -> tuple[tuple[str, fields.Value], ...]:
+def _setting_edits(setting: TrialSetting) -> tuple[tuple[str, fields.Value], ...]:
     return (
         ("recipe.micro_batch", setting.micro_batch),
         ("recipe.activation_checkpointing", setting.checkpointing),
@@ -135,18 +139,18 @@ def _edits(setting: Setting) -> tuple[tuple[str, fields.Value], ...]:
     )
 
 
-def _with_setting(setting: Setting, setup: Setup) -> Profile:
+def _with_setting(setting: TrialSetting, setup: Setup) -> Profile:
     """Return the profile with a setting; what the trainer does not take, and a value it has by itself, is not set."""
     edits = tuple(
         (key, value)
-        for key, value in _edits(setting)
-        if setup.context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
-        and value != fields.get(setup.effective, key)
+        for key, value in _setting_edits(setting)
+        if setup.ladder_context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
+        and value != fields.get_value(setup.effective, key)
     )
     return apply_change(Change("setting", "to be tried", edits), setup.profile)
 
 
-def _cannot_fit(prediction: Prediction) -> bool:
+def _surely_cannot_fit(prediction: Prediction) -> bool:
     """Tell whether a setting is not to be tried: a card refuses what is too much, a host may end other programs.
 
     Where something is not modelled there is always hope: an own script may well train less than is thought.
@@ -159,24 +163,28 @@ def _cannot_fit(prediction: Prediction) -> bool:
     return prediction.estimate.peak.total * (1 - prediction.estimate.error) > place.free
 
 
-def _spaced_micro_batches(share: int, own: int) -> Iterator[int]:
+def _spaced_micro_batches(batch_per_copy: int, own_micro_batch: int) -> Iterator[int]:
     """Yield micro batches that divide a share, the own one and, from it on, those well apart."""
-    yield own
-    yield from _spaced((divisor for divisor in batch.divisors(share) if divisor > own), own)
-    yield from _spaced((divisor for divisor in reversed(batch.divisors(share)) if divisor < own), own)
+    yield own_micro_batch
+    yield from _spaced_numbers(
+        (divisor for divisor in batch.divisors(batch_per_copy) if divisor > own_micro_batch), own_micro_batch
+    )
+    yield from _spaced_numbers(
+        (divisor for divisor in reversed(batch.divisors(batch_per_copy)) if divisor < own_micro_batch), own_micro_batch
+    )
 
 
-def _spaced(numbers: Iterable[int], last: int) -> Iterator[int]:
+def _spaced_numbers(numbers: Iterable[int], last: int) -> Iterator[int]:
     for number in numbers:
-        if max(number, last) >= _MIN_FACTOR * min(number, last):
+        if max(number, last) >= _MIN_SPACING_FACTOR * min(number, last):
             yield number
             last = number
 
 
 def _refuse_untunable(setup: Setup) -> None:
     profile = setup.profile
-    passed = setup.context.accepted
-    if profile.nodes.machines > 1:
+    passed = setup.ladder_context.accepted
+    if profile.nodes.machine_count > 1:
         alone = "--set nodes.hosts=" if profile.nodes.hosts else "--set nodes.count=1"
         raise BadInput("trials run on one machine, and this profile trains on several", f"Tune with {alone}.")
     if not passed & {"micro_batch", "total_batch"} or not passed & {

@@ -1,50 +1,50 @@
 """The trials as text for a terminal or a screen; safe to show."""
 
-from tui_train.actions.tune.search import Setting, Trial
+from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.text import grouped_digits, size, visible
 
-HEADER = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
+TRIAL_TABLE_HEADER = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
 
 
-def setting_text(tested: Setting) -> str:
+def setting_text(setting: TrialSetting) -> str:
     """Return a setting in a few words."""
-    saving = ", activation checkpointing" if tested.checkpointing else ""
-    return f"micro batch {tested.micro_batch}{saving}, {tested.precision}"
+    saving = ", activation checkpointing" if setting.checkpointing else ""
+    return f"micro batch {setting.micro_batch}{saving}, {setting.precision}"
 
 
-def trial_rows(now: TuningState) -> list[tuple[str, ...]]:
-    """Return the trials as rows below HEAD; the running one is last."""
-    table = [_row(number, trial, now) for number, trial in enumerate(now.trials, 1)]
-    if now.trying:
-        table.append((str(len(table) + 1), *setting_cells(now.trying), "…", "", ""))
+def trial_rows(state: TuningState) -> list[tuple[str, ...]]:
+    """Return the trials as rows below TRIAL_TABLE_HEADER; the running one is last."""
+    table = [_trial_row(number, trial, state) for number, trial in enumerate(state.trials, 1)]
+    if state.trying:
+        table.append((str(len(table) + 1), *setting_cells(state.trying), "…", "", ""))
     return table
 
 
-def result_sentence(now: TuningState) -> str:
+def result_sentence(state: TuningState) -> str:
     """Return the result of the trials in one sentence."""
-    if now.change:
-        return f"{visible(now.change.title)}: {visible(now.change.why)}"
-    if now.best:
+    if state.change:
+        return f"{visible(state.change.title)}: {visible(state.change.why)}"
+    if state.recommended_trial:
         return "Nothing that was tried is faster than the profile's own setting."
-    if now.trying:
+    if state.trying:
         return "Stopped before a trial was timed."
-    if not now.trials:
+    if not state.trials:
         return "Nothing that could be tried fits by the estimate."
-    last = now.trials[-1]
+    last = state.trials[-1]
     why = visible(last.why or last.outcome).rstrip(".")
     return f"No trial could be timed: {why}. Its log: {visible(last.log) or 'none'}"
 
 
-def setting_cells(tested: Setting) -> tuple[str, str, str]:
+def setting_cells(setting: TrialSetting) -> tuple[str, str, str]:
     """Return a setting as three cells of a row."""
-    return str(tested.micro_batch), "yes" if tested.checkpointing else "no", tested.precision
+    return str(setting.micro_batch), "yes" if setting.checkpointing else "no", setting.precision
 
 
-def _row(number: int, trial: Trial, now: TuningState) -> tuple[str, ...]:
-    rate = trial.rate * (now.tokens or 1)
-    speed = f"{grouped_digits(rate)} tokens/s" if now.tokens else f"{rate:.2f} samples/s"
-    note = "best" if trial == now.best else visible(trial.why)
+def _trial_row(number: int, trial: Trial, state: TuningState) -> tuple[str, ...]:
+    rate = trial.rate * (state.tokens or 1)
+    speed = f"{grouped_digits(rate)} tokens/s" if state.tokens else f"{rate:.2f} samples/s"
+    note = "best" if trial == state.recommended_trial else visible(trial.why)
     memory = size(trial.memory) if trial.memory is not None else ""
     return (
         str(number),

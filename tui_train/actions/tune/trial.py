@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psutil
 from msgspec import Struct
 
-from tui_train.actions.tune.search import Outcome, Setting, Trial
+from tui_train.actions.tune.search import Trial, TrialOutcome, TrialSetting
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
@@ -28,15 +28,15 @@ from tui_train.runs.stop import stop_run
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
 _WARMUP_STEPS = 2
-_MIN_STEPS = 3
-_MIN_SECONDS = 3.0
+_MIN_TIMED_STEPS = 3
+_MIN_TIMED_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.5
 # The share of the host's memory that a trial leaves: below it the kernel kills programs.
-_MIN_FREE_SHARE = 0.05
+_MIN_FREE_HOST_MEMORY_SHARE = 0.05
 
 
-class Pace:
+class StepPace:
     """The speed of steps, from the moments when each was first reported."""
 
     def __init__(self) -> None:
@@ -44,32 +44,32 @@ class Pace:
         self._first = 0
         self._reported: list[tuple[float, int]] = []
 
-    def record(self, step: int, now: float) -> None:
+    def record(self, step: int, seconds: float) -> None:
         """Record the step reached at a moment, in seconds."""
         if step and not self._first:
             self._first = step
         if step and (not self._reported or step > self._reported[-1][1]):
-            self._reported.append((now, step))
+            self._reported.append((seconds, step))
 
     @property
     def steps(self) -> int:
         """The steps that are timed: those after the first, where there are enough."""
-        return self._window()[1]
+        return self._timed_window()[1]
 
     @property
     def step_seconds(self) -> float:
         """Seconds of a step, 0 while none is timed."""
-        took, steps = self._window()
+        took, steps = self._timed_window()
         return took / steps if steps else 0.0
 
     @property
     def is_known(self) -> bool:
         """True where more steps would change the speed little."""
-        took, steps = self._window()
-        warm = self._reported and self._reported[-1][1] - self._first >= _WARMUP_STEPS + _MIN_STEPS
-        return bool(warm) and steps >= _MIN_STEPS and took >= _MIN_SECONDS
+        took, steps = self._timed_window()
+        warm = self._reported and self._reported[-1][1] - self._first >= _WARMUP_STEPS + _MIN_TIMED_STEPS
+        return bool(warm) and steps >= _MIN_TIMED_STEPS and took >= _MIN_TIMED_SECONDS
 
-    def _window(self) -> tuple[float, int]:
+    def _timed_window(self) -> tuple[float, int]:
         warm = [(now, step) for now, step in self._reported if step - self._first >= _WARMUP_STEPS]
         window = warm if len(warm) > 1 else self._reported[-2:]
         return (window[-1][0] - window[0][0], window[-1][1] - window[0][1]) if len(window) > 1 else (0.0, 0)
@@ -79,42 +79,42 @@ class TrialResources(Struct, frozen=True):
     """Machine side of a trial: the UUIDs of its cards, none for the CPU, and how many seconds it has at most."""
 
     cards: tuple[str, ...]
-    deadline: float
+    max_seconds: float
 
 
 def run_trial(
-    run: RunDir, setting: Setting, global_batch: int, resources: TrialResources, cancelled: Callable[[], bool]
+    run: RunDir, setting: TrialSetting, global_batch: int, resources: TrialResources, cancelled: Callable[[], bool]
 ) -> Trial:
     """Start a run folder's training, time its steps, end it, and return what came of it.
 
     Raises Unavailable where it cannot be started beside what runs, or something of it cannot be ended.
     """
     memory = PeakMemory(run, resources.cards)
-    pace = Pace()
+    pace = StepPace()
     process: subprocess.Popen[bytes] | None = None
     try:
-        process = _start(run, resources.deadline)
+        process = _start_trial(run, resources.max_seconds)
         _wait_for_start(run, process, cancelled)
         why = _time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
         now = read_status(run)
     finally:
         memory.end()
-        _end(run, process)
+        _end_trial(run, process)
         # The model of a trial is useless.
         for output in run.path.glob("output*"):
             shutil.rmtree(output, ignore_errors=True)
     log = str(run.attempt_log(1))
     if memory.host_is_low:
         return Trial(setting=setting, outcome="out of memory", memory=memory.peak, why="the host's memory", log=log)
-    if pace.step_seconds and not _failed(now):
+    if pace.step_seconds and not _has_failed(now):
         rate = global_batch / pace.step_seconds
         return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.peak, log=log)
-    outcome, words = _what_failed(run, now)
+    outcome, words = _outcome_of_failure(run, now)
     words = words or why if outcome == "failed" else ""
     return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)
 
 
-def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
+def _start_trial(run: RunDir, max_seconds: float) -> subprocess.Popen[bytes]:
     """Start launch.sh under timeout, so that a trial ends even when this program was killed."""
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
@@ -122,7 +122,7 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
     with start_lock(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
         refuse_if_conflicting(run)
         return subprocess.Popen(
-            [str(tools["timeout"]), "--kill-after=30", str(int(deadline) + 60), str(tools["bash"]), str(run.script)],
+            [str(tools["timeout"]), "--kill-after=30", str(int(max_seconds) + 60), str(tools["bash"]), str(run.script)],
             cwd="/",
             env={**os.environ, "TUI_TRAIN_GRACE": "0"},
             stdin=subprocess.DEVNULL,
@@ -138,7 +138,7 @@ def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Ca
         time.sleep(_PAUSE_SECONDS)
 
 
-def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
+def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
     if process is not None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -146,10 +146,10 @@ def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
     stop_run(run, at_once=True)
 
 
-def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
+def _time_steps(run: RunDir, pace: StepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
     tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading()
-    until = time.monotonic() + resources.deadline
+    until = time.monotonic() + resources.max_seconds
     polled_at = 0.0
     while not cancelled():
         now = time.monotonic()
@@ -158,7 +158,7 @@ def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: C
         if pace.is_known:
             return ""
         if now > until:
-            return f"no two steps reported within {resources.deadline:.0f} s"
+            return f"no two steps reported within {resources.max_seconds:.0f} s"
         if now - polled_at > _POLL_SECONDS:
             polled_at = now
             if not read_status(run).live:
@@ -167,24 +167,24 @@ def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: C
     return "stopped"
 
 
-def _failed(now: Status) -> bool:
-    return now.state in {"failed", "lost"}
+def _has_failed(run_status: Status) -> bool:
+    return run_status.state in {"failed", "lost"}
 
 
-def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
-    if now.state == "new":
+def _outcome_of_failure(run: RunDir, run_status: Status) -> tuple[TrialOutcome, str]:
+    if run_status.state == "new":
         try:
             launcher_log = safe_open.read(run.launcher_log, 1000, end=True).decode(errors="replace").strip()
         except OSError as error:
             launcher_log = f"{run.launcher_log} cannot be read: {error_reason(error)}"
         return "failed", visible(launcher_log)
     try:
-        diagnosis = diagnose_run(run) if _failed(now) else None
+        diagnosis = diagnose_run(run) if _has_failed(run_status) else None
     except TuiTrainError:
         diagnosis = None
     # A card that another program fills is no result for the setting.
     by_other_process = diagnosis is not None and diagnosis.failure == "cuda_oom_other_process"
-    if any(attempt.out_of_memory for attempt in now.attempts) and not by_other_process:
+    if any(attempt.out_of_memory for attempt in run_status.attempts) and not by_other_process:
         return "out of memory", ""
     return "failed", diagnosis.cause if diagnosis else ""
 
@@ -199,7 +199,7 @@ class PeakMemory:
         self._run = run
         self._cards = cards
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._on_cards if cards else self._on_host, daemon=True)
+        self._thread = threading.Thread(target=self._watch_cards if cards else self._watch_host, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
@@ -207,24 +207,24 @@ class PeakMemory:
         self._ended.set()
         self._thread.join(timeout=5)
 
-    def _on_cards(self) -> None:
+    def _watch_cards(self) -> None:
         for now in live_samples(self._ended.is_set):
             for card in now:
                 if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
                     self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
 
-    def _on_host(self) -> None:
+    def _watch_host(self) -> None:
         while not self._ended.wait(_POLL_SECONDS):
             now = read_status(self._run)
             if now.mark:
-                used = sum(map(_resident, state.run_family(str(self._run.path), now).living()))
+                used = sum(map(_resident_bytes, state.run_family(str(self._run.path), now).living()))
                 self.peak = max(self.peak or 0, used)
             memory = psutil.virtual_memory()
-            self.host_is_low |= memory.available < _MIN_FREE_SHARE * memory.total
+            self.host_is_low |= memory.available < _MIN_FREE_HOST_MEMORY_SHARE * memory.total
 
 
-def _resident(pid: int) -> int:
+def _resident_bytes(process_id: int) -> int:
     try:
-        return int(psutil.Process(pid).memory_info().rss)
+        return int(psutil.Process(process_id).memory_info().rss)
     except psutil.Error:
         return 0

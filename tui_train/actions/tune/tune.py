@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.actions.tune.search import Setting, Space, Trial, best_trial, next_setting
-from tui_train.actions.tune.space import change_to, search_space, trial_profile
+from tui_train.actions.tune.search import SearchSpace, Trial, TrialSetting, next_setting, recommended_trial
+from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
 from tui_train.actions.tune.trial import TrialResources, run_trial
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import BadInput, Unavailable
@@ -22,8 +22,8 @@ from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
 
-TRIAL_SECONDS = 180.0
-TABLE_FILE = "trials.json"
+MAX_TRIAL_SECONDS = 180.0
+TRIAL_TABLE_FILE = "trials.json"
 
 
 class TuningState(Struct, frozen=True, kw_only=True):
@@ -34,14 +34,14 @@ class TuningState(Struct, frozen=True, kw_only=True):
 
     folder: Path
     trials: tuple[Trial, ...] = ()
-    trying: Setting | None = None
+    trying: TrialSetting | None = None
     change: Change | None = None
     tokens: int = 0
 
     @property
-    def best(self) -> Trial | None:
+    def recommended_trial(self) -> Trial | None:
         """The best trial so far."""
-        return best_trial(self.trials)
+        return recommended_trial(self.trials)
 
 
 def tune(
@@ -49,41 +49,43 @@ def tune(
     facts: Facts,
     *,
     precisions: tuple[str, ...] = (),
-    deadline: float = TRIAL_SECONDS,
+    max_trial_seconds: float = MAX_TRIAL_SECONDS,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[TuningState]:
     """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible."""
     setup = set_up(profile, facts)
-    among = tuning_space(setup, precisions)
+    among = checked_search_space(setup, precisions)
     tokens = setup.effective.recipe.sequence_length or 0
     now = TuningState(folder=rundir.create_stamped_folder(profile.name, trials_folder()), tokens=tokens)
-    resources = TrialResources(tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), deadline)
+    resources = TrialResources(
+        tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), max_trial_seconds
+    )
     while not cancelled() and (setting := next_setting(among, now.trials)):
         now = msgspec.structs.replace(now, trying=setting)
         yield now
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
         short = trial_profile(setting, among, setup, str(run.path / "output"))
-        trial = run_setting(run, setting, prepare_plan(set_up(short, facts)), resources, cancelled)
+        trial = write_and_run_trial(run, setting, prepare_plan(set_up(short, facts)), resources, cancelled)
         if cancelled():
             break
         trials = (*now.trials, trial)
         first = next((trial_of for trial_of in trials if trial_of.setting == among.profile_setting), None)
-        fastest = best_trial(trials)
-        change = change_to(fastest, among, first) if fastest else None
+        recommended = recommended_trial(trials)
+        change = change_to_setting(recommended, among, first) if recommended else None
         now = msgspec.structs.replace(now, trials=trials, change=change)
         _write_table(now, profile)
     yield msgspec.structs.replace(now, trying=None)
 
 
-def tuning_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
+def checked_search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
     """Return the settings to try with a profile; BadInput or Unavailable where there are none."""
     if wrong := next((finding for finding in find_problems(setup) if finding.forbids_plan), None):
         raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
     return search_space(setup, precisions)
 
 
-def run_setting(
-    run: RunDir, setting: Setting, prepared: PreparedPlan, resources: TrialResources, cancelled: Callable[[], bool]
+def write_and_run_trial(
+    run: RunDir, setting: TrialSetting, prepared: PreparedPlan, resources: TrialResources, cancelled: Callable[[], bool]
 ) -> Trial:
     """Write a setting's short training to a folder, run it, and return the result."""
     if prepared.plan is None:
@@ -93,7 +95,9 @@ def run_setting(
     return run_trial(run, setting, prepared.plan.global_batch, resources, cancelled)
 
 
-def _write_table(now: TuningState, profile: Profile) -> None:
+def _write_table(state: TuningState, profile: Profile) -> None:
     """Write the table of trials beside their logs."""
-    table = {"profile": profile.name, "tokens_per_sample": now.tokens, "trials": now.trials}
-    write_atomically(now.folder / TABLE_FILE, msgspec.json.format(msgspec.json.encode(table)), PRIVATE_FILE_MODE)
+    table = {"profile": profile.name, "tokens_per_sample": state.tokens, "trials": state.trials}
+    write_atomically(
+        state.folder / TRIAL_TABLE_FILE, msgspec.json.format(msgspec.json.encode(table)), PRIVATE_FILE_MODE
+    )

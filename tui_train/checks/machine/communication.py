@@ -9,7 +9,7 @@ from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import overridden_variables
-from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_no_gloo, why_without_effect
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_gloo_trains_wrongly, why_workaround_ignored
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
@@ -41,7 +41,7 @@ def why_gloo_refused(setup: Setup) -> str:
     """Return why Gloo cannot be chosen for GPUs, empty where it can."""
     profile = setup.profile
     trainer, torch = profile.trainer, setup.toolchain.torch if setup.toolchain else None
-    return trainer_of(profile).why_no_gloo or why_no_gloo(sharded=trainer.strategy == "fsdp2", torch=torch)
+    return trainer_of(profile).why_no_gloo or why_gloo_trains_wrongly(sharded=trainer.strategy == "fsdp2", torch=torch)
 
 
 def invalid_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def invalid_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
         if name not in NCCL_WORKAROUNDS:
             message = f"NCCL has no option named {visible(name)}"
             yield error(key, message, fields.similar_word_remedy(name, tuple(NCCL_WORKAROUNDS)))
-        elif setup.backend == "nccl" and (why := why_without_effect(NCCL_WORKAROUNDS[name], setup.toolchain)):
+        elif setup.backend == "nccl" and (why := why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)):
             message, remedy = f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out", "Take it off the list."
             yield note(key, message, remedy)
 

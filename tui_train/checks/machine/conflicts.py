@@ -35,7 +35,8 @@ def cards_in_use(setup: Setup) -> Iterator[Finding]:
 def output_in_use(setup: Setup) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
     for words, other in _resource_conflicts(
-        ResourcesInUse(outputs=normalized_path_as_tuple(setup.profile.trainer.output or setup.user_output)), setup.facts
+        ResourcesInUse(outputs=normalized_path_as_tuple(setup.profile.trainer.output or setup.user_output_folder)),
+        setup.facts,
     ):
         remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or name another output folder."
         yield error("trainer.output", words, remedy, machine=True, start=True)
@@ -44,7 +45,7 @@ def output_in_use(setup: Setup) -> Iterator[Finding]:
 def port_in_use(setup: Setup) -> Iterator[Finding]:
     """The port at which several machines meet: the first one has to open it."""
     profile, facts = setup.profile, setup.facts
-    if profile.nodes.machines == 1 or facts.scheduler:
+    if profile.nodes.machine_count == 1 or facts.scheduler:
         return
     for words, _ in _resource_conflicts(ResourcesInUse(port=profile.nodes.port), facts):
         remedy = "Choose another one, for all machines (nodes.port)."

@@ -10,7 +10,7 @@ from tui_train.profile import fields, mounts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Container, Profile
 from tui_train.setup.machine import container
-from tui_train.setup.machine.toolchain import image_of, why_unusable
+from tui_train.setup.machine.toolchain import find_image, why_python_unusable
 from tui_train.setup.recipe.hub_model import loaded_model_id
 from tui_train.setup.setup import Setup
 
@@ -19,7 +19,7 @@ _MEMORY_SIZE_PATTERN = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECA
 _SYSTEM_FOLDERS = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
 _USR_FOLDERS = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
 _PROTECTED_IMAGE_FOLDERS = frozenset(
-    {"/", container.CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_USR_FOLDERS))}
+    {"/", container.CONTAINER_CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_USR_FOLDERS))}
 )
 _HUB_CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
@@ -60,7 +60,7 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     if chosen.engine == "none" or facts.other_machine:
         return
     shown = visible(chosen.image)
-    chosen_image = image_of(profile, facts)
+    chosen_image = find_image(profile, facts)
     if not chosen.image:
         message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
         yield error("container.image", message, remedy)
@@ -100,13 +100,13 @@ def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:
 def _why_image_unusable(profile: Profile, image_facts: ContainerImage) -> str:
     if image_facts.problem or image_facts.toolchain is None:
         return image_facts.problem or "it could not be started"
-    return why_unusable(profile, image_facts.toolchain)
+    return why_python_unusable(profile, image_facts.toolchain)
 
 
 def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
     """A size that engines read."""
     chosen = setup.profile.container
-    if chosen.engine == "none" or chosen.shared_memory == container.HOST_SHARED_MEMORY:
+    if chosen.engine == "none" or chosen.shared_memory == container.SHARE_HOST_MEMORY:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
     if not _MEMORY_SIZE_PATTERN.fullmatch(chosen.shared_memory):
@@ -156,7 +156,7 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
         return
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
     persistent = (
-        container.CACHE_FOLDER,
+        container.CONTAINER_CACHE_FOLDER,
         *(mount.inside.rstrip("/") for mount in container.container_mounts(profile, outputs)),
     )
     lost_variables = [
@@ -211,6 +211,6 @@ def _profile_key_of_path(profile: Profile, path: str) -> str:
     for name in ("data", "validation_data", "test_data"):
         if path in getattr(trainer, name):
             return f"trainer.{name}"
-    if path == container.script_mount(profile):
+    if path == container.script_mount_path(profile):
         return "trainer.script"
-    return "trainer.model" if trainer.model.startswith(path) else fields.field("container.mounts").key
+    return "trainer.model" if trainer.model.startswith(path) else fields.get_field("container.mounts").key

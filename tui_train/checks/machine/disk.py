@@ -9,14 +9,14 @@ from tui_train.memory.disk import CHECKPOINT_LIMIT_OPTION, CheckpointDiskUse, ch
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.data_questions import training_steps
-from tui_train.setup.recipe.options import set_options
+from tui_train.setup.recipe.options import given_options
 from tui_train.setup.setup import Setup
 
 
 def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     """Checkpoints for which the disk of the output has no room: not for one, or not for all that are kept."""
     profile, facts = setup.profile, setup.facts
-    key, output = "trainer.output", profile.trainer.output or setup.user_output
+    key, output = "trainer.output", profile.trainer.output or setup.user_output_folder
     free = facts.free.get(output)
     required = checkpoint_disk_use(setup) if free is not None and not no_effect.why_no_effect(key, setup) else None
     if free is None or required is None:
@@ -52,9 +52,9 @@ def _fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: i
     profile = setup.profile
     max_kept = free // required.checkpoint_bytes - 1
     if required.can_be_limited and max_kept >= required.min_kept:
-        words, set_already = profile.trainer.arguments, set_options(profile.trainer.arguments, bare=False)
+        words, set_already = profile.trainer.arguments, given_options(profile.trainer.arguments, bare=False)
         for argument in reversed([each for each in set_already if each.option == CHECKPOINT_LIMIT_OPTION]):
-            words = argument.removed_from(words)
+            words = argument.without_own_words(words)
         edits = (("trainer.arguments", (*words, f"--{CHECKPOINT_LIMIT_OPTION}={max_kept}")),)
         return Change(
             f"keep {counted(max_kept, 'checkpoint')}",

@@ -95,8 +95,8 @@ def wrong_process_count(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     process_count, cards = setup.processes, len(setup.gpus)
     devices = cards if setup.device == "cuda" else process_count
-    world_size = profile.nodes.machines * max(process_count, devices)
-    launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machines
+    world_size = profile.nodes.machine_count * max(process_count, devices)
+    launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machine_count
     starts_only_one = not launcher.starts_several and world_size > 1
     if starts_only_one or (not launcher.spans_machines and machines > 1):
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
@@ -120,7 +120,7 @@ def wrong_process_count(setup: Setup) -> Iterator[Finding]:
 def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
     precision_value, cuda = setup.values["precision"], setup.device == "cuda"
-    if "precision" not in setup.context.accepted:
+    if "precision" not in setup.ladder_context.accepted:
         return
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"

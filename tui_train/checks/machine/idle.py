@@ -10,7 +10,13 @@ from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.idle_cards import IdleCards, all_cards_idle, card_counts, card_names, some_cards_idle
+from tui_train.setup.machine.idle_cards import (
+    IdleCards,
+    card_counts_text,
+    card_names_text,
+    cards_idle_beside_cpu,
+    cards_idle_for_lack_of_torch,
+)
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
@@ -25,7 +31,7 @@ def all_cards_idle_on_cpu(setup: Setup) -> Iterator[Finding]:
     chosen = profile.hardware
     if chosen.device == "cpu" or chosen.gpus or setup.gpus:
         return
-    idle = all_cards_idle(setup)
+    idle = cards_idle_beside_cpu(setup)
     cuda_chosen = chosen.device == "cuda"
     if idle is None and not cuda_chosen:
         return
@@ -59,14 +65,14 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     if profile.hardware.device == "cpu" or profile.hardware.gpus or not setup.gpus:
         return
-    if idle := some_cards_idle(setup):
+    if idle := cards_idle_for_lack_of_torch(setup):
         usable = recommended_uuids(facts.machine.gpus, setup.verdicts)
         cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
         use_these = Change(
-            f"train on {card_names(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
+            f"train on {card_names_text(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
         )
         why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        message = f"only {card_names(cards)} would train; {_idle_cards_clause(idle)}: {why}"
+        message = f"only {card_names_text(cards)} would train; {_idle_cards_clause(idle)}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
         change, install = _use_python_change(idle) or use_these, _install_for_idle_cards(profile, facts, idle)
         keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the GPUs above."
@@ -109,7 +115,7 @@ def _python_or_image_text(profile: Profile) -> str:
 
 
 def _idle_cards_clause(idle: IdleCards) -> str:
-    return f"{card_counts(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
+    return f"{card_counts_text(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
 
 
 def _install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:

@@ -7,7 +7,7 @@ from tui_train.base.versions import is_known_at_least, is_older
 from tui_train.facts.types import Toolchain
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.types import Launcher
-from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_without_effect
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 
 
 class RunLibraries(NamedTuple):
@@ -102,6 +102,6 @@ def why_ineffective(name: str, run: RunLibraries) -> str:
     workaround = next((workaround for workaround in NCCL_WORKAROUNDS.values() if workaround.name == name), None)
     return (
         f"it {why}"
-        if workaround and run.backend == "nccl" and (why := why_without_effect(workaround, run.toolchain))
+        if workaround and run.backend == "nccl" and (why := why_workaround_ignored(workaround, run.toolchain))
         else ""
     )

@@ -10,7 +10,7 @@ from tui_train.facts.types import Facts, Gpu, Toolchain, TrainingHost
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.other_hosts import choose_host_cards, process_counts
+from tui_train.setup.machine.other_hosts import choose_host_cards, processes_per_machine
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
@@ -62,7 +62,7 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
     # A number of processes that is wrong for the first host is a finding of its own.
     compares = setup.device == "cuda" and (profile.nodes.uneven_processes or setup.processes == len(setup.gpus))
     first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
-    for host, wanted in zip(others, process_counts(setup)[1:], strict=False):
+    for host, wanted in zip(others, processes_per_machine(setup)[1:], strict=False):
         for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
             by_problem.setdefault(problem, []).append(host)
     for problem, names in by_problem.items():

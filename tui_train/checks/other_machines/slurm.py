@@ -31,7 +31,7 @@ def invalid_job(setup: Setup) -> Iterator[Finding]:
     if facts.scheduler != "slurm":
         return
     for key in ("slurm.partition", "slurm.account", "slurm.time"):
-        value = str(fields.get(profile, key))
+        value = str(fields.get_value(profile, key))
         if not _SBATCH_VALUE_PATTERN.fullmatch(value):
             message = f"{visible(value)!r} cannot be an option of sbatch"
             yield error(key, message, "Use letters, digits and ._:+/- only.")

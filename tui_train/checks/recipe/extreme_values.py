@@ -57,7 +57,7 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     folder = setup.facts.models.get(profile.trainer.model)
     limit = (report.limit if report else 0) or (folder.limit if folder else 0)
     longest = report.tokens.longest if report and report.tokens and not profile.finetune.packing else None
-    if not chosen or not 0 < limit < chosen or "sequence_length" not in setup.context.accepted:
+    if not chosen or not 0 < limit < chosen or "sequence_length" not in setup.ladder_context.accepted:
         return
     if longest is not None and longest <= limit:
         return

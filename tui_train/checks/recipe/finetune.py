@@ -91,7 +91,7 @@ def unchecked_answers_only(setup: Setup) -> Iterator[Finding]:
 
 def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
     """Chats of which everything is learned, as the template does not mark answers."""
-    report, question = data_questions.data_report(setup), data_questions.question_of(setup)
+    report, question = data_questions.data_report(setup), data_questions.question_about_data(setup)
     if (
         report
         and question
@@ -115,7 +115,7 @@ def has_no_weights(profile: Profile, facts: Facts) -> bool:
 def data_problems(setup: Setup) -> Iterator[Finding]:
     """Faults in the data; missing paths are checked for every trainer."""
     profile = setup.profile
-    question, report = data_questions.question_with_length(setup), data_questions.data_report(setup)
+    question, report = data_questions.question_with_length_in_force(setup), data_questions.data_report(setup)
     if question and report:
         limits = LengthLimits(profile.data.cut, longest_fitting_length(setup))
         known_bad = {
@@ -209,7 +209,7 @@ def useless_evaluations(setup: Setup) -> Iterator[Finding]:
 
 def too_small_micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
-    min_micro, micro = setup.context.min_micro, setup.effective.recipe.micro_batch
+    min_micro, micro = setup.ladder_context.min_micro, setup.effective.recipe.micro_batch
     if micro is not None and micro < min_micro:
         method = METHOD_LABELS[setup.profile.finetune.method]
         yield error(
@@ -222,11 +222,11 @@ def too_small_micro_batch(setup: Setup) -> Iterator[Finding]:
 def arguments_overriding_plan(setup: Setup) -> Iterator[Finding]:
     """Arguments that would undo what the plan says, unseen."""
     profile = setup.profile
-    for argument in options.set_options(profile.trainer.arguments):
+    for argument in options.given_options(profile.trainer.arguments):
         instead = PROFILE_KEY_BY_OPTION.get(argument.option)
         if instead is not None:
             words = " ".join(argument.words)
-            remaining = argument.removed_from(profile.trainer.arguments)
+            remaining = argument.without_own_words(profile.trainer.arguments)
             yield error(
                 "trainer.arguments",
                 f"{words} would override what the plan sets and checks",

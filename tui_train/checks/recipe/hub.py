@@ -12,7 +12,13 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
 from tui_train.programs.hub_cache import OFFLINE
-from tui_train.setup.recipe.hub_model import cached_model, hub_endpoint, is_offline, model_to_download, pinned_id
+from tui_train.setup.recipe.hub_model import (
+    cached_model,
+    hub_endpoint,
+    is_hub_offline,
+    model_id_with_revision,
+    model_to_download,
+)
 from tui_train.setup.setup import Setup
 from tui_train.trainers import hub_model_id, trainer_of
 
@@ -81,13 +87,13 @@ def download_requirements(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     if not model_to_download(setup) or _is_invalid_revision(profile.trainer.revision):
         return
-    name = pinned_id(profile)
+    name = model_id_with_revision(profile)
     hub = facts.hub
     if hub is None:
         message = f"it is not known whether {name} is on that machine"
         yield _model_note(message, "It is downloaded before the training if it is not.")
         return
-    if is_offline(profile, hub):
+    if is_hub_offline(profile, hub):
         yield _offline_finding(profile, facts, hub)
         return
     tool = setup.toolchain
@@ -118,7 +124,7 @@ def _offline_finding(profile: Profile, facts: Facts, hub: HubCache) -> Finding:
 
 def _local_state_clause(profile: Profile, facts: Facts) -> str:
     """Return how much of the model is here, as a clause."""
-    name, model = pinned_id(profile), cached_model(profile, facts)
+    name, model = model_id_with_revision(profile), cached_model(profile, facts)
     if model is None or not model.folder:
         return f"{name} is not on this machine"
     more = (

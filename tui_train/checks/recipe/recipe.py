@@ -23,8 +23,12 @@ _UNIT_WORDS = {True: ("process", "processes"), False: ("copy of the model", "cop
 
 def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
-    micro, global_batch, world = setup.effective.recipe.micro_batch, setup.effective.recipe.global_batch, setup.copies
-    if not batch.BATCH_PLACEHOLDERS & setup.context.accepted:
+    micro, global_batch, world = (
+        setup.effective.recipe.micro_batch,
+        setup.effective.recipe.global_batch,
+        setup.model_copies,
+    )
+    if not batch.BATCH_PLACEHOLDERS & setup.ladder_context.accepted:
         return
     if undivided := [*_undivided_script_totals(setup)]:
         yield from undivided
@@ -59,7 +63,7 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
         message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
         yield error("recipe.micro_batch", message, "Set the micro batch.")
         return
-    context = setup.context
+    context = setup.ladder_context
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.why_none:
         message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
         remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
@@ -72,7 +76,7 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
 
 def _undivided_script_totals(setup: Setup) -> Iterator[Finding]:
     """Totals of the script's own that the processes do not divide, with the nearest that they do."""
-    copies = setup.copies
+    copies = setup.model_copies
     for name in ("micro_batch", "global_batch"):
         effective = setup.values[name]
         if not effective.undivided_total:
@@ -99,18 +103,18 @@ def _undivided_script_totals(setup: Setup) -> Iterator[Finding]:
 
 def fractional_warmup_or_epochs(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
-    accepted, recipe = setup.context.accepted, setup.profile.recipe
+    accepted, recipe = setup.ladder_context.accepted, setup.profile.recipe
     if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.effective.recipe.steps:
         yield error(
             "recipe.warmup",
-            f"{setup.preset.named} takes the warmup in steps, and {recipe.warmup:g} is a share",
+            f"{setup.preset.name_in_sentence} takes the warmup in steps, and {recipe.warmup:g} is a share",
             "Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
         )
     if "whole_epochs" in accepted and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
         whole_epochs = math.ceil(recipe.epochs)
         yield error(
             "recipe.epochs",
-            f"{setup.preset.named} takes whole epochs, and {recipe.epochs:g} are set",
+            f"{setup.preset.name_in_sentence} takes whole epochs, and {recipe.epochs:g} are set",
             "Set a whole number, or recipe.steps.",
             change=Change(
                 counted(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)
@@ -130,7 +134,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield warning("recipe.lr_base_batch", message, remedy, change=change)
         return
-    if "learning_rate" in setup.context.accepted and batch.scaled_learning_rate(setup.effective.recipe) is None:
+    if "learning_rate" in setup.ladder_context.accepted and batch.scaled_learning_rate(setup.effective.recipe) is None:
         what = "global batch" if setup.effective.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
@@ -140,7 +144,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
 def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
     hidden, heads = setup.effective.recipe.hidden_size, setup.effective.recipe.heads
-    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.accepted:
+    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.ladder_context.accepted:
         return
     unit = heads * 2
     if hidden % unit:

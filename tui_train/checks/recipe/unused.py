@@ -6,7 +6,7 @@ from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, note, warning
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
-from tui_train.profile.types import SCHEMA, Profile
+from tui_train.profile.types import SCHEMA_VERSION, Profile
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
@@ -35,10 +35,12 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
     }
     why_unused = {key: why for key, why in reasons.items() if why}
     empty = Profile()
-    edits = tuple((key, fields.get(empty, key)) for key in why_unused)
-    change = Change("unset what is not used", ", ".join(fields.field(key).label.lower() for key in why_unused), edits)
+    edits = tuple((key, fields.get_value(empty, key)) for key in why_unused)
+    change = Change(
+        "unset what is not used", ", ".join(fields.get_field(key).label.lower() for key in why_unused), edits
+    )
     for key, why in why_unused.items():
-        row = fields.field(key)
+        row = fields.get_field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
         passable = trainer_has_own_field(profile, "trainer.preset") and key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
         if key == "trainer.output":
@@ -62,7 +64,7 @@ def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
     folder = display_path(setup.profile.trainer.output)
     return warning(
         "trainer.output",
-        f"{setup.preset.named} takes no output folder: {folder} is not passed",
+        f"{setup.preset.name_in_sentence} takes no output folder: {folder} is not passed",
         "Keep it only if the script writes there by itself: then its results are found. Otherwise leave it out, "
         "or write {output} in the arguments where it belongs.",
         change=change,
@@ -72,12 +74,12 @@ def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
 def old_schema(setup: Setup) -> Iterator[Finding]:
     """A profile that was, or may have been, written when each value was passed, chosen or not."""
     profile = setup.profile
-    if profile.schema == SCHEMA:
+    if profile.schema == SCHEMA_VERSION:
         return
     if profile.schema:
         message = "this profile is of an older version, which passed every value: all of them count as chosen"
         remedy = "Unset what the trainer is to decide, and save it again."
     else:
         message = "this profile has no `schema`: what is not set is the trainer's own; in schema 1 it was tui-train's"
-        remedy = f"Write schema = {SCHEMA} into it, or schema = 1 for what that meant."
+        remedy = f"Write schema = {SCHEMA_VERSION} into it, or schema = 1 for what that meant."
     yield note("name", message, remedy)

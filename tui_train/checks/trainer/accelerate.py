@@ -71,7 +71,7 @@ def gpu_precision_on_cpu(setup: Setup) -> Iterator[Finding]:
     document, config = launcher_config.launcher_config_document(profile, setup.facts), setup.launcher_config
     if document is None or not config or setup.values["precision"].value not in {None, "fp32"}:
         return
-    value = launcher_config.recipe_values_in(profile, setup.preset, document.values).get("precision")
+    value = launcher_config.recipe_values_of_config(profile, setup.preset, document.values).get("precision")
     if value and not accelerate_config.read_precision(config) and not profile.recipe.precision:
         named = value.other_form or value.value
         message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
@@ -122,7 +122,7 @@ def device_difference(setup: Setup) -> Iterator[Finding]:
     """A config that names another device, other GPUs, processes or machines than the plan, where none were chosen."""
     profile = setup.profile
     config, hardware = setup.launcher_config, profile.hardware
-    if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or setup.scheduled:
+    if not config or hardware.gpus or hardware.processes or profile.nodes.machine_count > 1 or setup.is_slurm_job:
         return
     machines = accelerate_config.positive_integer(config.get("num_machines")) or 1
     if machines > 1:
@@ -197,7 +197,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
     ):
         return
     config = launcher_config.config_for_device(document.values, setup.device)
-    values = launcher_config.recipe_values_in(profile, setup.preset, config)
+    values = launcher_config.recipe_values_of_config(profile, setup.preset, config)
     value = values.get("precision")
     if value is None or value.value in {"fp32", setup.effective.recipe.precision} or profile.recipe.precision:
         return

@@ -11,7 +11,7 @@ from tui_train.checks.trainer.preset import are_arguments_fully_known, declared_
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
-from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
@@ -55,7 +55,7 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
     if source is None or not are_arguments_fully_known(source):
         return
     words = setup.profile.trainer.arguments
-    for at in given_arguments.unknown(source, words):
+    for at in given_arguments.unknown_option_indexes(source, words):
         right = nearest_option(source, words[at])
         yield error(
             _ARGUMENTS_KEY,
@@ -91,7 +91,7 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     trains = next((name for name in source.subcommands if _TRAINING_COMMAND_PATTERN.match(name)), source.subcommands[0])
     change = Change(f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_KEY, (trains, *words)),))
     yield Finding(
-        level="error" if source.needs_command and given_arguments.is_read_alike(source) else "warning",
+        level="error" if source.needs_command and given_arguments.is_parsed_as_here(source) else "warning",
         key=_ARGUMENTS_KEY,
         message=f"no subcommand is given: the script has {visible(_subcommands_text(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
@@ -110,7 +110,7 @@ def invalid_values(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
-    if source is None or not given_arguments.is_read_alike(source):
+    if source is None or not given_arguments.is_parsed_as_here(source):
         return
     words = profile.trainer.arguments
     by_name = given_arguments.given_arguments(source, words)
@@ -136,13 +136,13 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
     words = profile.trainer.arguments
     for parameter in parameters_in_scope(source, words) if source else ():
         name = given_arguments.likely_placeholder(parameter)
-        if not source or not name or name in setup.context.accepted:
+        if not source or not name or name in setup.ladder_context.accepted:
             continue
         change = _pass_value_change(source, profile, parameter, name)
         if change is None or given_arguments.preset_arguments(setup.preset, parameter):
             continue
-        key = PLACEHOLDERS[name]
-        label = fields.field(key).label.lower()
+        key = KEY_BY_PLACEHOLDER[name]
+        label = fields.get_field(key).label.lower()
         yield note(
             _ARGUMENTS_KEY,
             f"is {visible(parameter.name)} the {label}? its name suggests it",
@@ -154,7 +154,7 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
 
 def _pass_value_change(source: ScriptSource, profile: Profile, parameter: ScriptParameter, name: str) -> Change | None:
     """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
-    key = PLACEHOLDERS[name]
+    key = KEY_BY_PLACEHOLDER[name]
     words = profile.trainer.arguments
     given_values = (
         given_arguments.given_arguments(source, words).get(parameter.name, given_arguments.GivenArgument()).values
@@ -164,22 +164,22 @@ def _pass_value_change(source: ScriptSource, profile: Profile, parameter: Script
     ]
     if key.startswith("recipe."):
         try:
-            value = fields.parse(fields.field(key), given_values[-1] if given_values else parameter.default)
+            value = fields.parse_value(fields.get_field(key), given_values[-1] if given_values else parameter.default)
         except BadInput:
             value = None
-        chosen = fields.get(profile, key)
+        chosen = fields.get_value(profile, key)
         if value is None and chosen is None:
             return None
         if given_values or chosen is None:
             edits.append((key, value))
-    label = fields.field(key).label.lower()
+    label = fields.get_field(key).label.lower()
     why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} by it"
     return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
 def _key_to_set_for_argument(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
-    keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
+    keys = (KEY_BY_PLACEHOLDER.get(name, "") for word in argument.words for name in PLACEHOLDER_PATTERN.findall(word))
     own = (key for key in keys if key.startswith("recipe.") or key in _MODEL_AND_DATA_KEYS)
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 

@@ -10,8 +10,8 @@ from tui_train.launchers import LAUNCHERS, launcher_labels, launchers_supporting
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.strategies import why_strategy_unusable
-from tui_train.setup.machine.toolchain import why_unusable
-from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.machine.toolchain import why_python_unusable
+from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
@@ -34,9 +34,9 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
             yield warning("trainer.offload", message, remedy, change=no_offload)
         return
     without_gpus = strategy.startswith("zero") and setup.device != "cuda"
-    if not without_gpus and (setup.toolchain is None or why_unusable(profile, setup.toolchain)):
+    if not without_gpus and (setup.toolchain is None or why_python_unusable(profile, setup.toolchain)):
         return  # as the check of the Python says
-    if strategy.startswith("zero") and gradient_accumulation(setup.effective, setup.copies) is None:
+    if strategy.startswith("zero") and effective_accumulation(setup.effective, setup.model_copies) is None:
         message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield error("recipe.global_batch", message, remedy)
@@ -74,12 +74,12 @@ def invalid_hosts_or_address(setup: Setup) -> Iterator[Finding]:
     nodes = profile.nodes
     if nodes.hosts:
         yield from _host_errors(profile, facts)
-    if nodes.machines == 1 or facts.scheduler:
+    if nodes.machine_count == 1 or facts.scheduler:
         return
     if not nodes.address and nodes.hosts:
         pass  # the others find it
     elif not nodes.address:
-        message = f"{nodes.machines} machines train together, and the address of the first one is missing"
+        message = f"{nodes.machine_count} machines train together, and the address of the first one is missing"
         remedy = "Name its IP address (nodes.address), as the others see it."
         yield error("nodes.address", message, remedy)
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
@@ -98,12 +98,12 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
     """One number of processes for each machine, and what can start and train with numbers that differ."""
     profile = setup.profile
     nodes, launcher = profile.nodes, LAUNCHERS[setup.launcher]
-    if not nodes.processes or nodes.machines == 1:
+    if not nodes.processes or nodes.machine_count == 1:
         return
     change: Change | None = Change("as many on each", "all machines like the first", (("nodes.processes", ()),))
     remedy = "Give each machine one number, in their order; or none."
-    if len(nodes.processes) != nodes.machines:
-        message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machines} machines"
+    if len(nodes.processes) != nodes.machine_count:
+        message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machine_count} machines"
     elif nodes.processes[0] != setup.processes:
         first_count = counted(setup.processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes")))
         message = f"nodes.processes begins with {nodes.processes[0]}, and the first machine trains on {first_count}"

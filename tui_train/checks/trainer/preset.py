@@ -8,12 +8,12 @@ from tui_train.facts.types import ScriptSource, YamlDocument
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
 from tui_train.profile.presets import shipped_presets
-from tui_train.profile.types import AUTO, Profile
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.setup.recipe.config_file import keys_needing_tables
-from tui_train.setup.recipe.options import SetOption, user_arguments
+from tui_train.setup.recipe.options import GivenOption, user_arguments
 from tui_train.setup.recipe.placeholder_values import (
-    DATASETS_FORMATS,
-    data_format,
+    DATASETS_FORMAT_BY_ENDING,
+    datasets_format,
     keys_to_pass,
     placeholder_values,
     placeholder_words,
@@ -25,7 +25,9 @@ from tui_train.trainers.script import entry_point
 
 # Every Python is probed for these.
 _PROBED_PACKAGES = frozenset({"axolotl", "llamafactory"})
-USE_AUTO_PRESET_CHANGE = Change("preset auto", "it passes only what the script declares", (("trainer.preset", AUTO),))
+USE_AUTO_PRESET_CHANGE = Change(
+    "preset auto", "it passes only what the script declares", (("trainer.preset", AUTO_PRESET),)
+)
 _MAX_FLAGS_SHOWN = 4  # arguments that a sentence names
 
 
@@ -34,7 +36,7 @@ def missing_preset_package(setup: Setup) -> Iterator[Finding]:
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
     starts = entry_point(setup.profile, setup.preset) == setup.preset.module
     if starts and package in _PROBED_PACKAGES and tool and package not in tool.packages:
-        message = f"{visible(tool.python)} has no {package}, which {setup.preset.named} starts"
+        message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
 
@@ -47,13 +49,13 @@ def unusable_config_file(setup: Setup) -> Iterator[Finding]:
         yield _unread_config_option(profile, options[-1])
     if not path:
         if (setup.preset.file and setup.preset.file.needs_user_file) or (
-            setup.preset.file is None and "config" in setup.context.accepted
+            setup.preset.file is None and "config" in setup.ladder_context.accepted
         ):
-            message = f"{setup.preset.named} needs a config file, and none is set"
+            message = f"{setup.preset.name_in_sentence} needs a config file, and none is set"
             yield error(key, message, "Name the YAML file that the training reads.")
         return
     state = facts.paths.get(path, "file")
-    if "config" not in setup.context.accepted and setup.preset.file is None:
+    if "config" not in setup.ladder_context.accepted and setup.preset.file is None:
         return
     if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
@@ -63,10 +65,10 @@ def unusable_config_file(setup: Setup) -> Iterator[Finding]:
         yield from _config_document_findings(facts.documents.get(path), path, setup)
 
 
-def _unread_config_option(profile: Profile, option: SetOption) -> Finding:
+def _unread_config_option(profile: Profile, option: GivenOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
     trainer, words = profile.trainer, visible(" ".join(option.words))
-    remaining = option.removed_from(trainer.arguments)
+    remaining = option.without_own_words(trainer.arguments)
     change = None
     if option.value.startswith("/") and not trainer.config:
         edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))
@@ -97,18 +99,19 @@ def _missing_required_values(document: YamlDocument, path: str, setup: Setup) ->
     for name, required_value in (setup.preset.file.required if setup.preset.file else {}).items():
         if document.values.get(name) != required_value:
             text = f"{name}: {str(required_value).lower()}"
-            message = f"{display_path(path)} does not set {text}, without which {setup.preset.named} trains nothing"
+            named = setup.preset.name_in_sentence
+            message = f"{display_path(path)} does not set {text}, without which {named} trains nothing"
             yield error("trainer.config", message, f"Write {text} into it.")
 
 
 def unknown_data_format(setup: Setup) -> Iterator[Finding]:
     """Data files whose format follows from their ending, all of the same format."""
     trainer = setup.profile.trainer
-    if not trainer.data or "data_format" not in setup.context.accepted:
+    if not trainer.data or "data_format" not in setup.ladder_context.accepted:
         return
-    if not data_format(trainer.data):
+    if not datasets_format(trainer.data):
         message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
-        endings = ", ".join(f".{ending}" for ending in DATASETS_FORMATS)
+        endings = ", ".join(f".{ending}" for ending in DATASETS_FORMAT_BY_ENDING)
         remedy = f"Name files of one format, ending in one of {endings}."
         yield error("trainer.data", message, remedy)
 
@@ -142,10 +145,10 @@ def refused_preset_arguments(setup: Setup) -> Iterator[Finding]:
             # Its --help may leave some out.
             level="error" if is_complete else "warning",
             key="trainer.preset",
-            message=f"the script does not take {flag_list_text(missing)}, which the preset {setup.preset.named} passes;"
-            f" {evidence}",
+            message=f"the script does not take {flag_list_text(missing)},"
+            f" which the preset {setup.preset.name_in_sentence} passes; {evidence}",
             remedy="Choose the preset auto, which passes what the script declares, or custom.",
-            change=USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO else None,
+            change=USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO_PRESET else None,
         )
 
 
@@ -153,7 +156,7 @@ def _passed_options(setup: Setup) -> dict[str, None]:
     """Return the options that the preset passes to the first attempt."""
     profile = setup.profile
     output, config = profile.trainer.output or "output", profile.trainer.config
-    keeps_user_output = bool(setup.user_output) and not profile.trainer.output
+    keeps_user_output = bool(setup.user_output_folder) and not profile.trainer.output
     filled_values = placeholder_values(setup, output, config, keys_to_pass(profile, ()), user_output=keeps_user_output)
     preset_words = (
         argument.words

@@ -13,12 +13,12 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import PathState, Toolchain
 from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, Preset
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.toolchain import why_unusable
+from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.effective import EffectiveValue
-from tui_train.setup.recipe.options import SetOption, option_names, script_options, user_arguments
+from tui_train.setup.recipe.options import GivenOption, option_names, script_options, user_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.script import entry_point
@@ -82,10 +82,10 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
-        problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.unusable]
+        problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         yield error("trainer.python", message, install, machine=True)
-    elif problem := why_unusable(profile, setup.toolchain):
+    elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
         yield error("trainer.python", message, remedy, machine=True)
@@ -108,9 +108,9 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
     if script and not entry_point(profile, setup.preset):
         yield error("trainer.script", "no script is named", "Name the file that trains.")
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
-    if script and setup.preset.wants_script:
+    if script and setup.preset.can_start_script:
         expected.append(("trainer.script", trainer.script, "file"))
-    if not script or "model" in setup.context.accepted:
+    if not script or "model" in setup.ladder_context.accepted:
         expected.append(("trainer.model", trainer.model, "folder"))
     recipe = trainer_has_own_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
@@ -126,7 +126,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
         state = facts.paths.get(path, kind)
         if path and state != kind:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
-            message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
+            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}"
             yield error(key, message, f"Name a {kind} that you may read.")
     yield from _unusable_output_folder(setup)
 
@@ -145,7 +145,7 @@ def damaged_weights(setup: Setup) -> Iterator[Finding]:
 def _unusable_output_folder(setup: Setup) -> Iterator[Finding]:
     """An output folder in which nothing can be written, or that is there already."""
     profile, facts = setup.profile, setup.facts
-    key, output = "trainer.output", profile.trainer.output or setup.user_output
+    key, output = "trainer.output", profile.trainer.output or setup.user_output_folder
     why_unwritable = facts.unwritable.get(output, "")
     if not output or no_effect.why_no_effect(key, setup):
         return
@@ -204,13 +204,13 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
 
 def secrets_by_value(setup: Setup) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
-    for secret in secret_values.secret_values(setup.profile):
+    for secret in secret_values.find_secrets(setup.profile):
         if secret.key != secret_values.ENVIRONMENT_KEY or not secret.certain:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
             yield Finding(
                 level="error" if secret.certain else "warning",
                 key=secret.key,
-                message=f"{visible(secret.place)} looks like a secret, and {what} written to files",
+                message=f"{visible(secret.description)} looks like a secret, and {what} written to files",
                 remedy=_SECRET_REMEDY_BY_KEY.get(secret.key, _READ_FROM_VARIABLE_REMEDY),
             )
 
@@ -231,9 +231,9 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
     profile = setup.profile
     preset, chosen = setup.preset, set(fields.chosen_keys(profile))
-    settings_by_name = {name: user_arguments(name, profile, preset) for name in PLACEHOLDERS}
+    settings_by_name = {name: user_arguments(name, profile, preset) for name in KEY_BY_PLACEHOLDER}
     for name, own_settings in settings_by_name.items():
-        key = PLACEHOLDERS[name]
+        key = KEY_BY_PLACEHOLDER[name]
         if not own_settings or not key.startswith("recipe.") or name in batch.BATCH_PLACEHOLDERS or key not in chosen:
             continue
         words = " ".join(dict.fromkeys(" ".join(setting.words) for setting in own_settings))
@@ -242,7 +242,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
             "the value of the recipe is used",
             (("trainer.arguments", _arguments_without_options(profile, own_settings)),),
         )
-        yield _set_twice_finding(words, fields.field(key).label.lower(), preset, change)
+        yield _set_twice_finding(words, fields.get_field(key).label.lower(), preset, change)
     batch_settings = {
         name: own_settings
         for name, own_settings in settings_by_name.items()
@@ -254,7 +254,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
         dict.fromkeys(" ".join(setting.words) for own_settings in batch_settings.values() for setting in own_settings)
     )
     move_to_recipe = _move_batch_into_recipe_change(setup, batch_settings)
-    if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
+    if any(KEY_BY_PLACEHOLDER[name] in chosen for name in batch_settings):
         yield _set_twice_finding(words, "batch", preset, move_to_recipe)
     elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
         message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
@@ -279,7 +279,7 @@ def _set_twice_finding(words: str, value_label: str, preset: Preset, change: Cha
     )
 
 
-def _arguments_without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
+def _arguments_without_options(profile: Profile, own_settings: Iterable[GivenOption]) -> tuple[str, ...]:
     """Return the user's arguments without these options."""
     positions = {
         index for setting in own_settings for index in range(setting.position, setting.position + len(setting.words))
@@ -298,7 +298,9 @@ def batch_lowered_by_trainer(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...]]) -> Change | None:
+def _move_batch_into_recipe_change(
+    setup: Setup, batch_settings: Mapping[str, tuple[GivenOption, ...]]
+) -> Change | None:
     """Return the change that moves a batch from the arguments into the recipe; None if that is ambiguous."""
     profile = setup.profile
     values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
@@ -316,7 +318,7 @@ def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tu
         return None
     recipe = setup.effective.recipe
     micro = int(values.get("micro_batch", recipe.micro_batch or 0))
-    unit = micro * setup.copies
+    unit = micro * setup.model_copies
     steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
     total = unit * int(steps)
     edits: dict[str, fields.Value] = {
@@ -335,16 +337,16 @@ def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tu
 def unfilled_placeholders(setup: Setup) -> Iterator[Finding]:
     """Placeholders in the arguments that mean something, and have a value."""
     profile = setup.profile
-    for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
-        key = PLACEHOLDERS.get(name, "")
+    for name in dict.fromkeys(PLACEHOLDER_PATTERN.findall("\n".join(profile.trainer.arguments))):
+        key = KEY_BY_PLACEHOLDER.get(name, "")
         if not key and name != "checkpoint":
             yield warning(
                 "trainer.arguments",
                 f"there is no {{{name}}} to fill in: it is passed unchanged",
-                fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
+                fields.similar_word_remedy(name, tuple(KEY_BY_PLACEHOLDER)),
             )
         elif setup.values.get(key.removeprefix("recipe."), _VALUE_OUTSIDE_RECIPE).value is None or (
-            key in _KEYS_THAT_MAY_BE_EMPTY and not fields.get(profile, key)
+            key in _KEYS_THAT_MAY_BE_EMPTY and not fields.get_value(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"
             yield error(key, message, f"Set {key}, or take them out.")

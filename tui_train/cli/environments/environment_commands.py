@@ -77,12 +77,12 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
     A .jsonl file has one document per line, in "text"; in other files (UTF-8 text) blank lines separate documents.
     An interrupted preparation resumes when started again.
     """
-    from tui_train.actions.nemo_files import TextData
+    from tui_train.actions.nemo_files import TextToPrepare
     from tui_train.cli.environments import nemo
 
     named = {"train": files, "validation": validation, "test": test}
     splits = {name: tuple(map(nemo.absolute_path, paths)) for name, paths in named.items()}
-    data = TextData(splits=splits, tokenizer=nemo.absolute_path(tokenizer), out=nemo.absolute_path(out))
+    data = TextToPrepare(splits=splits, tokenizer=nemo.absolute_path(tokenizer), out=nemo.absolute_path(out))
     nemo.prepare_data(data, python, force=force)
 
 

@@ -84,26 +84,27 @@ class EnvironmentOptions(NamedTuple):
 
 def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool, yes: bool) -> None:
     """Show what will be installed and where, ask, install, and check that it works."""
-    package_set = environments.find_set(name)
+    package_set = environments.find_package_set(name)
     path, python, index = options
     place = expand_home(str(path)).absolute() if path else environments_folder() / name
     making.refuse_to_overwrite(place)
-    chosen = fields.absolute_field_path(fields.field("trainer.python"), python, Path.cwd()) or making.find_python(
-        package_set
-    )
-    if not making.fits(package_set, chosen):
+    chosen = fields.absolute_field_path(
+        fields.get_field("trainer.python"), python, Path.cwd()
+    ) or making.find_supported_python(package_set)
+    if not making.supports_python(package_set, chosen):
         message = (
             f"{visible(chosen)} is not a Python 3.{package_set.oldest} to 3.{package_set.newest}, which {name} needs"
         )
         raise Unavailable(message, "Name another one: --python /path/to/python3")
     machine = probe.probe_machine()
-    plan = making.plan_install(package_set, place, chosen, making.build_for(machine, index), making.find_uv())
+    plan = making.plan_install(package_set, place, chosen, making.choose_torch_build(machine, index), making.find_uv())
     click.echo(f"{package_set.name}: {package_set.about}")
     click.echo(f"into    {visible(str(place))}, {package_set.size_text}")
-    click.echo(f"torch   {making.build_for(machine, index).why}")
-    click.echo(f"rest    {counted(_pin_count(package_set), 'exact version')} from {visible(str(package_set.lock))}\n")
+    click.echo(f"torch   {making.choose_torch_build(machine, index).why}")
+    pins = counted(_pin_count(package_set), "exact version")
+    click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
     for command in plan.commands:
-        click.echo(making.shown_command(command))
+        click.echo(making.command_text(command))
     if plan.variables:
         # Without their values: an address may contain a password.
         click.echo(f"uv gets pip's settings: {', '.join(plan.variables)}")
@@ -118,7 +119,10 @@ def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool,
 
 
 def _pin_count(package_set: environments.PackageSet) -> int:
-    return sum("==" in line and not line.startswith("#") for line in package_set.lock.read_text("utf-8").splitlines())
+    return sum(
+        "==" in line and not line.startswith("#")
+        for line in package_set.requirements_file.read_text("utf-8").splitlines()
+    )
 
 
 def print_recipes(python: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tui_train.actions import nemo_files
-from tui_train.actions.nemo_files import ChildProgress, TextData
+from tui_train.actions.nemo_files import ChildProgress, TextToPrepare
 from tui_train.base.app_paths import expand_home
 from tui_train.base.text import counted, display_path, visible
 from tui_train.facts.machine import trusted_pythons
@@ -16,10 +16,10 @@ from tui_train.facts.machine import trusted_pythons
 _MIN_DOCUMENTS_TO_SPLIT = 20
 
 
-def prepare_data(data: TextData, python: str, *, force: bool) -> None:
+def prepare_data(data: TextToPrepare, python: str, *, force: bool) -> None:
     """Prepare data, show the progress, and print the edits that train on it."""
     trusted_pythons.remember_chosen_python(python)
-    interpreter = nemo_files.nemo_python(python)
+    interpreter = nemo_files.find_nemo_python(python)
     click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
 
@@ -31,7 +31,7 @@ def prepare_data(data: TextData, python: str, *, force: bool) -> None:
     if terminal:
         click.echo(err=True)
     counts = result.finished if isinstance(result.finished, dict) else {}
-    outputs = nemo_files.output_files(data)
+    outputs = nemo_files.bin_file_by_split(data)
     for name, path in outputs.items():
         has = counts.get(name, {})
         tokens = counted(has.get("tokens", 0), "token")
@@ -65,7 +65,7 @@ def progress_text(progress: ChildProgress) -> str:
 def convert_model(direction: str, source: Path, target: Path, python: str) -> None:
     """Convert a model, and print the edits that train it."""
     trusted_pythons.remember_chosen_python(python)
-    interpreter = nemo_files.nemo_python(python)
+    interpreter = nemo_files.find_nemo_python(python)
     click.echo(
         f"Converting with the NeMo of {display_path(interpreter)}: about a minute, more for a large model …", err=True
     )

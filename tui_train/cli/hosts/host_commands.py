@@ -33,4 +33,4 @@ def hosts_rm(name: str) -> None:
     """Forget a host; its runs stay, there and here."""
     from tui_train.profile import hosts
 
-    hosts.remove(name)
+    hosts.remove_host(name)

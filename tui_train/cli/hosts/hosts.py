@@ -21,5 +21,5 @@ def print_hosts(*, as_json: bool) -> None:
 
 def add_host(name: str, address: str, *, force: bool) -> None:
     """Save a host, which is not asked for that."""
-    hosts.add(name, address, replace=force)
+    hosts.save_host(name, address, replace=force)
     click.echo(f"saved {visible(name)}: tui-train facts --on {visible(name)} shows what it has")

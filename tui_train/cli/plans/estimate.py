@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from tui_train.actions.machine_facts import MachineSource, facts_for, require_here
+from tui_train.actions.machine_facts import MachineSource, facts_for_profile, require_this_machine
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size, typeset, visible
 from tui_train.checks import find_problems
@@ -28,13 +28,13 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     """
     profile = apply_edits(load_profile(reference), edits)
     if method:
-        require_here(profile, f"--{method}")
-    facts = facts_for(profile, source, columns.report_waiting)
+        require_this_machine(profile, f"--{method}")
+    facts = facts_for_profile(profile, source, columns.report_waiting)
     if fetch:
         facts = with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
-    if setup.problem:
-        raise setup.problem
+    if setup.recipe_problem:
+        raise setup.recipe_problem
     prediction = predict(setup)
     if prediction.estimate is None:
         unknown = prediction.workload.unknown_model

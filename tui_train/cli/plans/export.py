@@ -26,8 +26,8 @@ from tui_train.runs import rundir
 def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: MachineSource, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
-    source = machine_facts.source_for(profile, source)
-    prepared = prepare_plan(set_up(profile, machine_facts.facts_for(profile, source, columns.report_waiting)))
+    source = machine_facts.source_for_profile(profile, source)
+    prepared = prepare_plan(set_up(profile, machine_facts.facts_for_profile(profile, source, columns.report_waiting)))
     made_plan = plans.require_plan(prepared)
     target = _write_and_list(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT_NAME)))
@@ -61,8 +61,8 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     volumes = [_parse_volume_claim(text) for text in claims]
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
-    profile = with_cluster_address(fields.put(profile, "hardware.scheduler", "none"), manifest_name)
-    setup = set_up(profile, machine_facts.facts_for(profile, source, columns.report_waiting))
+    profile = with_cluster_address(fields.with_value(profile, "hardware.scheduler", "none"), manifest_name)
+    setup = set_up(profile, machine_facts.facts_for_profile(profile, source, columns.report_waiting))
     made_plan = plans.require_plan(_without_image_findings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)

@@ -49,7 +49,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
     )
     if any(row.kind in typed_lists.LIST_KINDS for row in matching):
         rule = (
-            f"Lists: {typed_lists.QUOTING_RULE}. {typed_lists.COMMA_HINT} "
+            f"Lists: {typed_lists.QUOTING_RULE_TEXT}. {typed_lists.COMMA_HINT_TEXT} "
             "A list that is set again in the same command is added to."
         )
         click.echo("\n" + textwrap.fill(rule, min(columns.terminal_width() or 80, 80)))
@@ -74,4 +74,4 @@ def _default_text(row: Field) -> str:
             if name in defaults
         ]
         return "; ".join(("the trainer's default", *ours))
-    return fields.format_value(fields.get(Profile(), row.key)) or row.empty or "none"
+    return fields.format_value(fields.get_value(Profile(), row.key)) or row.empty or "none"

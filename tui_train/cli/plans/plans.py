@@ -13,7 +13,7 @@ from tui_train.actions import machine_facts as machines
 from tui_train.actions import model_config
 from tui_train.actions.image_check import validate_image, validation_text
 from tui_train.actions.machine_facts import MachineSource
-from tui_train.actions.training_hosts import facts_to_start
+from tui_train.actions.training_hosts import facts_for_start
 from tui_train.base.command import VARIABLE_NAMES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import size, visible
@@ -31,7 +31,7 @@ from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store, typed_lists
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.rows import Field
-from tui_train.profile.secret_values import secret_values
+from tui_train.profile.secret_values import find_secrets
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.machine import container
@@ -56,7 +56,7 @@ def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> N
     """Print the facts of a machine, and write them to `save`, if given."""
     if save:
         machine_files.refuse_to_overwrite(save)
-    machine_facts, toolchain = machines.facts_from(source)
+    machine_facts, toolchain = machines.facts_from_source(source)
     if as_json:
         print_json(machines.facts_as_data(machine_facts, toolchain))
     else:
@@ -92,7 +92,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     """
     profile = apply_edits(load_profile(reference), edits)
     earlier = _run_to_compare(profile, against)
-    facts = facts_to_start(profile, source, columns.report_waiting)
+    facts = facts_for_start(profile, source, columns.report_waiting)
     if fetch:
         facts = with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
@@ -119,17 +119,17 @@ def with_fetched_config(profile: Profile, facts: Facts, source: MachineSource) -
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
     if source.is_elsewhere:
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
-    machines.require_here(profile, "--fetch-config")
+    machines.require_this_machine(profile, "--fetch-config")
     setup = set_up(profile, facts)
-    if setup.problem:
-        raise setup.problem
+    if setup.recipe_problem:
+        raise setup.recipe_problem
     name = predict(setup).workload.unknown_model
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
         return facts
-    path = model_config.fetch(profile, facts.hub, name)
+    path = model_config.fetch_model_config(profile, facts.hub, name)
     click.echo(f"fetched {visible(str(path))} ({size(path.stat().st_size)})", err=True)
-    return model_config.with_config(profile, facts, name)
+    return model_config.with_model_shape(profile, facts, name)
 
 
 def unknown_sizes_remedy(model: str, facts: Facts) -> str:
@@ -183,7 +183,7 @@ def print_image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
 
 def print_profiles(*, as_json: bool) -> None:
     """Print the saved profiles with their paths."""
-    rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_names()]
+    rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_profile_names()]
     if as_json:
         print_json(rows)
     else:
@@ -195,10 +195,10 @@ def print_profiles(*, as_json: bool) -> None:
 
 def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `base` with edits under a new name."""
-    profile = apply_edits(fields.put(load_profile(base), "name", name), edits)
+    profile = apply_edits(fields.with_value(load_profile(base), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
-    for secret in secret_values(profile):
-        click.echo(f"warning: {secret.key}: {visible(secret.place)} looks like a secret, and was saved", err=True)
+    for secret in find_secrets(profile):
+        click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
     script = profile.trainer.script
     if (
         script
@@ -210,7 +210,7 @@ def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: boo
 
 def load_profile(reference: str) -> Profile:
     """Return a profile by name or path; `quickstart` needs no saved file."""
-    if reference == "quickstart" and reference not in store.saved_names():
+    if reference == "quickstart" and reference not in store.saved_profile_names():
         return Profile()
     return store.load(reference)
 
@@ -218,7 +218,7 @@ def load_profile(reference: str) -> Profile:
 def _parse_edit(row: Field, text: str) -> fields.Value:
     """Return the value in a text of --set; BadInput names the key, and what to type for a shell that removes quotes."""
     try:
-        return fields.parse(row, text)
+        return fields.parse_value(row, text)
     except typed_lists.AmbiguousComma as error:
         several, one = (
             f"--set {_shell_quoted(f'{row.key}={reading}')}"
@@ -226,7 +226,7 @@ def _parse_edit(row: Field, text: str) -> fields.Value:
         )
         raise BadInput(
             _message_by_key(row, error),
-            typed_lists.both_readings(visible(several) if error.as_several_values else "", visible(one)),
+            typed_lists.both_readings_remedy(visible(several) if error.as_several_values else "", visible(one)),
         ) from None
     except BadInput as error:
         raise BadInput(_message_by_key(row, error), error.remedy) from None
@@ -250,19 +250,19 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         key, equals, text = edit.partition("=")
         if not equals:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
-        row = fields.field(key)
+        row = fields.get_field(key)
         value = _parse_edit(row, choices.value_from_label(key, text))
-        before = fields.get(profile, key)
+        before = fields.get_value(profile, key)
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.
             value = {**before, **value}
         elif isinstance(value, tuple) and isinstance(before, tuple) and key in keys_set and value:
             value = (*before, *value)
         keys_set.add(key)
-        profile = fields.put(profile, key, value)
+        profile = fields.with_value(profile, key, value)
         if key == "trainer.python":
             trusted_pythons.remember_chosen_python(profile.trainer.python)
-    store.check_preset(profile)
+    store.check_preset_exists(profile)
     kept = store.with_webhook_stored(profile)
     if kept != profile:
         click.echo(f"the webhook's address is a secret: it is kept in {visible(kept.notify.webhook)}", err=True)

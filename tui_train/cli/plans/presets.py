@@ -11,7 +11,7 @@ from tui_train.base.files import error_reason, read_regular
 from tui_train.base.text import display_path, visible
 from tui_train.cli.columns import description_list
 from tui_train.profile.presets import (
-    PLACEHOLDERS,
+    KEY_BY_PLACEHOLDER,
     Preset,
     UserPreset,
     accepted_placeholders,
@@ -19,7 +19,7 @@ from tui_train.profile.presets import (
     shipped_presets,
 )
 from tui_train.profile.presets.user_presets import MAX_PRESET_BYTES, user_presets
-from tui_train.profile.types import AUTO
+from tui_train.profile.types import AUTO_PRESET
 
 
 def print_presets(*, as_json: bool) -> None:
@@ -31,7 +31,7 @@ def print_presets(*, as_json: bool) -> None:
         data += [_user_preset_data(name, preset) for name, preset in own.items()]
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
-    rows = [(AUTO, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
+    rows = [(AUTO_PRESET, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
     for name, preset in {**shipped_presets(), **usable}.items():
         starts = (
             "the built-in trainer"
@@ -55,7 +55,7 @@ def print_presets(*, as_json: bool) -> None:
 
 def print_preset(name: str) -> None:
     """Print the TOML of a preset, byte for byte where it is shipped; NotFound lists the known ones."""
-    if name == AUTO:
+    if name == AUTO_PRESET:
         raise NotFound("the preset auto is no file: it goes by the script's source", "Plan your script to see it.")
     if name in shipped_preset_texts():
         click.echo(shipped_preset_texts()[name], nl=False)
@@ -76,7 +76,9 @@ def print_preset(name: str) -> None:
 
 def _recipe_keys_taken(preset: Preset) -> list[str]:
     """Return the names of the recipe's values that a preset passes, in the order of the recipe."""
-    keys = dict.fromkeys(PLACEHOLDERS[name] for name in PLACEHOLDERS if name in accepted_placeholders(preset))
+    keys = dict.fromkeys(
+        KEY_BY_PLACEHOLDER[name] for name in KEY_BY_PLACEHOLDER if name in accepted_placeholders(preset)
+    )
     return [key.removeprefix("recipe.") for key in keys if key.startswith("recipe.")]
 
 
@@ -85,7 +87,7 @@ def _preset_data(name: str, preset: Preset, path: str) -> dict[str, Any]:
         "name": name,
         "path": path,
         "problem": "",
-        "takes": sorted(PLACEHOLDERS[placeholder] for placeholder in accepted_placeholders(preset)),
+        "takes": sorted(KEY_BY_PLACEHOLDER[placeholder] for placeholder in accepted_placeholders(preset)),
         "preset": msgspec.to_builtins(preset),
     }
 

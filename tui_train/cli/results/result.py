@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from tui_train.actions.chat import AnswerPiece, Chat, Side
+from tui_train.actions.chat import AnswerPiece, Chat, ChatSide
 from tui_train.actions.merge import MergeOptions, MergeResult
 from tui_train.actions.merge import merge_adapter as merge_run
 from tui_train.actions.serving import serve_commands, shell_command
@@ -111,7 +111,7 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
         raise BadInput("the prompt is empty", "Give one: --prompt TEXT")
     chat = Chat(run, compare=base, python=python, trusted=trusted)
     try:
-        ready = chat.load(lambda what: click.echo(f"loading {what} …", err=True))
+        ready = chat.wait_until_loaded(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:
             click.echo("The base model is not known: only the result answers.", err=True)
         click.echo(f"{visible(chat.result.description)}; {ready.device}, {ready.dtype}", err=True)
@@ -150,7 +150,7 @@ def _print_answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = Fals
             _print_answer(chat, prompt, side, tokens)
 
 
-def _print_answer(chat: Chat, prompt: str, side: Side, tokens: int) -> None:
+def _print_answer(chat: Chat, prompt: str, side: ChatSide, tokens: int) -> None:
     """Print an answer as it is written."""
     for piece in chat.ask(prompt, side, tokens):
         if isinstance(piece, AnswerPiece):
@@ -170,7 +170,7 @@ def _stop_on_interrupt(chat: Chat) -> Iterator[None]:
         if interrupts:
             raise KeyboardInterrupt
         interrupts.append(number)
-        chat.stop()
+        chat.stop_answer()
 
     handlers = install_handlers((signal.SIGINT,), stop)
     try:

@@ -42,7 +42,7 @@ def member_edits(array_option: str) -> tuple[str, ...]:
         raise BadInput(
             f"--array {visible(array_option)}: only a value of recipe or finetune differs in an array", remedy
         )
-    if fields.field(key).kind in typed_lists.LIST_KINDS:
+    if fields.get_field(key).kind in typed_lists.LIST_KINDS:
         raise BadInput(f"--array {visible(array_option)}: {visible(key)} is a list", "Choose a key that has one value.")
     if not all(values) or len(set(values)) < len(values):
         raise BadInput(f"--array {visible(array_option)}: a value is missing or there twice", remedy)
@@ -59,7 +59,7 @@ def plan_members(profile: Profile, array_option: str, target: Target) -> tuple[A
     for edit in edits:
         own = apply_edits(profile, (edit,))
         setup = set_up(own, facts)
-        if output := own.trainer.output or setup.user_output:
+        if output := own.trainer.output or setup.user_output_folder:
             message = f"all runs of the array would write to {visible(output)}"
             raise BadInput(message, "Leave the output folder out: each then has one in its own run folder.")
         prepared = prepare_plan(setup)

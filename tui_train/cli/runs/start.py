@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from tui_train.actions.machine_facts import MachineSource, require_here, source_for
-from tui_train.actions.training_hosts import facts_to_start
+from tui_train.actions.machine_facts import MachineSource, require_this_machine, source_for_profile
+from tui_train.actions.training_hosts import facts_for_start
 from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
 from tui_train.base.text import display_path, duration_text, grouped_digits, size, visible
 from tui_train.cli import columns
@@ -47,9 +47,9 @@ def run_profile(
         profile = apply_edits(load_profile(reference), edits)
         if source.slurm:
             # The run says where it was, and opens there again.
-            profile = fields.put(profile, "hardware.scheduler", "slurm")
-            profile = fields.put(profile, "hardware.host", source.host) if source.host else profile
-        chosen = source_for(profile, source)
+            profile = fields.with_value(profile, "hardware.scheduler", "slurm")
+            profile = fields.with_value(profile, "hardware.host", source.host) if source.host else profile
+        chosen = source_for_profile(profile, source)
         if (chosen.machine or array) and not chosen.slurm:
             option = "--array" if array else "--machine"
             raise click.UsageError(f"{option} needs --slurm, or a profile with hardware.scheduler=slurm.")
@@ -59,7 +59,7 @@ def run_profile(
         if array:
             arrays.submit_members(arrays.plan_members(profile, array, target), target)
             return
-        prepared = prepare_plan(set_up(profile, facts_to_start(profile, chosen, columns.report_waiting)))
+        prepared = prepare_plan(set_up(profile, facts_for_start(profile, chosen, columns.report_waiting)))
         plan = require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)
@@ -122,7 +122,7 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
 
 def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
     """Print the first two steps of a quickstart; return what it starts, and a warning where it trains on the CPU."""
-    profile = require_here(apply_edits(Profile(), edits), "the quickstart")
+    profile = require_this_machine(apply_edits(Profile(), edits), "the quickstart")
     click.echo("1 Looking at this machine …")
     facts = probe_facts(profile)
     profile, fixes = apply_fixes(profile, facts, edits)

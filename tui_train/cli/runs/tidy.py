@@ -50,7 +50,7 @@ def remove_profiles(names: Sequence[str], *, yes: bool) -> None:
     """Remove saved profiles after a question; nothing is removed where one of them is unknown."""
     wanted = tuple(dict.fromkeys(names))
     for name in wanted:
-        store.saved_path(name)
+        store.saved_profile_path(name)
     _confirm(f"Remove {counted(len(wanted), 'profile')}: {visible(', '.join(wanted))}?", yes=yes)
     for name in wanted:
         store.remove_profile(name)

@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from tui_train.actions.machine_facts import MachineSource, facts_for, require_here
+from tui_train.actions.machine_facts import MachineSource, facts_for_profile, require_this_machine
 from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
-from tui_train.actions.tune.space import settings_of
-from tui_train.actions.tune.tune import TABLE_FILE, TuningState, tune, tuning_space
+from tui_train.actions.tune.space import list_settings
+from tui_train.actions.tune.tune import TRIAL_TABLE_FILE, TuningState, checked_search_space, tune
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli import columns
@@ -25,12 +25,12 @@ def tune_profile(
     reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
-    profile = require_here(apply_edits(load_profile(reference), edits), "a trial")
+    profile = require_this_machine(apply_edits(load_profile(reference), edits), "a trial")
     facts = probe_facts(profile)
     state: TuningState | None = None
     code = 0
     try:
-        for state in tune(profile, facts, precisions=precisions, deadline=float(seconds)):
+        for state in tune(profile, facts, precisions=precisions, max_trial_seconds=float(seconds)):
             if not state.trials and state.trying and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
             if state.trying and not as_json:
@@ -48,7 +48,7 @@ def tune_profile(
         print_json(_tuning_data(state))
     else:
         click.echo("\n".join(_tuning_lines(reference, edits, state)))
-    sys.exit(code or (0 if state.best else 1))
+    sys.exit(code or (0 if state.recommended_trial else 1))
 
 
 def print_settings_to_try(
@@ -56,8 +56,10 @@ def print_settings_to_try(
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
-    among = tuning_space(set_up(profile, facts_for(profile, source, columns.report_waiting)), precisions)
-    expected = {setting: among.bands.get(setting, "not known") for setting in settings_of(among)}
+    among = checked_search_space(
+        set_up(profile, facts_for_profile(profile, source, columns.report_waiting)), precisions
+    )
+    expected = {setting: among.bands.get(setting, "not known") for setting in list_settings(among)}
     if as_json:
         print_json(
             [
@@ -80,10 +82,12 @@ def _tuning_lines(reference: str, edits: tuple[str, ...], state: TuningState) ->
     if state.trials:
         lines = [
             "",
-            columns.aligned_table([words.HEADER, *words.trial_rows(msgspec.structs.replace(state, trying=None))]),
+            columns.aligned_table(
+                [words.TRIAL_TABLE_HEADER, *words.trial_rows(msgspec.structs.replace(state, trying=None))]
+            ),
             *lines,
         ]
-        lines.append(f"Table and logs: {visible(str(state.folder / TABLE_FILE))}")
+        lines.append(f"Table and logs: {visible(str(state.folder / TRIAL_TABLE_FILE))}")
     if state.change:
         combined = [*edits, *(f"{key}={fields.format_value(value)}" for key, value in state.change.edits)]
         sets = " ".join(f"--set {shlex.quote(edit)}" for edit in combined)
@@ -96,6 +100,6 @@ def _tuning_data(state: TuningState) -> dict[str, Any]:
         "folder": str(state.folder),
         "tokens_per_sample": state.tokens,
         "trials": state.trials,
-        "best": state.best.setting if state.best else None,
+        "best": state.recommended_trial.setting if state.recommended_trial else None,
         "change": dict(state.change.edits) if state.change else None,
     }

@@ -43,12 +43,12 @@ def fallback_attempts(
     next_attempt = partial(_next_attempt, context=context, cannot_fit=cannot_fit)
     attempts = [AttemptPlan(profile=profile)]
     for index in range(_MAX_ATTEMPTS):
-        for phase in context.phases if index < len(attempts) else ():
+        for phase in context.out_of_memory_phases if index < len(attempts) else ():
             _add_attempts_of_phase(attempts, index, phase, next_attempt)
         if index == 0:
             # Reserve the attempt with the changes of all phases: paths beyond the limit lead to it.
             position = 0
-            for phase in context.phases:
+            for phase in context.out_of_memory_phases:
                 position = _add_attempts_of_phase(attempts, position, phase, next_attempt)
     return tuple(attempts)
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.profile.batch import smaller_micro_batch
+from tui_train.profile.batch import largest_micro_batch_up_to_half
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile
@@ -64,7 +64,7 @@ def _eval_batch_change(profile: Profile, context: LadderContext) -> Change | Non
 def _micro_batch_change(profile: Profile, context: LadderContext) -> Change | None:
     micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
     smaller = (
-        smaller_micro_batch(global_batch, micro, context.world_size, context.min_micro)
+        largest_micro_batch_up_to_half(global_batch, micro, context.world_size, context.min_micro)
         if micro and global_batch
         else None
     )
@@ -225,7 +225,7 @@ def why_rung_unusable(name: str, context: LadderContext) -> str:
     """Return why a rung cannot help with this trainer and machine, empty when it can."""
     if name == "expandable_segments" and not context.cuda:
         return "only for GPUs"
-    if why := context.why_refused(name):
+    if why := context.why_rung_refused(name):
         return why
     if name == "sharding" and context.world_size < 2:
         return "needs two or more processes"

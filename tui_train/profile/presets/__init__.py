@@ -15,13 +15,13 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Recipe
 
 # The label of what `auto` makes of a script: no name that could be quoted.
-SCRIPT = "the script"
-PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+SCRIPT_LABEL = "the script"
+PLACEHOLDER_PATTERN = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 # They become part of other values, or of the environment.
-_NOT_PLACEHOLDERS = frozenset({"lr_scaling", "lr_base_batch", "expandable_segments"})
+_VALUES_WITHOUT_PLACEHOLDER = frozenset({"lr_scaling", "lr_base_batch", "expandable_segments"})
 # The placeholders, each with the profile key that sets it; the recipe's own have its names.
-PLACEHOLDERS = {
+KEY_BY_PLACEHOLDER = {
     "output": "trainer.output",
     "data": "trainer.data",
     "data_format": "trainer.data",
@@ -30,7 +30,7 @@ PLACEHOLDERS = {
     "model": "trainer.model",
     "revision": "trainer.revision",
     "config": "trainer.config",
-    **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _NOT_PLACEHOLDERS},
+    **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _VALUES_WITHOUT_PLACEHOLDER},
     # What TrainingArguments calls so: steps, or since transformers 5 a share; a share before that.
     "warmup_steps": "recipe.warmup",
     "warmup_ratio": "recipe.warmup",
@@ -49,7 +49,7 @@ PLACEHOLDERS = {
 }
 
 # Values whose defaults a preset may declare.
-DEFAULT_NAMES = frozenset(
+DECLARABLE_DEFAULTS = frozenset(
     {
         "layers", "hidden_size", "ffn_hidden_size", "heads",
         "sequence_length", "micro_batch", "accumulation", "global_batch",
@@ -111,7 +111,7 @@ class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     required: dict[str, Scalar] = {}
 
 
-class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CheckpointRules(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Names of checkpoints in the output folder (PREFIX + step + SUFFIX, or always `file`), and how a run resumes.
 
     `complete` are files that only a complete checkpoint has. `resume` are arguments, `values` are set in the file.
@@ -156,7 +156,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     arguments: tuple[PresetArgument, ...] = ()
     variables: tuple[PresetVariable, ...] = ()
     file: TrainerFile | None = None
-    checkpoints: Checkpoints | None = None
+    checkpoints: CheckpointRules | None = None
     stop: GracefulStop = GracefulStop()
     strategies: tuple[str, ...] = ()
     """Those besides ddp, empty if not known."""
@@ -164,12 +164,12 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Regular expressions with the groups step, steps, loss, lr and tokens_per_second."""
 
     @property
-    def named(self) -> str:
+    def name_in_sentence(self) -> str:
         """What a sentence calls it; safe to show."""
-        return self.label if self.label == SCRIPT else f"“{visible(self.label)}”"
+        return self.label if self.label == SCRIPT_LABEL else f"“{visible(self.label)}”"
 
     @property
-    def wants_script(self) -> bool:
+    def can_start_script(self) -> bool:
         """Return whether it can start a script of the user."""
         return self.accepts_script or not self.module
 
@@ -187,7 +187,10 @@ UserPresets = Mapping[str, UserPreset]
 
 def accepted_placeholders(preset: Preset, arguments: tuple[str, ...] = ()) -> frozenset[str]:
     """Return the placeholder names that reach the trainer, by the preset and by the user's `arguments`."""
-    return frozenset(PLACEHOLDER.findall("\n".join([*_placeholder_texts(preset), *arguments]))) & PLACEHOLDERS.keys()
+    return (
+        frozenset(PLACEHOLDER_PATTERN.findall("\n".join([*_placeholder_texts(preset), *arguments])))
+        & KEY_BY_PLACEHOLDER.keys()
+    )
 
 
 def _placeholder_texts(preset: Preset) -> Iterator[str]:

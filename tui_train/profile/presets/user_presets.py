@@ -10,10 +10,10 @@ from tui_train.base.errors import BadInput
 from tui_train.base.parse import Unparsable, prepared_type, read_bytes, toml_table
 from tui_train.base.text import display_path, visible
 from tui_train.profile.presets import (
-    DEFAULT_NAMES,
-    PLACEHOLDER,
-    PLACEHOLDERS,
-    Checkpoints,
+    DECLARABLE_DEFAULTS,
+    KEY_BY_PLACEHOLDER,
+    PLACEHOLDER_PATTERN,
+    CheckpointRules,
     FileValue,
     GracefulStop,
     Preset,
@@ -27,9 +27,9 @@ from tui_train.profile.presets.log_expression import why_expression_unusable
 
 # Bytes; a preset has some lines, a larger file is not one.
 MAX_PRESET_BYTES = 1 << 18
-_MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_YAML_FILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
-_LIBRARY_VERSION = re.compile(r"[a-z][\w-]* \d+(\.\d+)*", re.ASCII)
+_MODULE_NAME_PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_YAML_FILE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
+_LIBRARY_VERSION_PATTERN = re.compile(r"[a-z][\w-]* \d+(\.\d+)*", re.ASCII)
 _MAX_GRACE_SECONDS = 3600
 # Names of other files in a run folder.
 _RESERVED_FILE_NAMES = {"accelerate.yaml", "accelerate.yml"}
@@ -41,7 +41,7 @@ def user_presets() -> dict[str, UserPreset]:
         files = sorted(presets_folder().glob("*.toml"))
     except OSError:
         return {}
-    return {file.stem: _read_file(file) for file in files}
+    return {file.stem: _read_preset_file(file) for file in files}
 
 
 def user_preset_names() -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def user_preset_names() -> tuple[str, ...]:
         return ()
 
 
-def _read_file(file: Path) -> UserPreset:
+def _read_preset_file(file: Path) -> UserPreset:
     path = str(file)
     if file.stem in shipped_presets():
         problem = f"{display_path(path)}: {visible(file.stem)} is the name of a shipped preset: rename the file"
@@ -70,7 +70,7 @@ def parse_preset(text: bytes | str, source: str) -> Preset:
     try:
         preset = msgspec.convert(toml_table(text), prepared_type(Preset))
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain_error_message(str(error))}", "Fix that value.") from None
+        raise BadInput(f"{source}: {plain_msgspec_message(str(error))}", "Fix that value.") from None
     except Unparsable as error:
         raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
     for key, problem in _preset_problems(preset):
@@ -78,7 +78,7 @@ def parse_preset(text: bytes | str, source: str) -> Preset:
     return preset
 
 
-def plain_error_message(message: str) -> str:
+def plain_msgspec_message(message: str) -> str:
     """Return an error message of msgspec with the key first."""
     message = message.replace(" | null", "")
     match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", message, re.DOTALL)
@@ -90,16 +90,16 @@ def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
     problems: list[tuple[str, str]] = []
     if not preset.label.strip():
         problems.append(("label", "is empty"))
-    if preset.module and not _MODULE_NAME.fullmatch(preset.module):
+    if preset.module and not _MODULE_NAME_PATTERN.fullmatch(preset.module):
         problems.append(("module", f"{preset.module} is not a module such as package.train"))
     for number, argument in enumerate(preset.arguments):
-        problems += _text_problems(f"arguments[{number}].words", *argument.words)
+        problems += _placeholder_problems(f"arguments[{number}].words", *argument.words)
         problems += _condition_problems(f"arguments[{number}].when", argument.when)
     for number, variable in enumerate(preset.variables):
         if not (variable.name.isidentifier() and variable.name.isascii()):
             problems.append((f"variables[{number}].name", f"{variable.name} is not a variable name"))
-        problems += _text_problems(f"variables[{number}].value", variable.value)
-        if {"output", "config"} & set(PLACEHOLDER.findall(variable.value)):
+        problems += _placeholder_problems(f"variables[{number}].value", variable.value)
+        if {"output", "config"} & set(PLACEHOLDER_PATTERN.findall(variable.value)):
             problems.append(
                 (f"variables[{number}].value", "a path of the run cannot be a variable; pass it as an argument")
             )
@@ -111,7 +111,7 @@ def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
     problems += _stop_problems(preset.stop)
     problems += [
         (f"defaults.{name}", "is not a value that can have a default")
-        for name in preset.defaults.keys() - DEFAULT_NAMES
+        for name in preset.defaults.keys() - DECLARABLE_DEFAULTS
     ]
     log_problems = [
         (f"log[{number}]", why_expression_unusable(expression)) for number, expression in enumerate(preset.log)
@@ -119,26 +119,29 @@ def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
     return problems + [(key, why) for key, why in log_problems if why]
 
 
-def _text_problems(key: str, *texts: str, extra_placeholder: str = "") -> list[tuple[str, str]]:
+def _placeholder_problems(key: str, *texts: str, extra_placeholder: str = "") -> list[tuple[str, str]]:
     unknown = [
-        name for text in texts for name in PLACEHOLDER.findall(text) if name not in {*PLACEHOLDERS, extra_placeholder}
+        name
+        for text in texts
+        for name in PLACEHOLDER_PATTERN.findall(text)
+        if name not in {*KEY_BY_PLACEHOLDER, extra_placeholder}
     ]
     problems = [(key, f"{{{name}}} is not a placeholder") for name in unknown]
     return problems + [(key, "holds a NUL byte") for text in texts if "\0" in text]
 
 
 def _condition_problems(key: str, when: str) -> list[tuple[str, str]]:
-    if when and ("=" not in when or condition_placeholder(when) not in PLACEHOLDERS):
+    if when and ("=" not in when or condition_placeholder(when) not in KEY_BY_PLACEHOLDER):
         return [(key, f"{when} is not NAME=VALUE or NAME!=VALUE with a known name")]
     return []
 
 
-def _value_problems(key: str, values: tuple[FileValue, ...], extra_placeholder: str = "") -> list[tuple[str, str]]:
+def _file_value_problems(key: str, values: tuple[FileValue, ...], extra_placeholder: str = "") -> list[tuple[str, str]]:
     problems = []
     for number, value in enumerate(values):
         if not all(value.key.split(".")):
             problems.append((f"{key}[{number}].key", f"{value.key!r} is not a key such as training.batch_size"))
-        problems += _text_problems(
+        problems += _placeholder_problems(
             f"{key}[{number}].value", *nested_texts(value.value), extra_placeholder=extra_placeholder
         )
         problems += _condition_problems(f"{key}[{number}].when", value.when)
@@ -146,19 +149,19 @@ def _value_problems(key: str, values: tuple[FileValue, ...], extra_placeholder: 
 
 
 def _file_problems(file: TrainerFile) -> list[tuple[str, str]]:
-    problems = _value_problems("file.values", file.values)
+    problems = _file_value_problems("file.values", file.values)
     for number, dropped in enumerate(file.without):
         problems += _condition_problems(f"file.without[{number}].when", dropped.when)
-    if not _YAML_FILE_NAME.fullmatch(file.path) or file.path in _RESERVED_FILE_NAMES:
+    if not _YAML_FILE_NAME_PATTERN.fullmatch(file.path) or file.path in _RESERVED_FILE_NAMES:
         problems.append(("file.path", f"{file.path} is not a usable name such as config.yaml"))
     if any("{config}" in text for value in file.values for text in nested_texts(value.value)):
         problems.append(("file.values", "a file cannot contain its own path, {config}"))
     return problems
 
 
-def _checkpoint_problems(checkpoints: Checkpoints, *, has_file: bool) -> list[tuple[str, str]]:
-    problems = _text_problems("checkpoints.resume", *checkpoints.resume, extra_placeholder="checkpoint")
-    problems += _value_problems("checkpoints.values", checkpoints.values, extra_placeholder="checkpoint")
+def _checkpoint_problems(checkpoints: CheckpointRules, *, has_file: bool) -> list[tuple[str, str]]:
+    problems = _placeholder_problems("checkpoints.resume", *checkpoints.resume, extra_placeholder="checkpoint")
+    problems += _file_value_problems("checkpoints.values", checkpoints.values, extra_placeholder="checkpoint")
     if checkpoints.values and not has_file:
         problems.append(("checkpoints.values", "there is no [file] table for them"))
     if bool(checkpoints.prefix) == bool(checkpoints.file):
@@ -180,6 +183,6 @@ def _stop_problems(stop: GracefulStop) -> list[tuple[str, str]]:
     if not 1 <= stop.grace <= _MAX_GRACE_SECONDS:
         problems.append(("stop.grace", f"is not a number of seconds from 1 to {_MAX_GRACE_SECONDS}"))
     problems += _condition_problems("stop.when", stop.when)
-    if stop.needs and not _LIBRARY_VERSION.fullmatch(stop.needs):
+    if stop.needs and not _LIBRARY_VERSION_PATTERN.fullmatch(stop.needs):
         problems.append(("stop.needs", f"{stop.needs} is not a library and version such as transformers 5.0"))
     return problems

@@ -1,16 +1,35 @@
 """ROWS: all choices of a profile in order; each gives the TOML key, `--set`, the form row, its limits and help."""
 
 from tui_train.profile.rows.field import Field, FieldKind
-from tui_train.profile.rows.finetune import DATA, FINETUNE
-from tui_train.profile.rows.machine import COMMUNICATION, CONTAINER, HARDWARE, NODES, NOTIFY, SLURM
-from tui_train.profile.rows.recipe import LADDER, RECIPE
-from tui_train.profile.rows.trainer import NEMO, TRACKING, TRAINER
+from tui_train.profile.rows.finetune import DATA_ROWS, FINETUNE_ROWS
+from tui_train.profile.rows.machine import (
+    COMMUNICATION_ROWS,
+    CONTAINER_ROWS,
+    HARDWARE_ROWS,
+    NODES_ROWS,
+    NOTIFY_ROWS,
+    SLURM_ROWS,
+)
+from tui_train.profile.rows.recipe import LADDER_ROWS, RECIPE_ROWS
+from tui_train.profile.rows.trainer import NEMO_ROWS, TRACKING_ROWS, TRAINER_ROWS
 
 __all__ = ("ROWS", "Field", "FieldKind")
 
-NAME = Field(key="name", label="Profile name", kind="text", help="The name of the saved profile and of its runs.")
+NAME_ROW = Field(key="name", label="Profile name", kind="text", help="The name of the saved profile and of its runs.")
 
 ROWS = (
-    NAME, *HARDWARE, *TRAINER, *FINETUNE, *DATA, *NEMO, *CONTAINER, *COMMUNICATION, *NODES, *SLURM, *RECIPE, *TRACKING,
-    *LADDER, *NOTIFY,
-)  # fmt: skip
+    NAME_ROW,
+    *HARDWARE_ROWS,
+    *TRAINER_ROWS,
+    *FINETUNE_ROWS,
+    *DATA_ROWS,
+    *NEMO_ROWS,
+    *CONTAINER_ROWS,
+    *COMMUNICATION_ROWS,
+    *NODES_ROWS,
+    *SLURM_ROWS,
+    *RECIPE_ROWS,
+    *TRACKING_ROWS,
+    *LADDER_ROWS,
+    *NOTIFY_ROWS,
+)

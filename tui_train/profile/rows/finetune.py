@@ -3,21 +3,21 @@
 from typing import get_args
 
 from tui_train.profile.rows.field import Field
-from tui_train.profile.types import Method, Tuning
+from tui_train.profile.types import FinetuneMethod, FinetuneTuning
 
-FINETUNE = (
+FINETUNE_ROWS = (
     Field(
         key="finetune.method",
         label="Method",
         kind="choice",
-        options=get_args(Method),
+        options=get_args(FinetuneMethod),
         help="sft: learns from examples. dpo, reward: from pairs of answers. kto: from answers marked good or bad.",
     ),
     Field(
         key="finetune.tuning",
         label="Tuning",
         kind="choice",
-        options=get_args(Tuning),
+        options=get_args(FinetuneTuning),
         help="lora: small adapter matrices. qlora: the same on weights in 4 bits. full: all weights, much more memory.",
     ),
     Field(
@@ -75,7 +75,7 @@ FINETUNE = (
     ),
 )
 
-DATA = (
+DATA_ROWS = (
     Field(
         key="data.evaluation",
         label="Evaluation share",

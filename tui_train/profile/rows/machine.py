@@ -2,7 +2,7 @@
 
 from tui_train.profile.rows.field import Field
 
-HARDWARE = (
+HARDWARE_ROWS = (
     Field(
         key="hardware.host",
         label="Host",
@@ -41,7 +41,7 @@ HARDWARE = (
     ),
 )
 
-CONTAINER = (
+CONTAINER_ROWS = (
     Field(
         key="container.engine",
         label="Container",
@@ -70,7 +70,7 @@ CONTAINER = (
     ),
 )
 
-COMMUNICATION = (
+COMMUNICATION_ROWS = (
     Field(
         key="communication.backend",
         label="Communication",
@@ -101,7 +101,7 @@ COMMUNICATION = (
     ),
 )
 
-NODES = (
+NODES_ROWS = (
     Field(
         key="nodes.count",
         label="Machines",
@@ -142,7 +142,7 @@ NODES = (
     ),
 )
 
-SLURM = (
+SLURM_ROWS = (
     Field(
         key="slurm.partition",
         label="Partition",
@@ -181,7 +181,7 @@ SLURM = (
     ),
 )
 
-NOTIFY = (
+NOTIFY_ROWS = (
     Field(
         key="notify.command",
         label="Command at the end",

@@ -2,7 +2,7 @@
 
 from tui_train.profile.rows.field import Field
 
-RECIPE = (
+RECIPE_ROWS = (
     Field(
         key="recipe.layers",
         label="Layers",
@@ -216,7 +216,7 @@ RECIPE = (
     ),
 )
 
-LADDER = (
+LADDER_ROWS = (
     Field(
         key="ladder.rungs",
         label="After out of memory",

@@ -3,14 +3,14 @@
 from typing import get_args
 
 from tui_train.profile.rows.field import Field
-from tui_train.profile.types import Kind, Launcher, Strategy
+from tui_train.profile.types import Launcher, Strategy, TrainerKind
 
-TRAINER = (
+TRAINER_ROWS = (
     Field(
         key="trainer.kind",
         label="Trainer",
         kind="choice",
-        options=get_args(Kind),
+        options=get_args(TrainerKind),
         help="A model on your data by TRL, a new small model, a script of yours, or a NeMo recipe.",
     ),
     Field(
@@ -148,7 +148,7 @@ TRAINER = (
     ),
 )
 
-NEMO = (
+NEMO_ROWS = (
     Field(
         key="nemo.recipe",
         label="NeMo recipe",
@@ -219,7 +219,7 @@ NEMO = (
 )
 
 
-TRACKING = (
+TRACKING_ROWS = (
     Field(
         key="tracking.tensorboard",
         label="TensorBoard",

@@ -11,7 +11,7 @@ from tui_train.base.versions import is_older
 from tui_train.facts.types import Toolchain
 from tui_train.profile.types import Communication
 
-_NCCL_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+_NCCL_PACKAGE_NAMES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
 class NcclWorkaround(Struct, frozen=True, kw_only=True):
@@ -87,18 +87,18 @@ def choose_backend(chosen: Communication, *, cuda: bool, world_size: int) -> str
     return "nccl" if cuda else "gloo"
 
 
-def why_without_effect(workaround: NcclWorkaround, toolchain: Toolchain | None) -> str:
+def why_workaround_ignored(workaround: NcclWorkaround, toolchain: Toolchain | None) -> str:
     """Return why a cure's variable is not read by the libraries that will run, empty when it is or that is unknown."""
     if toolchain is None:
         return ""
-    nccl = next((toolchain.packages[name] for name in _NCCL_PACKAGES if name in toolchain.packages), None)
+    nccl = next((toolchain.packages[name] for name in _NCCL_PACKAGE_NAMES if name in toolchain.packages), None)
     for library, required, installed in (("torch", workaround.torch, toolchain.torch), ("NCCL", workaround.nccl, nccl)):
         if required and is_older(installed, required):
             return f"begins with {library} {required}, this is {installed}"
     return ""
 
 
-def why_no_gloo(*, sharded: bool, torch: str | None) -> str:
+def why_gloo_trains_wrongly(*, sharded: bool, torch: str | None) -> str:
     """Return why Gloo would train wrongly on GPUs, empty where it would not; `sharded` is by FSDP2."""
     # It averaged wrongly: gradients came out as many times too large as there are processes.
     if sharded and is_older(torch, "2.9"):
@@ -106,7 +106,7 @@ def why_no_gloo(*, sharded: bool, torch: str | None) -> str:
     return ""
 
 
-def communication_settings(  # noqa: PLR0913 - each is a question of its own
+def communication_variables(  # noqa: PLR0913 - each is a question of its own
     chosen: Communication, backend: str, toolchain: Toolchain | None, *, cuda: bool, nodes: int, script: bool
 ) -> tuple[Setting, ...]:
     """Return the variables for a backend: only those that it, its version and the script read."""
@@ -116,7 +116,7 @@ def communication_settings(  # noqa: PLR0913 - each is a question of its own
         variables += [
             Setting(cure.name, cure.value, f"NCCL without {cure.label}: {cure.cost}", "profile")
             for cure in workarounds
-            if not why_without_effect(cure, toolchain)
+            if not why_workaround_ignored(cure, toolchain)
         ]
         if chosen.debug != "none":
             variables.append(Setting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL logs", "profile"))

@@ -23,13 +23,13 @@ from tui_train.profile.types import Container, Profile
 from tui_train.runner.container import ENGINES_STOPPED_BY_NAME, mount_option
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of
 
-HOST_SHARED_MEMORY = "host"
-CACHE_FOLDER = "/cache"
-_STACK_BYTES = 64 * 2**20
+SHARE_HOST_MEMORY = "host"
+CONTAINER_CACHE_FOLDER = "/cache"
+_STACK_LIMIT_BYTES = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
 _SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 # One stream: where its client is lost, the end of the log shows which of its output is still missing.
-_ONE_STREAM = " 2>&1"
+_MERGE_STREAMS_SUFFIX = " 2>&1"
 
 
 def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> ContainerWrapper | None:
@@ -37,36 +37,48 @@ def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Wo
     chosen = profile.container
     if chosen.engine == "none":
         return None
-    inner = (*_card_parts(chosen.engine, gpus, several=profile.nodes.machines > 1), *_mount_parts(profile, outputs))
+    inner = (
+        *_card_parts(chosen.engine, gpus, several=profile.nodes.machine_count > 1),
+        *_mount_parts(profile, outputs),
+    )
     parts = (
         (*_apptainer_parts(), *inner)
         if chosen.engine == "apptainer"
-        else (*_engine_parts(profile), *inner, *_variable_parts(profile))
+        else (*_engine_parts(profile), *inner, *_secret_and_run_id_parts(profile))
     )
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
     inner_words = (
         "sh",
         "-c",
-        _SHIM_SCRIPT + (_ONE_STREAM if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
+        _SHIM_SCRIPT + (_MERGE_STREAMS_SUFFIX if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
         word_in_run_dir("shim"),
     )
     return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)
 
 
-def container_settings(container: Container) -> tuple[Setting, ...]:
+def container_variables(container: Container) -> tuple[Setting, ...]:
     """Return the variables that every container gets: whoever it runs as must have a home and a name there."""
     if container.engine == "none":
         return ()
-    home = (Setting("HOME", CACHE_FOLDER, "a home that may be written, whoever the image thinks you are", "container"),)
+    home = (
+        Setting(
+            "HOME", CONTAINER_CACHE_FOLDER, "a home that may be written, whoever the image thinks you are", "container"
+        ),
+    )
     why_kept = "kept on the machine from one container to the next"
     return (
         # apptainer refuses this variable and sets the home by an option of its own.
         *(() if container.engine == "apptainer" else home),
         Setting("USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"),
-        Setting("HF_HOME", f"{CACHE_FOLDER}/huggingface", "your own models and data sets of Hugging Face", "container"),
-        Setting("TORCH_HOME", f"{CACHE_FOLDER}/torch", why_kept, "container"),
-        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CACHE_FOLDER}/inductor", why_kept, "container"),
-        Setting("TRITON_CACHE_DIR", f"{CACHE_FOLDER}/triton", why_kept, "container"),
+        Setting(
+            "HF_HOME",
+            f"{CONTAINER_CACHE_FOLDER}/huggingface",
+            "your own models and data sets of Hugging Face",
+            "container",
+        ),
+        Setting("TORCH_HOME", f"{CONTAINER_CACHE_FOLDER}/torch", why_kept, "container"),
+        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/inductor", why_kept, "container"),
+        Setting("TRITON_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/triton", why_kept, "container"),
     )
 
 
@@ -103,7 +115,7 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
     trainer = profile.trainer
     by_path: dict[str, Mount] = {}
     config = trainer.config.rpartition("/")[0] if trainer_has_own_field(profile, "trainer.config") else ""
-    scripts = (script_mount(profile), config, trainer.working_directory)
+    scripts = (script_mount_path(profile), config, trainer.working_directory)
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         by_path[path] = Mount(path, path)
@@ -120,7 +132,7 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
     return tuple(by_path.values())
 
 
-def script_mount(profile: Profile) -> str:
+def script_mount_path(profile: Profile) -> str:
     """Return what is mounted for a script: its folder, from which it imports; the file alone where that is `/`."""
     script = profile.trainer.script
     if not trainer_has_own_field(profile, "trainer.script") or not script:
@@ -140,7 +152,7 @@ def _engine_parts(profile: Profile) -> tuple[Part, ...]:
         Part(
             ("--ipc=host",), "shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL"
         )
-        if chosen.shared_memory == HOST_SHARED_MEMORY
+        if chosen.shared_memory == SHARE_HOST_MEMORY
         else Part((f"--shm-size={chosen.shared_memory}",), "its own /dev/shm, for workers that load data and for NCCL")
     )
     return (
@@ -156,11 +168,11 @@ def _engine_parts(profile: Profile) -> tuple[Part, ...]:
         Part(
             (join_pieces(("--ulimit=memlock=", Variable("MEMLOCK"))),), "memory that network cards reach must be locked"
         ),
-        Part((f"--ulimit=stack={_STACK_BYTES}",), "as NVIDIA's images ask for"),
+        Part((f"--ulimit=stack={_STACK_LIMIT_BYTES}",), "as NVIDIA's images ask for"),
         Part(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
         ),
-        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.machines > 1 else ()),
+        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.machine_count > 1 else ()),
     )
 
 
@@ -190,7 +202,7 @@ def card_options_per_node(engine: str) -> tuple[Word, ...]:
 
 
 def _mount_parts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
-    script = script_mount(profile)
+    script = script_mount_path(profile)
     parts = [
         Part((join_pieces((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
         Part((join_pieces((Variable("CACHE_MOUNT"),)),), "home and caches"),
@@ -205,7 +217,7 @@ def _mount_parts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...
     return tuple(parts)
 
 
-def _variable_parts(profile: Profile) -> tuple[Part, ...]:
+def _secret_and_run_id_parts(profile: Profile) -> tuple[Part, ...]:
     names = tuple(f"--env={name}" for name in profile.trainer.secrets)
     run_id = Part(("--env=TUI_TRAIN_RUN_ID",), "by it the run's processes are found")
     return (run_id, *((Part(names, "by name: their values are written nowhere"),) if names else ()))

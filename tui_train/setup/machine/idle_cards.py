@@ -19,7 +19,7 @@ from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.setup.setup import Setup
 
-_MAX_NAMES = 3
+_MAX_NAMES_SHOWN = 3
 
 
 class IdleCards(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class IdleCards(Struct, frozen=True, kw_only=True):
     """What helps where neither does."""
 
 
-def all_cards_idle(setup: Setup) -> IdleCards | None:
+def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
     """Return why the CPU would train beside cards that could, None where there are none, or some of them train.
 
     A card for which no PyTorch was ever made could not.
@@ -50,12 +50,12 @@ def all_cards_idle(setup: Setup) -> IdleCards | None:
         return None
     free = recommended_uuids(machine.gpus, gpu_verdicts(machine.gpus))
     idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
-    why = "; ".join([*_grouped_by_reason(idle, setup, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
+    why = "; ".join([*_card_reasons(idle, setup, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
     remedy = " ".join(gap.remedy for gap in hidden)
     if not free:
         return IdleCards(cards=idle, why=why, remedy=remedy)
     lack = "" if hidden else _torch_problem(idle, setup)
-    python = next((tool.python for tool in _other_pythons(setup) if _recommended_set(facts, tool)), "")
+    python = next((tool.python for tool in _other_usable_pythons(setup) if _recommended_card_set(facts, tool)), "")
     try:
         return IdleCards(
             cards=idle,
@@ -70,30 +70,30 @@ def all_cards_idle(setup: Setup) -> IdleCards | None:
         return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, remedy=f"{reason}{error.remedy}")
 
 
-def some_cards_idle(setup: Setup) -> IdleCards | None:
+def cards_idle_for_lack_of_torch(setup: Setup) -> IdleCards | None:
     """Return why lesser or fewer cards would train than another PyTorch could use, None where that is not so."""
     facts = setup.facts
     machine = facts.machine
-    current = _recommended_set(facts, setup.toolchain)
+    current = _recommended_card_set(facts, setup.toolchain)
     if current is None:
         return None
     options: list[tuple[Toolchain, str, TorchBuild | None]]
-    options = [(tool, tool.python, None) for tool in _other_pythons(setup)]
+    options = [(tool, tool.python, None) for tool in _other_usable_pythons(setup)]
     with contextlib.suppress(Unavailable):
         build = recommended_torch_build(machine)
         options.append((build.toolchain, "", build))
     for tool, python, wheel in options:
-        candidate = _recommended_set(facts, tool)
-        if candidate and _is_better(candidate, current):
+        candidate = _recommended_card_set(facts, tool)
+        if candidate and _is_better_card_set(candidate, current):
             idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(candidate.uuids) - set(current.uuids))
             if idle:
-                why = "; ".join(_grouped_by_reason(idle, setup, brief=True))
+                why = "; ".join(_card_reasons(idle, setup, brief=True))
                 lack = _torch_problem(idle, setup)
                 return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, wheel=wheel)
     return None
 
 
-def left_out_sentences(setup: Setup) -> tuple[str, ...]:
+def left_out_cards_sentence(setup: Setup) -> tuple[str, ...]:
     """Return a sentence for the cards that do not train though the user named none, empty where there are none."""
     hardware = setup.profile.hardware
     if hardware.device == "cpu" or hardware.gpus:
@@ -101,10 +101,10 @@ def left_out_sentences(setup: Setup) -> tuple[str, ...]:
     cards = setup.facts.machine.gpus
     chosen = recommended_uuids(cards, setup.verdicts)
     out = [gpu for gpu in cards if gpu.uuid not in chosen]
-    return (f"Left out: {'; '.join(_grouped_by_reason(out, setup))}.",) if out else ()
+    return (f"Left out: {'; '.join(_card_reasons(out, setup))}.",) if out else ()
 
 
-def card_names(gpus: Sequence[Gpu]) -> str:
+def card_names_text(gpus: Sequence[Gpu]) -> str:
     """Return cards in words: their numbers and names, those of one name together."""
     numbers: dict[str, list[str]] = {}
     for gpu in gpus:
@@ -112,13 +112,13 @@ def card_names(gpus: Sequence[Gpu]) -> str:
     return ", ".join(f"GPU {' and '.join(indexes)} {name}".rstrip() for name, indexes in numbers.items())
 
 
-def card_counts(gpus: Sequence[Gpu]) -> str:
+def card_counts_text(gpus: Sequence[Gpu]) -> str:
     """Return cards in words: how many of each name."""
     count: dict[str, int] = {}
     for gpu in gpus:
         name = gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce ") or "GPU"
         count[name] = count.get(name, 0) + 1
-    if len(count) > _MAX_NAMES:
+    if len(count) > _MAX_NAMES_SHOWN:
         return f"{len(gpus)} GPUs"
     return " and ".join(f"{number} {name}" for name, number in count.items())
 
@@ -128,28 +128,28 @@ def _torch_problem(cards: Sequence[Gpu], setup: Setup) -> str:
     return why_torch_unusable(cards, tool, setup.facts.machine.driver_cuda) if tool and tool.torch else ""
 
 
-def _other_pythons(setup: Setup) -> Iterator[Toolchain]:
+def _other_usable_pythons(setup: Setup) -> Iterator[Toolchain]:
     """Yield the other Pythons that could train; in a container it is the image that does."""
     if setup.profile.container.engine != "none":
         return
-    for tool, problem in setup.unusable:
+    for tool, problem in setup.python_problems:
         if tool != setup.toolchain and not problem:
             yield tool
 
 
-def _recommended_set(facts: Facts, tool: Toolchain | None) -> CardSet | None:
+def _recommended_card_set(facts: Facts, tool: Toolchain | None) -> CardSet | None:
     """Return the cards that would be taken with a Python."""
     cards = facts.machine.gpus
     return next(iter(rank_card_sets(cards, gpu_verdicts(cards, tool, facts.machine.driver_cuda))), None)
 
 
-def _is_better(candidate: CardSet, current: CardSet) -> bool:
+def _is_better_card_set(candidate: CardSet, current: CardSet) -> bool:
     if candidate.speed and current.speed:
         return candidate.speed > current.speed
     return set(candidate.uuids) > set(current.uuids)
 
 
-def _grouped_by_reason(cards: Sequence[Gpu], setup: Setup, *, brief: bool = False) -> list[str]:
+def _card_reasons(cards: Sequence[Gpu], setup: Setup, *, brief: bool = False) -> list[str]:
     """Return the cards with the reasons why they do not train, those with the same reasons together.
 
     `brief` leaves out which PyTorch could use them.
@@ -163,4 +163,4 @@ def _grouped_by_reason(cards: Sequence[Gpu], setup: Setup, *, brief: bool = Fals
         missing_code = why_gpu_unsupported(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
         reason = missing_code or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         reasons.setdefault(reason or "the others do more without it", []).append(gpu)
-    return [f"{card_names(group)}: {why}" for why, group in reasons.items()]
+    return [f"{card_names_text(group)}: {why}" for why, group in reasons.items()]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import Gpu, TrainingHost
-from tui_train.setup.machine.idle_cards import card_names
+from tui_train.setup.machine.idle_cards import card_names_text
 from tui_train.setup.setup import Setup
 
 # Hosts that are named in one sentence.
@@ -26,25 +26,25 @@ class HostCards(NamedTuple):
     why: str = ""
 
 
-def choose_host_cards(peer: TrainingHost, wanted: int, names: Collection[str]) -> HostCards:
+def choose_host_cards(peer: TrainingHost, wanted_count: int, card_names: Collection[str]) -> HostCards:
     """Return the choice among a host's cards: those of the first host's kinds, else those recommended there."""
     gpus = peer.gpus
     verdicts = gpu_verdicts(gpus, peer.toolchain, peer.machine.driver_cuda if peer.machine else None)
     usable = tuple(gpu for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked")
     if not usable:
         return HostCards((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))
-    alike = tuple(gpu for gpu in usable if gpu.name in names)
+    alike = tuple(gpu for gpu in usable if gpu.name in card_names)
     # A busy card is no reason to say that the host has fewer.
     idle = [replace(gpu, processes=(), memory_free=None) for gpu in gpus]
     best = tuple(gpu for gpu in usable if gpu.uuid in recommended_uuids(idle, verdicts))
-    cards = next((candidate for candidate in (alike, best) if len(candidate) == wanted), ())
+    cards = next((candidate for candidate in (alike, best) if len(candidate) == wanted_count), ())
     return HostCards(cards, max(len(alike), len(best)))
 
 
-def other_hosts_gpus(setup: Setup) -> tuple[tuple[str, ...], ...]:
+def other_hosts_gpu_uuids(setup: Setup) -> tuple[tuple[str, ...], ...]:
     """Return the UUIDs of each host after the first; none for one that finds its own at the start, or on the CPU."""
     profile = setup.profile
-    if not profile.nodes.hosts or not setup.gpus or setup.scheduled:
+    if not profile.nodes.hosts or not setup.gpus or setup.is_slurm_job:
         return ()
     names = {gpu.name for gpu in setup.gpus}
     uuids = tuple(
@@ -52,28 +52,28 @@ def other_hosts_gpus(setup: Setup) -> tuple[tuple[str, ...], ...]:
             gpu.uuid
             for gpu in choose_host_cards(setup.facts.training_hosts.get(host, TrainingHost()), wanted, names).cards
         )
-        for host, wanted in zip(profile.nodes.hosts[1:], process_counts(setup)[1:], strict=True)
+        for host, wanted in zip(profile.nodes.hosts[1:], processes_per_machine(setup)[1:], strict=True)
     )
     return uuids if any(uuids) else ()
 
 
-def left_out_on_hosts(setup: Setup) -> Iterator[str]:
+def other_hosts_left_out_sentences(setup: Setup) -> Iterator[str]:
     """Yield a sentence for each set of cards that are not used on some of the other hosts."""
     hosts: dict[str, list[str]] = {}
-    for host, used in zip(setup.profile.nodes.hosts[1:], other_hosts_gpus(setup), strict=False):
+    for host, used in zip(setup.profile.nodes.hosts[1:], other_hosts_gpu_uuids(setup), strict=False):
         gpus = (
             [gpu for gpu in setup.facts.training_hosts.get(host, TrainingHost()).gpus if gpu.uuid not in used]
             if used
             else []
         )
         if gpus:
-            hosts.setdefault(card_names(gpus), []).append(host)
+            hosts.setdefault(card_names_text(gpus), []).append(host)
     for names, host_names in hosts.items():
         more = " …" if len(host_names) > _MAX_NAMED_HOSTS else ""
         yield f"Left out on {', '.join(host_names[:_MAX_NAMED_HOSTS])}{more}: {names}."
 
 
-def process_counts(setup: Setup) -> tuple[int, ...]:
+def processes_per_machine(setup: Setup) -> tuple[int, ...]:
     """Return the number of processes of each machine."""
     profile = setup.profile
-    return profile.nodes.uneven_processes or (setup.processes,) * profile.nodes.machines
+    return profile.nodes.uneven_processes or (setup.processes,) * profile.nodes.machine_count

@@ -17,8 +17,8 @@ _KEY_BY_VARIABLE = {
     **dict.fromkeys(SOCKET_VARIABLES, "communication.interface"),
     "NCCL_DEBUG": "communication.debug",
 }
-_EXPANDABLE_SEGMENTS = re.compile(r"expandable_segments\s*:\s*true", re.IGNORECASE)
-_PORT_SUFFIX = re.compile(r":\d+$")
+_EXPANDABLE_SEGMENTS_PATTERN = re.compile(r"expandable_segments\s*:\s*true", re.IGNORECASE)
+_PORT_SUFFIX_PATTERN = re.compile(r":\d+$")
 
 
 class OverriddenVariable(NamedTuple):
@@ -30,15 +30,15 @@ class OverriddenVariable(NamedTuple):
     by_key: str
 
 
-def backend_settings(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
+def backend_variables(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
     """Return the variables for the backend of the processes."""
     profile = setup.profile
-    return communication.communication_settings(
+    return communication.communication_variables(
         profile.communication,
         setup.backend,
         setup.toolchain,
         cuda=cuda,
-        nodes=profile.nodes.machines,
+        nodes=profile.nodes.machine_count,
         script=trainer_has_own_field(profile, "trainer.script"),
     )
 
@@ -52,14 +52,14 @@ def overridden_variables(setup: Setup) -> Iterator[OverriddenVariable]:
             yield OverriddenVariable(name, own[name], key, value)
     if profile.recipe.expandable_segments and setup.device == "cuda":
         for name in ALLOCATOR_VARIABLES:
-            if name in own and not _EXPANDABLE_SEGMENTS.search(own[name]):
+            if name in own and not _EXPANDABLE_SEGMENTS_PATTERN.search(own[name]):
                 yield OverriddenVariable(name, own[name], "recipe.expandable_segments", "expandable_segments:True")
 
 
 def _variables_by_key(setup: Setup) -> Iterator[tuple[str, str, str]]:
     """Yield keys that were chosen, each with its variable and value."""
     profile = setup.profile
-    for setting in backend_settings(setup, cuda=setup.device == "cuda"):
+    for setting in backend_variables(setup, cuda=setup.device == "cuda"):
         if setting.origin == "profile" and setting.name in _KEY_BY_VARIABLE:
             yield _KEY_BY_VARIABLE[setting.name], setting.name, str(setting.value)
     if profile.tracking.wandb and profile.tracking.project:
@@ -71,13 +71,13 @@ def _variables_by_key(setup: Setup) -> Iterator[tuple[str, str, str]]:
         yield "recipe.precision", "ACCELERATE_MIXED_PRECISION", mixed
 
 
-def named_interfaces(name: str, value: str) -> tuple[tuple[str, ...], bool]:
+def named_interfaces(variable: str, value: str) -> tuple[tuple[str, ...], bool]:
     """Return the interfaces that a variable asks for, and whether by their whole names; none where it excludes some.
 
     NCCL's value is a list of prefixes, or after = of names; after ^ are those to leave out.
     """
-    exact = name != "NCCL_SOCKET_IFNAME" or value.startswith("=")
+    exact = variable != "NCCL_SOCKET_IFNAME" or value.startswith("=")
     if value.startswith("^"):
         return (), exact
-    names = (_PORT_SUFFIX.sub("", word.strip()) for word in value.removeprefix("=").split(","))
+    names = (_PORT_SUFFIX_PATTERN.sub("", word.strip()) for word in value.removeprefix("=").split(","))
     return tuple(filter(None, names)), exact

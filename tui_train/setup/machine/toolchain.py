@@ -6,22 +6,22 @@ from tui_train.base.versions import is_at_least
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
 from tui_train.launchers import LAUNCHERS, choose_launcher
-from tui_train.profile.fields import absolute
+from tui_train.profile.fields import absolute_path
 from tui_train.profile.types import Launcher, Profile
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
-FSDP2 = (("torch", "2.6"), ("accelerate", "1.6"))
+FSDP2_MIN_VERSIONS = (("torch", "2.6"), ("accelerate", "1.6"))
 
 
-def why_unusable(profile: Profile, toolchain: Toolchain) -> str:
+def why_python_unusable(profile: Profile, toolchain: Toolchain) -> str:
     """Return why a Python cannot train this profile, as words that follow its name; empty when it can."""
     if toolchain.problem:
         return toolchain.problem
     versions = {"torch": toolchain.torch}
     packages = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
     trainer = trainer_of(profile, toolchain)
-    needs = (*LAUNCHERS[launcher_of(profile, ())].needs, *trainer.needed_packages())
+    needs = (*LAUNCHERS[choose_profile_launcher(profile, ())].needs, *trainer.needed_packages())
     versions |= {name: packages.get(name) for name in needs}
     if profile.trainer.strategy.startswith("zero"):
         versions["deepspeed"] = toolchain.packages.get("deepspeed")
@@ -30,10 +30,10 @@ def why_unusable(profile: Profile, toolchain: Toolchain) -> str:
         return f"has no {', '.join(missing)}"
     if problem := trainer.why_unusable():
         return f"has {problem}"
-    return too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
+    return why_too_old_for_fsdp2(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
 
-def image_of(profile: Profile, facts: Facts) -> ContainerImage | None:
+def find_image(profile: Profile, facts: Facts) -> ContainerImage | None:
     """Return the facts on the image that the profile names, None where it was not inspected."""
     chosen = profile.container
     matching = (image for image in facts.images if (image.engine, image.name) == (chosen.engine, chosen.image))
@@ -46,13 +46,15 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
     None for one that is not started before the user chooses it. In a container it is the image's own.
     """
     if profile.container.engine != "none":
-        image = image_of(profile, facts)
+        image = find_image(profile, facts)
         return image.toolchain if image else None
     if profile.trainer.python:
         chosen = profile.trainer.python
-        named = next((tool for tool in facts.toolchains if chosen in {tool.python, _whole(tool.python)}), None)
+        named = next(
+            (tool for tool in facts.toolchains if chosen in {tool.python, _expand_masked_home(tool.python)}), None
+        )
         return None if named and named.unchosen else named
-    usable = [tool for tool in facts.toolchains if not why_unusable(profile, tool)]
+    usable = [tool for tool in facts.toolchains if not why_python_unusable(profile, tool)]
     usable.sort(key=lambda tool: trainer_of(profile, tool).toolchain_rank())
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
@@ -62,27 +64,27 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
     return next(iter(usable), None)
 
 
-def _whole(python: str) -> str:
+def _expand_masked_home(python: str) -> str:
     """Return a Python of a saved machine, whose home is masked, as a profile names it."""
-    return absolute(python, Path("/"))
+    return absolute_path(python, Path("/"))
 
 
-def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = False) -> Launcher:
+def choose_profile_launcher(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = False) -> Launcher:
     """Return the launcher that a profile names, or else the one for its config, or for so many GPUs and the script."""
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
     if profile.trainer.accelerate_config and not trainer_has_own_field(profile, "nemo"):
         return next(name for name, launcher in LAUNCHERS.items() if launcher.reads_config)
     processes = max(len(gpus), profile.hardware.processes, 1)
-    return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)
+    return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machine_count, reads_ranks=reads_ranks)
 
 
-def too_old_to_shard(toolchain: Toolchain) -> str:
+def why_too_old_for_fsdp2(toolchain: Toolchain) -> str:
     """Return what of a Python is too old for FSDP2, as words that follow its name; empty if nothing."""
     versions = {"torch": toolchain.torch, "accelerate": toolchain.accelerate}
     old = [
         f"{name} {versions[name]}, and fsdp2 needs {since}"
-        for name, since in FSDP2
+        for name, since in FSDP2_MIN_VERSIONS
         if not is_at_least(versions[name], since)
     ]
     return f"has {old[0]}" if old else ""

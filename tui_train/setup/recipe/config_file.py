@@ -15,34 +15,34 @@ from tui_train.base.command import (
 )
 from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
-from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument, condition_holds, nested_texts
+from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument, condition_holds, nested_texts
 from tui_train.profile.types import Profile
 from tui_train.runner.fill import filled_path
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
-from tui_train.setup.recipe.placeholders import fill_placeholders, first_texts
+from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
 from tui_train.setup.setup import Setup
 
 
-def config_path(profile: Profile, chosen: Preset, number: int) -> str:
+def config_file_name(profile: Profile, preset: Preset, attempt_number: int) -> str:
     """Return the name of an attempt's file: config.yaml, config-2.yaml …; empty where none is written."""
-    if chosen.file is None or not (chosen.file.needs_user_file or profile.trainer.config or profile.trainer.data):
+    if preset.file is None or not (preset.file.needs_user_file or profile.trainer.config or profile.trainer.data):
         return ""
-    stem, dot, ending = chosen.file.path.rpartition(".")
-    return chosen.file.path if number == 1 else f"{stem}-{number}{dot}{ending}"
+    stem, dot, ending = preset.file.path.rpartition(".")
+    return preset.file.path if attempt_number == 1 else f"{stem}-{attempt_number}{dot}{ending}"
 
 
-def has_run_paths(chosen: Preset) -> bool:
+def writes_run_paths(preset: Preset) -> bool:
     """Return whether the preset's file holds a path that only the running script knows."""
-    rule, file = chosen.checkpoints, chosen.file
+    rule, file = preset.checkpoints, preset.file
     texts = (text for value in (file.values if file else ()) for text in nested_texts(value.value))
     return bool(rule and rule.values) or any("{output}" in text for text in texts)
 
 
-def config_word(profile: Profile, chosen: Preset, path: str) -> Word:
+def config_word(profile: Profile, preset: Preset, path: str) -> Word:
     """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
     if not path:
-        return profile.trainer.config if chosen.file is None else ""
-    return word_in_run_dir(filled_path(path) if has_run_paths(chosen) else path)
+        return profile.trainer.config if preset.file is None else ""
+    return word_in_run_dir(filled_path(path) if writes_run_paths(preset) else path)
 
 
 def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path: str) -> ConfigFile | None:
@@ -54,7 +54,7 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
     document = setup.facts.documents.get(base) if base else None
     document_values: dict[str, PlainData] = copy.deepcopy(document.values) if document else {}
     rule = chosen.checkpoints
-    first_values = first_texts(placeholder_words(values))
+    first_values = first_value_texts(placeholder_words(values))
     for dropped in chosen.file.without:
         if condition_holds(dropped.when, first_values):
             _drop_nested(document_values, dropped.key.split("."))
@@ -69,20 +69,20 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
     return ConfigFile(path, source, document_values)
 
 
-def value_without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> PlainData:
+def value_without_checkpoint(profile: Profile, preset: Preset, facts: Facts) -> PlainData:
     """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
-    document, rule = facts.documents.get(profile.trainer.config), chosen.checkpoints
+    document, rule = facts.documents.get(profile.trainer.config), preset.checkpoints
     current: Any = document.values if document else {}
     for name in rule.values[0].key.split(".") if rule and rule.values else ():
         current = current.get(name) if isinstance(current, dict) else None
     return current if isinstance(current, (str, bool, int, float)) else None
 
 
-def keys_needing_tables(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
+def keys_needing_tables(values: Mapping[str, Any], preset: Preset) -> tuple[str, ...]:
     """Return the keys under which a user's file has a single value, where the preset needs a table."""
     keys = []
-    rule = chosen.checkpoints
-    for value in (*(chosen.file.values if chosen.file else ()), *(rule.values if rule else ())):
+    rule = preset.checkpoints
+    for value in (*(preset.file.values if preset.file else ()), *(rule.values if rule else ())):
         current: Any = values
         *path, _ = value.key.split(".")
         for depth, name in enumerate(path, start=1):
@@ -105,7 +105,7 @@ def _fill_template(template: PlainData, values: Mapping[str, PlaceholderValue]) 
         return {name: item for name, (item, _) in table.items()}, all(is_set for _, is_set in table.values())
     if not isinstance(template, str):
         return template, True
-    placeholder = PLACEHOLDER.fullmatch(template)
+    placeholder = PLACEHOLDER_PATTERN.fullmatch(template)
     if placeholder and placeholder[1] in values:
         return _as_plain_data(values[placeholder[1]])
     filled_in = fill_placeholders(PresetArgument((template,)), placeholder_words(values))

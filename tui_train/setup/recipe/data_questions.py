@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import EpochSize, epoch_size, question_key
-from tui_train.profile.data_weights import data_weights
+from tui_train.profile.data_weights import valid_data_weights
 from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
@@ -15,7 +15,7 @@ from tui_train.trainers.finetune_data import chosen_chat_template
 ANSWERS_KEY, EVALUATION_KEY = "finetune.answers_only", "data.evaluation"
 
 
-def question_of(setup: Setup) -> DataQuestion | None:
+def question_about_data(setup: Setup) -> DataQuestion | None:
     """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none.
 
     Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
@@ -32,19 +32,19 @@ def question_of(setup: Setup) -> DataQuestion | None:
         method=profile.finetune.method,
         length=0 if is_default(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
         answers_only=None if ANSWERS_KEY in setup.by_data else profile.finetune.answers_only,
-        weights=data_weights(profile),
+        weights=valid_data_weights(profile),
     )
 
 
-def question_with_length(setup: Setup) -> DataQuestion | None:
+def question_with_length_in_force(setup: Setup) -> DataQuestion | None:
     """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
-    unlimited = question_of(setup)
+    unlimited = question_about_data(setup)
     return replace(unlimited, length=setup.effective.recipe.sequence_length or 0) if unlimited else None
 
 
 def data_report(setup: Setup) -> DataReport | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
-    question_asked = question_of(setup)
+    question_asked = question_about_data(setup)
     report, length = (
         setup.facts.data.get(question_key(question_asked)) if question_asked else None,
         setup.effective.recipe.sequence_length,

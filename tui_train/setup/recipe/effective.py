@@ -12,23 +12,26 @@ from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import batch, fields
 from tui_train.profile.fields import Value
-from tui_train.profile.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condition_placeholder
+from tui_train.profile.presets import DECLARABLE_DEFAULTS, PLACEHOLDER_PATTERN, Preset, condition_placeholder
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.options import Rule, get_dotted, preset_value_rules, set_options
+from tui_train.setup.recipe.options import PassingRule, get_nested_value, given_options, preset_value_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.script import preset_defaults_apply
 from tui_train.trainers.trainer import Trainer
 
 # Trainers without a number of steps may have a number of epochs.
-_EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
+_EPOCH_OPTION_NAMES = ("num_train_epochs", "num_epochs", "max_epochs")
 # Placeholders that stand for a value of all processes.
-_TOTAL_PLACEHOLDERS = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
+_TOTAL_BY_PLACEHOLDER = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
 # Placeholders that stand for the same value in another form.
-_OTHER_FORMS = {"warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"), "epochs": ("whole_epochs",)}
+_OTHER_FORMS_BY_PLACEHOLDER = {
+    "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
+    "epochs": ("whole_epochs",),
+}
 _OFF_WORDS = {"false", "no", "off", "0"}
 _ZERO_WORDS = {"0", "0.0"}
-_ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
+_ACCUMULATION_FIELD = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 
 
 class EffectiveValue(Struct, frozen=True):
@@ -67,12 +70,12 @@ def effective_values(
     global batch; `by_launcher` are values of the launcher's own config.
     """
     profile = trainer.profile
-    user_values = {**(by_launcher or {}), **_user_values(profile, preset, document, copies)}
+    user_values = {**(by_launcher or {}), **_values_set_by_user(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if trainer_has_own_field(profile, "trainer.preset") else "default"
     defaults = _preset_defaults(preset, document) if preset_defaults_apply(profile, preset) else {}
     values: dict[str, EffectiveValue] = {}
     sources = trainer.own_default_sources()
-    for name in DEFAULT_NAMES - {"accumulation"}:
+    for name in DECLARABLE_DEFAULTS - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
             values[name] = EffectiveValue(chosen)
@@ -101,7 +104,7 @@ def with_effective_values(profile: Profile, values: Mapping[str, EffectiveValue]
     return msgspec.structs.replace(profile, recipe=recipe)
 
 
-def global_batch_change(trainer: Trainer, preset: Preset, document: YamlDocument | None, copies: int) -> str:
+def global_batch_change_sentence(trainer: Trainer, preset: Preset, document: YamlDocument | None, copies: int) -> str:
     """Return in words that the trainer's own global batch is another one than the chosen micro batch leads to.
 
     Empty where it is the same, is not known, or was chosen.
@@ -129,7 +132,7 @@ def working_folder(profile: Profile, preset: Preset) -> str:
     trainer = profile.trainer
     if trainer.working_directory:
         return trainer.working_directory
-    file = trainer.script if preset.wants_script and trainer.script else trainer.config
+    file = trainer.script if preset.can_start_script and trainer.script else trainer.config
     return file.rpartition("/")[0] or "/" if file and trainer_has_own_field(profile, "trainer.script") else ""
 
 
@@ -140,7 +143,7 @@ def user_output_folder(profile: Profile, preset: Preset, document: YamlDocument 
     options = [rule.option for rule in preset_value_rules(preset) if rule.name == "output"]
     set_paths = (look_up(option) for look_up, _ in _value_getters(profile, preset, document) for option in options)
     path = next((value for value in set_paths if isinstance(value, str) and value), "")
-    return fields.absolute(path, Path(working_folder(profile, preset) or "/"))
+    return fields.absolute_path(path, Path(working_folder(profile, preset) or "/"))
 
 
 def _preset_defaults(preset: Preset, document: YamlDocument | None) -> dict[str, Any]:
@@ -148,7 +151,7 @@ def _preset_defaults(preset: Preset, document: YamlDocument | None) -> dict[str,
     without = preset.file.without if preset.file and document else ()
     values = document.values if document else {}
     decided = {
-        condition_placeholder(dropped.when) for dropped in without if get_dotted(values, dropped.key) is not None
+        condition_placeholder(dropped.when) for dropped in without if get_nested_value(values, dropped.key) is not None
     }
     return {name: value for name, value in preset.defaults.items() if name not in decided}
 
@@ -184,7 +187,7 @@ def _effective_global_batch(
     return EffectiveValue(unit * steps.value, next((source for source in sources if source != default), default))
 
 
-def _user_values(
+def _values_set_by_user(
     profile: Profile, preset: Preset, document: YamlDocument | None, copies: int
 ) -> dict[str, EffectiveValue]:
     """Return the values that the user's own arguments and file set, by name."""
@@ -193,31 +196,33 @@ def _user_values(
     preset_rules = list(preset_value_rules(preset))
     sources = _value_getters(profile, preset, document)
     user_values: dict[str, EffectiveValue] = {}
-    for name in sorted(DEFAULT_NAMES):
+    for name in sorted(DECLARABLE_DEFAULTS):
         for look_up, source in sources:
             if name not in user_values and (value := _value_from_source(name, preset_rules, look_up, source, copies)):
                 user_values[name] = value
     for look_up, source in sources:
-        if "steps" not in user_values and (epochs := next(filter(None, map(look_up, _EPOCHS)), None)):
+        if "steps" not in user_values and (epochs := next(filter(None, map(look_up, _EPOCH_OPTION_NAMES)), None)):
             user_values["steps"] = EffectiveValue(None, source, f"{str(epochs)[:20]} epochs")
     return user_values
 
 
 def _value_getters(profile: Profile, preset: Preset, document: YamlDocument | None) -> list[tuple[_Getter, str]]:
     """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
-    user_options = set_options(profile.trainer.arguments, bare=preset.file is not None)
-    values = {argument.option: argument.value for argument in user_options if not PLACEHOLDER.search(argument.value)}
+    user_options = given_options(profile.trainer.arguments, bare=preset.file is not None)
+    values = {
+        argument.option: argument.value for argument in user_options if not PLACEHOLDER_PATTERN.search(argument.value)
+    }
     sources: list[tuple[_Getter, str]] = [(values.get, "from your arguments")]
     if document and preset.file:
         document_values = document.values
         sources.append(
-            (lambda key: get_dotted(document_values, key), f"from {profile.trainer.config.rpartition('/')[2]}")
+            (lambda key: get_nested_value(document_values, key), f"from {profile.trainer.config.rpartition('/')[2]}")
         )
     return sources
 
 
 def _value_from_source(
-    name: str, preset_rules: list[Rule], look_up: _Getter, source: str, copies: int
+    name: str, preset_rules: list[PassingRule], look_up: _Getter, source: str, copies: int
 ) -> EffectiveValue | None:
     """Return a value of the recipe as one source says it, None where it does not."""
     matches = [
@@ -226,14 +231,14 @@ def _value_from_source(
     direct = [
         value
         for rule, value in matches
-        if rule.name in {name, *_OTHER_FORMS.get(name, ())} and rule.fixed_value is None
+        if rule.name in {name, *_OTHER_FORMS_BY_PLACEHOLDER.get(name, ())} and rule.fixed_value is None
     ]
     if direct:
         # Of two forms the one that is not 0 counts.
         return _parse_value(name, next((value for value in direct if str(value) not in _ZERO_WORDS), direct[0]), source)
-    total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_PLACEHOLDERS.get(name)]
+    total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_BY_PLACEHOLDER.get(name)]
     if total:
-        return _share_per_process(name, *total[0], source, copies)
+        return _share_per_copy(name, *total[0], source, copies)
     switches = [(rule, value) for rule, value in matches if rule.name == name]
     for rule, value in switches:
         if str(value).lower() == str(rule.fixed_value).lower():
@@ -244,12 +249,12 @@ def _value_from_source(
     return EffectiveValue(None, source, other[:20]) if other else EffectiveValue("fp32", source)
 
 
-def _share_per_process(name: str, option: str, value: object, source: str, processes: int) -> EffectiveValue | None:
+def _share_per_copy(name: str, option: str, value: object, source: str, copies: int) -> EffectiveValue | None:
     """Return each process's share of a value that one source gives for all of them."""
     total = _parse_value(name, value, source)
     if total is None or not isinstance(total.value, int):
         return total
-    share, rest = divmod(total.value, processes)
+    share, rest = divmod(total.value, copies)
     if share and not rest:
         return EffectiveValue(share, source)
     return EffectiveValue(None, source, f"{total.value} in all", undivided_total=total.value, option=option)
@@ -259,9 +264,9 @@ def _parse_value(name: str, value: object, source: str) -> EffectiveValue | None
     """Return what was found as a value of the recipe's field; as mere words where it is not of its form."""
     if name == "steps" and str(value).startswith(("-", "0")):
         return None  # transformers' way to leave the steps to the epochs
-    row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION)
+    row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION_FIELD)
     try:
-        parsed = fields.parse(row, str(value))
+        parsed = fields.parse_value(row, str(value))
     except BadInput:
         return EffectiveValue(None, source, str(value)[:20])
     return EffectiveValue(parsed, source)

@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
-from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument
+from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.trainers.auto_preset import parameters_in_scope
 from tui_train.trainers.script import entry_point
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
-_READ_ALIKE = frozenset({"argparse", "click"})
+_LIBRARIES_READ_ALIKE = frozenset({"argparse", "click"})
 # What follows is read otherwise, or from a file that may hold more arguments.
-_OPEN_ENDED = frozenset({"--", "--config", "--flagfile"})
-_OPTION = re.compile(r"--?[A-Za-z]")
-_NUMBER_TYPES = {"int": int, "float": float}
-_TYPE_LABELS = {"int": "a whole number", "float": "a number"}
+_OPEN_ENDED_WORDS = frozenset({"--", "--config", "--flagfile"})
+_OPTION_PATTERN = re.compile(r"--?[A-Za-z]")
+_NUMBER_TYPE_BY_NAME = {"int": int, "float": float}
+_LABEL_BY_TYPE_NAME = {"int": "a whole number", "float": "a number"}
 _MAX_CHOICES_SHOWN = 6  # choices that a sentence names
 
 
 # Names that may mean a value of the recipe, by its placeholder; dashes and underscores left out.
-_LIKELY_NAMES: Mapping[str, tuple[str, frozenset[str]]] = {
+_LIKELY_NAMES_BY_PLACEHOLDER: Mapping[str, tuple[str, frozenset[str]]] = {
     "learning_rate": ("float", frozenset({"eta", "eta0", "rate", "stepsize", "initlr", "baselr", "peaklr", "lr0"})),
     "micro_batch": ("int", frozenset({"bs", "bsz", "b", "batch", "batchsz", "minibatch", "minibatchsize"})),
     "steps": ("int", frozenset({"steps", "nsteps", "numsteps", "iterations", "niterations", "numiterations", "iters",
@@ -61,9 +61,9 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
             values = ("no" if turns_off else "yes",)
         elif parameter and equals:
             values = (value,)
-        elif _OPTION.match(name):
+        elif _OPTION_PATTERN.match(name):
             several = bool(parameter and parameter.takes_several and not parameter.repeats)
-            end = _values_end(words, end, several=several) if not equals else end
+            end = _find_values_end(words, end, several=several) if not equals else end
             values = tuple(words[index + 1 : end])
         else:
             values = (words[index],)
@@ -96,7 +96,7 @@ def with_argument(
 
 def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script requires and the arguments lack, none where that is not sure."""
-    if not _all_understood(source, words):
+    if not _is_every_argument_known(source, words):
         return ()
     given_by_name = given_arguments(source, words)
     # Where values may be as many as there are, they may have been meant for it.
@@ -113,30 +113,30 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
     )
 
 
-def unknown(source: ScriptSource, words: Sequence[str]) -> tuple[int, ...]:
+def unknown_option_indexes(source: ScriptSource, words: Sequence[str]) -> tuple[int, ...]:
     """Return where options are that no declared one begins with, as far as that is sure: those with two dashes."""
     known = {*(flag for parameter in source.parameters for flag in _all_flags(parameter)), "--help"}
     names = [word.partition("=")[0] for word in words]
-    if any(name.startswith("@") or name in _OPEN_ENDED for name in names):
+    if any(name.startswith("@") or name in _OPEN_ENDED_WORDS for name in names):
         return ()
     options = ((at, name) for at, name in enumerate(names) if name.startswith("--"))
     return tuple(at for at, name in options if not any(flag.startswith(name) for flag in known))
 
 
-def is_read_alike(source: ScriptSource) -> bool:
+def is_parsed_as_here(source: ScriptSource) -> bool:
     """Return whether the words of a script are read by its library as they are here."""
-    return source.kind in _READ_ALIKE and not source.unnamed_line
+    return source.kind in _LIBRARIES_READ_ALIKE and not source.unnamed_line
 
 
-def _all_understood(source: ScriptSource, words: Sequence[str]) -> bool:
+def _is_every_argument_known(source: ScriptSource, words: Sequence[str]) -> bool:
     """Return whether each argument is known: a file, flags written together or unknown ones may give others."""
     flags = {flag: parameter for parameter in source.parameters for flag in _all_flags(parameter)}
     names = [word.partition("=")[0] for word in words]
     return (
-        is_read_alike(source)
+        is_parsed_as_here(source)
         and sum(word in source.subcommands for word in words) <= 1
-        and not any(name.startswith("@") or name in _OPEN_ENDED for name in names)
-        and all(name in flags or _abbreviated_parameter(name, flags) for name in names if _OPTION.match(name))
+        and not any(name.startswith("@") or name in _OPEN_ENDED_WORDS for name in names)
+        and all(name in flags or _abbreviated_parameter(name, flags) for name in names if _OPTION_PATTERN.match(name))
     )
 
 
@@ -144,10 +144,10 @@ def value_problem(parameter: ScriptParameter, values: Sequence[str]) -> str:
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
     folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
-        if parameter.form in {"switch", "pair"} or PLACEHOLDER.search(value):
+        if parameter.form in {"switch", "pair"} or PLACEHOLDER_PATTERN.search(value):
             continue
         if not _is_of_type(parameter.type, value):
-            return f"is {visible(value)!r}, which is not {_TYPE_LABELS[parameter.type]}"
+            return f"is {visible(value)!r}, which is not {_LABEL_BY_TYPE_NAME[parameter.type]}"
         if parameter.choices and parameter.type in {"", "str"} and value.casefold() not in folded:
             more = len(parameter.choices) - _MAX_CHOICES_SHOWN
             choices = ", ".join(parameter.choices[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -178,13 +178,17 @@ def likely_placeholder(parameter: ScriptParameter) -> str:
     plain_names = {re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags)}
     if parameter.form not in {"option", "key"} or parameter.takes_several or parameter.choices:
         return ""
-    matches = (name for name, (kind, names) in _LIKELY_NAMES.items() if kind == parameter.type and names & plain_names)
+    matches = (
+        name
+        for name, (kind, names) in _LIKELY_NAMES_BY_PLACEHOLDER.items()
+        if kind == parameter.type and names & plain_names
+    )
     return next(matches, "")
 
 
 def _is_of_type(type_name: str, value: str) -> bool:
     try:
-        _NUMBER_TYPES.get(type_name, str)(value)
+        _NUMBER_TYPE_BY_NAME.get(type_name, str)(value)
     except ValueError:
         return False
     return True
@@ -204,9 +208,9 @@ def _abbreviated_parameter(name: str, flags: Mapping[str, ScriptParameter]) -> S
     return matches[0] if len(matches) == 1 else None
 
 
-def _values_end(words: Sequence[str], index: int, *, several: bool) -> int:
+def _find_values_end(words: Sequence[str], index: int, *, several: bool) -> int:
     """Return where the values of an option end: after one, or before the next option."""
-    while index < len(words) and not _OPTION.match(words[index]):
+    while index < len(words) and not _OPTION_PATTERN.match(words[index]):
         index += 1
         if not several:
             break

@@ -11,7 +11,7 @@ from tui_train.trainers.trainer import PreparationStep
 
 DOWNLOAD_PROGRAM = "prepare/hub_download.py"
 _CACHE_PROGRAM = "prepare/hub_cache.py"
-_DONE_FILE = "prepare/model.json"
+_DOWNLOADED_MODEL_FILE = "prepare/model.json"
 
 
 def cached_model(profile: Profile, facts: Facts) -> CachedModel | None:
@@ -20,13 +20,13 @@ def cached_model(profile: Profile, facts: Facts) -> CachedModel | None:
     return facts.hub.find_model(name, profile.trainer.revision) if name and facts.hub else None
 
 
-def pinned_id(profile: Profile) -> str:
+def model_id_with_revision(profile: Profile) -> str:
     """Return the id of the profile's model, with its revision where one is chosen: ORG/NAME@REVISION."""
     name, revision = hub_model_id(profile), profile.trainer.revision
     return f"{name}@{revision}" if name and revision else name
 
 
-def is_offline(profile: Profile, hub: HubCache) -> bool:
+def is_hub_offline(profile: Profile, hub: HubCache) -> bool:
     """Return whether the training may not ask the Hub; the profile's variables override those of the machine."""
     own = profile.trainer.environment
     named = next((own[name] for name in hub_cache.OFFLINE if own.get(name)), None)
@@ -39,17 +39,17 @@ def hub_endpoint(profile: Profile, hub: HubCache) -> str:
 
 
 def model_to_query(profile: Profile, facts: Facts) -> str:
-    """Return the profile's model as `pinned_id` where the Hub must be asked for its size, empty where not."""
+    """Return the  model ,with its revision,whose size the Hub must be asked for ; empty where it need not."""
     name = hub_model_id(profile)
-    if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_offline(profile, facts.hub):
+    if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_hub_offline(profile, facts.hub):
         return ""
     if profile.trainer.revision and not hub_cache.valid_revision(profile.trainer.revision):
         return ""
     model = cached_model(profile, facts)
-    return "" if model and model.is_complete else pinned_id(profile)
+    return "" if model and model.is_complete else model_id_with_revision(profile)
 
 
-def download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
+def model_download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     """Return what fetches the model before the training, where it is not here or may be missing on another machine."""
     name = _fetched_model_id(setup)
     if not name:
@@ -59,13 +59,13 @@ def download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     parts = (
         Part((word_in_run_dir(DOWNLOAD_PROGRAM),)),
         Part((name,), f"the files that transformers loads, like `{like}`"),
-        Part((word_in_run_dir(_DONE_FILE),)),
+        Part((word_in_run_dir(_DOWNLOADED_MODEL_FILE),)),
         *((Part((revision,)),) if revision else ()),
     )
     return (PreparationStep("model", "downloads the model into the cache of Hugging Face; once", parts),)
 
 
-def download_programs(setup: Setup) -> tuple[ProgramFile, ...]:
+def model_download_programs(setup: Setup) -> tuple[ProgramFile, ...]:
     """Return the program that fetches the model and what it reads the cache with, where they are needed."""
     if not _fetched_model_id(setup):
         return ()
@@ -86,11 +86,11 @@ def loaded_model_id(setup: Setup) -> str:
     """Return the id of the model that the training loads; empty where it loads none, or a folder."""
     profile = setup.profile
     name = hub_model_id(profile)
-    return name if name and trainer_of(profile).takes_hub_ids and "model" in setup.context.accepted else ""
+    return name if name and trainer_of(profile).takes_hub_ids and "model" in setup.ladder_context.accepted else ""
 
 
 def _fetched_model_id(setup: Setup) -> str:
     """Return the id of the model that a run fetches: what other machines have is not known here."""
-    if setup.profile.nodes.machines > 1:
+    if setup.profile.nodes.machine_count > 1:
         return loaded_model_id(setup)
     return model_to_download(setup)

@@ -10,7 +10,7 @@ from tui_train.profile.types import Launcher, Profile, Strategy
 from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.trainers import trainer_of
 
-CONFIG_SOURCE = "from your accelerate config"
+CONFIG_SOURCE_TEXT = "from your accelerate config"
 _FULL_PRECISION = "fp32"
 
 
@@ -38,7 +38,7 @@ def config_for_device(config: Mapping[str, Any], device: str) -> Mapping[str, An
     return config if device == "cuda" else accelerate_config.without_gpu_precision(config)
 
 
-def config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+def launcher_config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config in a run's plan as data, with which its first attempt was started; empty for none."""
     launcher, configs = plan.get("launcher"), plan.get("configs")
     reads = any(name == launcher and known.reads_config for name, known in LAUNCHERS.items())
@@ -48,14 +48,16 @@ def config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     return values if isinstance(values, dict) and not accelerate_config.config_problem(values) else {}
 
 
-def recipe_values_in(profile: Profile, preset: Preset, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
+def recipe_values_of_config(profile: Profile, preset: Preset, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
     """Return the values of the recipe that it sets, by name, where the trainer leaves them to it."""
     if not config:
         return {}
     values: dict[str, EffectiveValue] = {}
-    if (named := accelerate_config.read_precision(config)) and _leaves_precision(profile, preset):
+    if (named := accelerate_config.read_precision(config)) and _leaves_precision_to_launcher(profile, preset):
         values["precision"] = (
-            EffectiveValue(None, CONFIG_SOURCE, named) if named == "fp8" else EffectiveValue(named, CONFIG_SOURCE)
+            EffectiveValue(None, CONFIG_SOURCE_TEXT, named)
+            if named == "fp8"
+            else EffectiveValue(named, CONFIG_SOURCE_TEXT)
         )
     values |= _sharding_values(profile.trainer.strategy, config)
     return values
@@ -63,12 +65,12 @@ def recipe_values_in(profile: Profile, preset: Preset, config: Mapping[str, Any]
 
 def _sharding_values(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
     if strategy == "fsdp2" and accelerate_config.checkpoints_activations(config):
-        return {"activation_checkpointing": EffectiveValue(value=True, source=CONFIG_SOURCE)}
+        return {"activation_checkpointing": EffectiveValue(value=True, source=CONFIG_SOURCE_TEXT)}
     steps = accelerate_config.deepspeed_accumulation(config) if strategy.startswith("zero") else None
-    return {"accumulation": EffectiveValue(steps, CONFIG_SOURCE)} if steps else {}
+    return {"accumulation": EffectiveValue(steps, CONFIG_SOURCE_TEXT)} if steps else {}
 
 
-def _leaves_precision(profile: Profile, preset: Preset) -> bool:
+def _leaves_precision_to_launcher(profile: Profile, preset: Preset) -> bool:
     """Return whether the launcher's precision holds: a library with one of its own, or none known, overrides it."""
     if trainer_of(profile).gets_every_value:
         return True

@@ -1,9 +1,9 @@
 """Reasons why a choice has no effect on the training, for screens and checks alike."""
 
 from tui_train.launchers import LAUNCHERS
-from tui_train.profile.presets import PLACEHOLDERS, SCRIPT
-from tui_train.profile.types import Finetune, Method, Profile, Tracking
-from tui_train.setup.setup import MODEL_SIZE, Setup
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL
+from tui_train.profile.types import Finetune, FinetuneMethod, Profile, Tracking
+from tui_train.setup.setup import MODEL_SIZE_NAMES, Setup
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, trainers_with_own_field
 from tui_train.trainers.finetune import METHOD_LABELS
 
@@ -17,28 +17,32 @@ _PLACEHOLDER_BY_KEY = {
     "trainer.config": "config",
     "trainer.output": "output",
 }
-_SEVERAL_MACHINES = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
-_CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
+_SEVERAL_MACHINES_KEYS = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
+_CONTAINER_KEYS = frozenset({"container.image", "container.mounts", "container.shared_memory"})
 _ADAPTER_SETTINGS = frozenset({"rank", "alpha", "dropout", "targets"})
-_METHODS_OF_SETTING: dict[str, tuple[Method, ...]] = {
+_METHODS_BY_SETTING: dict[str, tuple[FinetuneMethod, ...]] = {
     "packing": ("sft",),
     "answers_only": ("sft",),
     "beta": ("dpo", "kto"),
 }
 # They become part of other values, or of the environment.
-_ALWAYS_EFFECTIVE = frozenset({"recipe.lr_base_batch"})
+_ALWAYS_EFFECTIVE_KEYS = frozenset({"recipe.lr_base_batch"})
 
 
-def why_no_effect(key: str, of: Setup | Profile) -> str:
+def why_no_effect(key: str, setup_or_profile: Setup | Profile) -> str:
     """Return why a value has no effect on the training, empty when it has; of a profile alone as far as is known."""
-    profile, setup = (of.profile, of) if isinstance(of, Setup) else (of, None)
+    profile, setup = (
+        (setup_or_profile.profile, setup_or_profile)
+        if isinstance(setup_or_profile, Setup)
+        else (setup_or_profile, None)
+    )
     section = key.partition(".")[0]
     if section == "communication":
         return _why_not_communicated(key, setup.backend) if setup else ""
     if section == "tracking":
         return _why_not_tracked(key, profile.tracking, setup)
     if section == "recipe":
-        return _why_not_passed(key, setup) if setup and key not in _ALWAYS_EFFECTIVE else ""
+        return _why_not_passed(key, setup) if setup and key not in _ALWAYS_EFFECTIVE_KEYS else ""
     return _why_not_applicable(key, profile) or _why_not_for_trainer(key, profile, setup)
 
 
@@ -47,20 +51,20 @@ def _why_not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
     if key == "tracking.project" and not tracking.wandb:
         return "only for Weights & Biases"
     name = "tensorboard" if key == "tracking.tensorboard" else "wandb"
-    if setup is None or {name, "report_to"} & setup.context.accepted:
+    if setup is None or {name, "report_to"} & setup.ladder_context.accepted:
         return ""
     if setup.nemo_flavour:
         return "NeMo has loggers of its own, which the recipe settings choose"
-    return f"{setup.preset.named} has no argument for it"
+    return f"{setup.preset.name_in_sentence} has no argument for it"
 
 
 def _why_not_applicable(key: str, profile: Profile) -> str:
     """Return why a value has no effect with the machines, the container or the strategy that are chosen."""
     if key == "trainer.offload" and profile.trainer.strategy == "ddp":
         return "only what is sharded is offloaded, and ddp shards nothing"
-    if key in _SEVERAL_MACHINES and profile.nodes.machines == 1:
+    if key in _SEVERAL_MACHINES_KEYS and profile.nodes.machine_count == 1:
         return "only for several machines"
-    if key in _CONTAINER_ONLY and profile.container.engine == "none":
+    if key in _CONTAINER_KEYS and profile.container.engine == "none":
         return "no container is chosen"
     if key == "trainer.revision" and not hub_model_id(profile):
         return "only a model of the Hub has revisions"
@@ -69,7 +73,7 @@ def _why_not_applicable(key: str, profile: Profile) -> str:
     return ""
 
 
-def _reads_config(profile: Profile, setup: Setup | None) -> bool:
+def _launcher_reads_config(profile: Profile, setup: Setup | None) -> bool:
     """Return whether the launcher reads the user's accelerate config, as far as it is known which one starts."""
     name = setup.launcher if setup else profile.trainer.launcher
     return name != "auto" and LAUNCHERS[name].reads_config
@@ -78,7 +82,7 @@ def _reads_config(profile: Profile, setup: Setup | None) -> bool:
 def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str:
     """Return why what trains, or what starts it, does not take a value."""
     if key == "trainer.accelerate_config":
-        return "" if _reads_config(profile, setup) else "only accelerate launch reads it"
+        return "" if _launcher_reads_config(profile, setup) else "only accelerate launch reads it"
     trainers, trainer = trainers_with_own_field(key), trainer_of(profile)
     if trainers and not trainer_has_own_field(profile, key):
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
@@ -89,23 +93,23 @@ def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str
     return _why_preset_ignores(key, setup) if setup else ""
 
 
-def _why_not_for_method(name: str, chosen: Finetune) -> str:
+def _why_not_for_method(name: str, finetune: Finetune) -> str:
     """Return why a setting of a fine-tuning has no effect with its method or tuning."""
-    if name in _ADAPTER_SETTINGS and chosen.tuning == "full":
+    if name in _ADAPTER_SETTINGS and finetune.tuning == "full":
         return "all weights are trained, without an adapter"
-    if name in _METHODS_OF_SETTING and chosen.method not in _METHODS_OF_SETTING[name]:
-        return f"only for {' and '.join(METHOD_LABELS[method] for method in _METHODS_OF_SETTING[name])}"
+    if name in _METHODS_BY_SETTING and finetune.method not in _METHODS_BY_SETTING[name]:
+        return f"only for {' and '.join(METHOD_LABELS[method] for method in _METHODS_BY_SETTING[name])}"
     return ""
 
 
 def _why_preset_ignores(key: str, setup: Setup) -> str:
     preset = setup.preset
-    if key == "trainer.script" and not preset.wants_script:
-        return f"{preset.named} starts a module of its own"
+    if key == "trainer.script" and not preset.can_start_script:
+        return f"{preset.name_in_sentence} starts a module of its own"
     placeholder = _PLACEHOLDER_BY_KEY.get(key)
-    if placeholder is None or placeholder in setup.context.accepted or (placeholder == "config" and preset.file):
+    if placeholder is None or placeholder in setup.ladder_context.accepted or (placeholder == "config" and preset.file):
         return ""
-    return f"{preset.named} does not take it"
+    return f"{preset.name_in_sentence} does not take it"
 
 
 def _why_not_communicated(key: str, backend: str) -> str:
@@ -119,13 +123,13 @@ def _why_not_passed(key: str, setup: Setup) -> str:
     if key == "recipe.expandable_segments":
         return "" if setup.device == "cuda" else "only for GPUs"
     source_key = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
-    names = {name for name, field_key in PLACEHOLDERS.items() if field_key == source_key}
-    if setup.context.loads_model and MODEL_SIZE & names:
+    names = {name for name, field_key in KEY_BY_PLACEHOLDER.items() if field_key == source_key}
+    if setup.ladder_context.loads_model and MODEL_SIZE_NAMES & names:
         return "the model folder decides"
-    if not setup.context.accepted.isdisjoint(names):
+    if not setup.ladder_context.accepted.isdisjoint(names):
         return ""
-    if setup.nemo_flavour and MODEL_SIZE & names:
+    if setup.nemo_flavour and MODEL_SIZE_NAMES & names:
         return "the weights decide"
     if trainer_has_own_field(profile, "trainer.preset"):
-        return "this preset does not pass it" if setup.preset.label != SCRIPT else "the script does not take it"
+        return "this preset does not pass it" if setup.preset.label != SCRIPT_LABEL else "the script does not take it"
     return f"{trainer_of(profile).label} does not take it"

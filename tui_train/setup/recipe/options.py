@@ -9,21 +9,21 @@ from typing import Any, NamedTuple
 
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import batch
-from tui_train.profile.presets import PLACEHOLDER, Preset
+from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_of
 
 # The next word is an option, not a value; a negative number is a value.
-_OPTION = re.compile(r"--|-[A-Za-z]")
+_OPTION_PATTERN = re.compile(r"--|-[A-Za-z]")
 
 
 # Defaults of a trainer that others do not have.
-_USUAL = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
+_DEFAULTS_BY_LIBRARY = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
 # The presets that were asked about last, by identity: what holds a mapping has no hash.
-_RECENT_PRESETS: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
+_RECENT_OPTION_NAMES: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
 
 
-class SetOption(NamedTuple):
+class GivenOption(NamedTuple):
     """An option that an argument sets, in the one or two `words` from `position` on.
 
     `option` has no dashes; `value` is "true" for a switch.
@@ -34,12 +34,12 @@ class SetOption(NamedTuple):
     option: str
     value: str
 
-    def removed_from(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    def without_own_words(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
         """Return the arguments it was found in, without its own words."""
         return (*arguments[: self.position], *arguments[self.position + len(self.words) :])
 
 
-class Rule(NamedTuple):
+class PassingRule(NamedTuple):
     """How a preset passes a value: as the value of an option or key, or as the `fixed_value` that stands for it.
 
     One that is not `readable_back` passes other text too, so that the value cannot be read back.
@@ -53,7 +53,7 @@ class Rule(NamedTuple):
 
 
 # The names that libraries have for one option, the likelier first.
-_NAMES = {
+_LIBRARY_NAMES_BY_OPTION = {
     "model": ("model_name_or_path", "base_model", "model_name", "model"),
     "dtype": ("torch_dtype", "dtype", "model_init_dtype"),
     "length": ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len"),
@@ -78,72 +78,73 @@ class Options(dict[str, Any]):
     def is_on(self, name: str) -> bool:
         """Return whether it is on, by any of its names."""
         return any(
-            str(self.get(each, "")).lower() in {"true", "yes", "1", "auto"} for each in _NAMES.get(name, (name,))
+            str(self.get(each, "")).lower() in {"true", "yes", "1", "auto"}
+            for each in _LIBRARY_NAMES_BY_OPTION.get(name, (name,))
         )
 
     def text(self, name: str) -> str:
         """Return the first value that is not empty, its items as words; empty for none."""
-        value = next(filter(None, map(self.get, _NAMES.get(name, (name,)))), "")
+        value = next(filter(None, map(self.get, _LIBRARY_NAMES_BY_OPTION.get(name, (name,)))), "")
         return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return what is set under each of its names, in lower case."""
-        return tuple(str(self[each]).lower() for each in _NAMES.get(name, (name,)) if each in self)
+        return tuple(str(self[each]).lower() for each in _LIBRARY_NAMES_BY_OPTION.get(name, (name,)) if each in self)
 
     def integer(self, name: str, default: int = 0) -> int:
         """Return the first value that is a number, the default for none and for 0."""
-        texts = (str(self.get(each, "")) for each in _NAMES.get(name, (name,)))
+        texts = (str(self.get(each, "")) for each in _LIBRARY_NAMES_BY_OPTION.get(name, (name,)))
         return int(next((text for text in texts if re.fullmatch(r"\d{1,9}", text)), 0)) or default
 
 
-def set_options(words: tuple[str, ...], *, bare: bool = True) -> tuple[SetOption, ...]:
+def given_options(words: tuple[str, ...], *, bare: bool = True) -> tuple[GivenOption, ...]:
     """Return the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
-    return _parsed(words)[bare]
+    return _parse_options(words)[bare]
 
 
 @lru_cache(maxsize=64)
-def _parsed(words: tuple[str, ...]) -> tuple[tuple[SetOption, ...], tuple[SetOption, ...]]:
+def _parse_options(words: tuple[str, ...]) -> tuple[tuple[GivenOption, ...], tuple[GivenOption, ...]]:
     """Return the options with dashes, and all; the arguments of a plan are asked for all the time."""
-    every: list[SetOption] = []
+    every: list[GivenOption] = []
     for place, (word, after) in enumerate(pairwise((*words, "--"))):
         option, equals, value = word.partition("=")
         if not (option.startswith("-") or equals):
             continue
-        split = not equals and not _OPTION.match(after)
+        split = not equals and not _OPTION_PATTERN.match(after)
         value = after if split else value or "true"
-        every.append(SetOption(place, (word, after) if split else (word,), normalized_option(option), value))
+        every.append(GivenOption(place, (word, after) if split else (word,), normalized_option(option), value))
     return tuple(each for each in every if each.words[0].startswith("-")), tuple(every)
 
 
 def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> Options:
     """Return the options of a script: the values of its YAML file, overridden by its arguments."""
     document = documents.get(profile.trainer.config)
-    usual = _USUAL.get(trainer_of(profile).conventions_preset(), {})
-    by_argument = set_options(profile.trainer.arguments, bare=bool(profile.trainer.config))
+    usual = _DEFAULTS_BY_LIBRARY.get(trainer_of(profile).conventions_preset(), {})
+    by_argument = given_options(profile.trainer.arguments, bare=bool(profile.trainer.config))
     options = {argument.option: argument.value for argument in by_argument}
     return Options({**usual, **(document.values if document else {}), **options})
 
 
-def preset_value_rules(preset: Preset) -> Iterator[Rule]:
+def preset_value_rules(preset: Preset) -> Iterator[PassingRule]:
     """Yield how a preset passes values, by its arguments and in its file."""
     for argument in preset.arguments:
         name, equals, meaning = argument.when.partition("=")
         if equals and not name.endswith("!"):
             option, _, value = argument.words[0].partition("=")
-            yield Rule(name, normalized_option(option), value or "true", meaning)
+            yield PassingRule(name, normalized_option(option), value or "true", meaning)
         for previous_word, word in pairwise(("", *argument.words)):
             option, _, value = word.partition("=") if "=" in word else (previous_word, "", word)
-            for name in PLACEHOLDER.findall(value) if option else ():
-                yield Rule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
+            for name in PLACEHOLDER_PATTERN.findall(value) if option else ():
+                yield PassingRule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
     conditions: set[str] = set()
     for entry in preset.file.values if preset.file else ():
         name, equals, meaning = entry.when.partition("=")
         if equals and not name.endswith("!") and entry.when not in conditions:
             # The first key with a condition is its switch; the others accompany it.
             conditions.add(entry.when)
-            yield Rule(name, entry.key, entry.value, meaning)
-        elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER.fullmatch(entry.value)):
-            yield Rule(placeholder[1], entry.key)
+            yield PassingRule(name, entry.key, entry.value, meaning)
+        elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER_PATTERN.fullmatch(entry.value)):
+            yield PassingRule(placeholder[1], entry.key)
 
 
 def option_names(name: str, preset: Preset) -> frozenset[str]:
@@ -156,22 +157,22 @@ def option_names(name: str, preset: Preset) -> frozenset[str]:
 
 def _option_names_by_value(preset: Preset) -> Mapping[str, frozenset[str]]:
     """Return the options of all values that a preset passes; the same preset is asked for them all the time."""
-    for recent, names_by_value in tuple(_RECENT_PRESETS):  # another thread may add to it
+    for recent, names_by_value in tuple(_RECENT_OPTION_NAMES):  # another thread may add to it
         if recent is preset:
             return names_by_value
     names_by_value = {}
     for rule in preset_value_rules(preset):
         if rule.fixed_value is None or rule.name not in batch.BATCH_PLACEHOLDERS:
             names_by_value[rule.name] = names_by_value.get(rule.name, frozenset()) | {rule.option}
-    _RECENT_PRESETS.appendleft((preset, names_by_value))
+    _RECENT_OPTION_NAMES.appendleft((preset, names_by_value))
     return names_by_value
 
 
-def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
+def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[GivenOption, ...]:
     """Return the user's arguments that set the value of a placeholder which the preset passes too."""
     names = option_names(name, preset)
-    matching: list[SetOption] = []
-    for argument in set_options(profile.trainer.arguments) if names else ():
+    matching: list[GivenOption] = []
+    for argument in given_options(profile.trainer.arguments) if names else ():
         if argument.option not in names:
             continue
         if f"{{{name}}}" in argument.value:
@@ -182,7 +183,7 @@ def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOpti
     return tuple(matching)
 
 
-def user_batch_arguments(profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
+def user_batch_arguments(profile: Profile, preset: Preset) -> tuple[GivenOption, ...]:
     """Return the user's arguments that set the batch."""
     return tuple(
         argument for name in sorted(batch.BATCH_PLACEHOLDERS) for argument in user_arguments(name, profile, preset)
@@ -194,7 +195,7 @@ def normalized_option(option: str) -> str:
     return option.lstrip("-+").replace("-", "_")
 
 
-def get_dotted(values: Mapping[str, Any], key: str) -> Any:
+def get_nested_value(values: Mapping[str, Any], key: str) -> Any:
     """Return the value at a key with dots between levels, None where there is none."""
     value: Any = values
     for name in key.split("."):

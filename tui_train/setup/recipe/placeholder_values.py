@@ -7,28 +7,28 @@ from tui_train.base.command import Joined, Word, word_in_run_dir
 from tui_train.base.versions import is_at_least, is_known_at_least
 from tui_train.facts.types import Toolchain
 from tui_train.profile import batch, fields
-from tui_train.profile.presets import PLACEHOLDERS, condition_holds
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, condition_holds
 from tui_train.profile.types import Profile, Recipe, Tracking
-from tui_train.setup.recipe.placeholders import first_texts
+from tui_train.setup.recipe.placeholders import first_value_texts
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.builtin import SAMPLE_TEXT_FILE
 
 # By a file's ending, what the library datasets reads it with.
-DATASETS_FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
+DATASETS_FORMAT_BY_ENDING = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
 
 # A tuple is a placeholder of any number of values.
 PlaceholderValue = Word | int | float | bool | tuple[Word, ...]
 
 # The recipe's values that are passed as they are.
-_UNCHANGED_NAMES = tuple(
+_VALUES_PASSED_UNCHANGED = tuple(
     name
-    for name, key in PLACEHOLDERS.items()
+    for name, key in KEY_BY_PLACEHOLDER.items()
     if key == f"recipe.{name}" and name not in {"learning_rate", "eval_batch"}
 )
 
 
-def gradient_accumulation(profile: Profile, copies: int) -> int | None:
+def effective_accumulation(profile: Profile, copies: int) -> int | None:
     """Return the gradient accumulation steps of an effective profile; None where they are not known or not whole."""
     recipe = profile.recipe
     if recipe.global_batch is None or recipe.micro_batch is None:
@@ -36,16 +36,16 @@ def gradient_accumulation(profile: Profile, copies: int) -> int | None:
     return batch.gradient_accumulation(recipe.global_batch, recipe.micro_batch, copies)
 
 
-def keys_to_pass(chosen: Profile, edits: Iterable[str]) -> frozenset[str]:
+def keys_to_pass(profile: Profile, changed_keys: Iterable[str]) -> frozenset[str]:
     """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
 
     Some trainers are passed all of them.
     """
-    if trainer_of(chosen).gets_every_value:
-        return frozenset(key for key in PLACEHOLDERS.values() if key.startswith("recipe."))
-    keys = {key for key in fields.chosen_keys(chosen) if key.startswith("recipe.")} | set(edits)
+    if trainer_of(profile).gets_every_value:
+        return frozenset(key for key in KEY_BY_PLACEHOLDER.values() if key.startswith("recipe."))
+    keys = {key for key in fields.chosen_keys(profile) if key.startswith("recipe.")} | set(changed_keys)
     # A scaled learning rate is another one than the trainer's own.
-    return frozenset(keys | ({"recipe.learning_rate"} if chosen.recipe.lr_scaling != "none" else set()))
+    return frozenset(keys | ({"recipe.learning_rate"} if profile.recipe.lr_scaling != "none" else set()))
 
 
 def placeholder_values(
@@ -60,7 +60,7 @@ def placeholder_values(
     data: tuple[Word, ...] = trainer.data
     if trainer_of(profile).makes_model and not data:
         data = (word_in_run_dir(SAMPLE_TEXT_FILE),)
-    steps = gradient_accumulation(profile, setup.copies)
+    steps = effective_accumulation(profile, setup.model_copies)
     from_recipe: dict[str, PlaceholderValue | None] = {
         "learning_rate": batch.scaled_learning_rate(recipe),
         "accumulation": steps,
@@ -68,15 +68,15 @@ def placeholder_values(
         "total_batch": recipe.micro_batch and recipe.micro_batch * world_size,
         "whole_epochs": int(recipe.epochs) if recipe.epochs and recipe.epochs.is_integer() else None,
         **_warmup_values(recipe, setup.toolchain),
-        **{name: getattr(recipe, name) for name in _UNCHANGED_NAMES},
+        **{name: getattr(recipe, name) for name in _VALUES_PASSED_UNCHANGED},
     }
     for name, value in from_recipe.items():
-        if value is None or PLACEHOLDERS[name] not in passed_keys:
+        if value is None or KEY_BY_PLACEHOLDER[name] not in passed_keys:
             from_recipe[name] = ""
     return {
         "output": "" if user_output else output,
         "data": data,
-        "data_format": data_format(trainer.data),
+        "data_format": datasets_format(trainer.data),
         "validation_data": trainer.validation_data,
         "test_data": trainer.test_data,
         "model": trainer.model,
@@ -114,9 +114,9 @@ def _logger_values(tracking: Tracking) -> dict[str, PlaceholderValue]:
     return {"tensorboard": "", "wandb": "", **dict.fromkeys(chosen, "yes"), "report_to": together}
 
 
-def data_format(data: tuple[str, ...]) -> str:
+def datasets_format(data: tuple[str, ...]) -> str:
     """Return the name that the library datasets has for the form of files, empty where they have none or several."""
-    formats = {DATASETS_FORMATS.get(path.rpartition(".")[2].lower(), "") for path in data}
+    formats = {DATASETS_FORMAT_BY_ENDING.get(path.rpartition(".")[2].lower(), "") for path in data}
     return formats.pop() if len(formats) == 1 else ""
 
 
@@ -141,4 +141,8 @@ def save_on_stop_arguments(setup: Setup, passed_values: Mapping[str, Placeholder
     library, _, since = stop.needs.partition(" ")
     versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
     fits = not library or is_known_at_least(versions.get(library), since)
-    return stop.arguments if fits and condition_holds(stop.when, first_texts(placeholder_words(passed_values))) else ()
+    return (
+        stop.arguments
+        if fits and condition_holds(stop.when, first_value_texts(placeholder_words(passed_values)))
+        else ()
+    )

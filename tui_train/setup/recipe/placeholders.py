@@ -3,30 +3,30 @@
 from collections.abc import Mapping, Sequence
 
 from tui_train.base.command import Joined, Word, join_pieces
-from tui_train.profile.presets import PLACEHOLDER, PresetArgument, condition_holds
+from tui_train.profile.presets import PLACEHOLDER_PATTERN, PresetArgument, condition_holds
 
 PlaceholderWords = Mapping[str, Sequence[Word]]
 
 
 def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tuple[tuple[Word, ...], ...]:
     """Return the words with placeholders filled: none if one is empty, once for each value if one has several."""
-    if not condition_holds(argument.when, first_texts(values)):
+    if not condition_holds(argument.when, first_value_texts(values)):
         return ()
-    named = [name for name in PLACEHOLDER.findall("\n".join(argument.words)) if name in values]
+    named = [name for name in PLACEHOLDER_PATTERN.findall("\n".join(argument.words)) if name in values]
     repeats = min((len(values[name]) for name in named), default=1)
     if repeats:
         repeats = max((len(values[name]) for name in named), default=1)
     return tuple(tuple(_fill_word(word, values, turn) for word in argument.words) for turn in range(repeats))
 
 
-def first_texts(values: PlaceholderWords) -> dict[str, str]:
+def first_value_texts(values: PlaceholderWords) -> dict[str, str]:
     """Return the first of each placeholder's values as text, for conditions."""
     return {name: str(texts[0]) if texts else "" for name, texts in values.items()}
 
 
 def _fill_word(word: str, values: PlaceholderWords, turn: int) -> Word:
     filled: list[Word] = []
-    for position, piece in enumerate(PLACEHOLDER.split(word)):
+    for position, piece in enumerate(PLACEHOLDER_PATTERN.split(word)):
         if position % 2 and piece in values:
             choices = values[piece]
             filled.append(choices[min(turn, len(choices) - 1)])

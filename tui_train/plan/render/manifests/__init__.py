@@ -14,7 +14,7 @@ from tui_train.plan.render.manifests.cluster import (
     to_dns_label,
 )
 from tui_train.profile.types import Profile
-from tui_train.setup.profile_summary import profile_name
+from tui_train.setup.profile_summary import given_or_derived_name
 
 __all__ = [
     "MANIFESTS",
@@ -51,11 +51,11 @@ MANIFESTS: dict[str, Manifest] = {"jobset": jobset, "trainjob": trainjob, "skypi
 
 def with_cluster_address(profile: Profile, manifest_name: str) -> Profile:
     """Return a profile with the address that the first of its machines has in such a cluster."""
-    if profile.nodes.machines == 1:
+    if profile.nodes.machine_count == 1:
         return profile
     if profile.nodes.uneven_processes:
         raise BadInput("a manifest gives each machine as many processes", "Leave nodes.processes out.")
-    address = MANIFESTS[manifest_name].first_machine_address(to_dns_label(profile_name(profile)))
+    address = MANIFESTS[manifest_name].first_machine_address(to_dns_label(given_or_derived_name(profile)))
     # Its machines are the cluster's, whatever their names are elsewhere.
-    nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machines, hosts=(), address=address)
+    nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machine_count, hosts=(), address=address)
     return msgspec.structs.replace(profile, nodes=nodes)

@@ -20,7 +20,7 @@ _RUNS_FOLDER = "/tui-train/runs"
 # Bytes: the limit of the API server for all values of a ConfigMap.
 MAX_CONFIG_MAP_BYTES = 1 << 20
 _CLAIM_NAME_PATTERN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_RESERVED_POD_FOLDERS = ("/tui-train", container.CACHE_FOLDER, "/dev", "/proc", "/sys")
+_RESERVED_POD_FOLDERS = ("/tui-train", container.CONTAINER_CACHE_FOLDER, "/dev", "/proc", "/sys")
 _SUPERVISOR_END_SECONDS = 15
 _MEMORY_SIZE_PATTERN = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _COPY_RUN_FOLDER_SCRIPT = """\
@@ -98,7 +98,7 @@ def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
 
 def pod_variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
     """Return the variables of a container: the home and the caches, and the secrets by name."""
-    settings = container.container_settings(Container(engine="docker"))
+    settings = container.container_variables(Container(engine="docker"))
     plain: list[dict[str, Any]] = [{"name": setting.name, "value": setting.value} for setting in settings]
     secret = secret_name(cluster)
     return plain + [
@@ -129,7 +129,7 @@ def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], 
     mounted: list[dict[str, Any]] = [
         {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
         {"name": "files", "mountPath": FILES_FOLDER, "readOnly": True},
-        {"name": "cache", "mountPath": container.CACHE_FOLDER},
+        {"name": "cache", "mountPath": container.CONTAINER_CACHE_FOLDER},
     ]
     if not cluster.claims:
         pod_volumes.append({"name": "runs", "emptyDir": {}})
