@@ -158,7 +158,7 @@ def _ask_hub_child(
         return answer_type(refusal="unreachable", problem=visible(why))
 
 
-def fetch_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
+def query_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
     """Return a model's config.json at a revision (empty: main): a few kB that tell its sizes before its download.
 
     `token_variable` names the variable whose value the Hub gets; empty: none.
