@@ -404,7 +404,7 @@ def test_a_folder_of_an_earlier_version_says_how_it_stands(new):
         packed.extractall(folder)
     (folder / "runner").rename(folder / "supervisor")
     (folder / RUNNER_NAME).unlink()
-    assert far.status(new).status.state == "new"
+    assert far.ask_host_report(new).status.state == "new"
 
 
 def pids(place):

@@ -110,7 +110,7 @@ async def test_a_chat_beside_the_base_by_keys(machine, full_run, size):
 
 
 async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine, full_run, monkeypatch):
-    typed, load = threading.Event(), Chat.load
+    typed, load = threading.Event(), Chat.wait_until_loaded
 
     def slow(self: Chat, *given: Any) -> ModelsLoaded:
         typed.wait(60)

@@ -851,5 +851,5 @@ def test_what_a_python_can_do_is_known(without, cuda, able):
 
 
 def test_a_trainer_says_what_it_does():
-    assert Finetune(tuning()).method() == "SFT LoRA"
-    assert Finetune(tuning(finetune__method="dpo", finetune__tuning="full")).method() == "DPO full"
+    assert Finetune(tuning()).method_label() == "SFT LoRA"
+    assert Finetune(tuning(finetune__method="dpo", finetune__tuning="full")).method_label() == "DPO full"
