@@ -145,7 +145,7 @@ async def reached(pilot: Pilot[Any], step: str) -> None:
     app: Any = pilot.app
     await until_true(
         pilot,
-        lambda: type(app.screen).__name__ == step and not app.looking,
+        lambda: type(app.screen).__name__ == f"{step}Screen" and not app.looking,
         why=lambda: f"{step} is not shown, or still reads {app.looking}",
     )
     await settle(pilot)

@@ -268,7 +268,7 @@ def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
 
 def test_a_host_says_that_it_still_lists_a_large_folder(box, run):
     box["fetch"] = """\
-program = program.replace("BEAT = 5.0", "BEAT = 0.0")
+program = program.replace("HEARTBEAT_SECONDS = 5.0", "HEARTBEAT_SECONDS = 0.0")
 asked = [sys.executable, "-c", program, question]
 first = os.popen(shlex.join(asked)).buffer.readline()
 open(path + ".first", "wb").write(first)

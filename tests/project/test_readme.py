@@ -161,7 +161,8 @@ def test_places(monkeypatch):
     cache = app_paths.images_folder()
     known = [*(folder / "NAME.toml" for folder in folders), app_paths.webhooks_folder(), app_paths.runs_folder()]
     known += [app_paths.last_profile_file(), app_paths.faults_log(), app_paths.environments_folder()]
-    assert told == [*known, cache, app_paths.data_summaries_folder(), cache.parent / "container"]
+    known += [cache.parent / "runner", cache, app_paths.data_summaries_folder(), cache.parent / "container"]
+    assert told == known
 
 
 def test_files_of_a_run(tmp_path):

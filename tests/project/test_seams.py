@@ -171,7 +171,7 @@ def test_a_trainer_is_added(project):
     package = project / "tui_train"
     (package / "trainers/toy.py").write_text(TRAINER)
     add(package / "trainers/__init__.py", 'from tui_train.trainers.toy import Toy\nTRAINERS["toy"] = Toy')
-    name(package, "Kind")
+    name(package, "TrainerKind")
     edits = ("--set", "trainer.kind=toy", "--set", "recipe.micro_batch=3")
     made = json.loads(printed(project, "plan", "quickstart", "--json", *edits, *ON_CPU))["plan"]
     assert made["attempts"][0]["argv"][-3:] == ["-m", "toy", "--batch=3"]

@@ -161,7 +161,7 @@ async def test_an_ended_run_says_what_remains_and_what_is_next(machine, tmp_path
         assert row(shown, "finished").endswith("after 1 min 25 s, 2 attempts")
         assert "r Resume" not in shown
         await keys("e")(pilot)
-        assert type(app.screen).__name__ == "Recipe"
+        assert type(app.screen).__name__ == "RecipeScreen"
 
 
 async def test_an_empty_log_is_called_so_and_has_nothing_to_scroll(machine, tmp_path):

@@ -280,7 +280,7 @@ async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
             for pressed in (*["enter"] * 3, "f2", "enter", "s", "escape", "f2", "f2", "s", *["escape"] * 6):
                 await keys(pressed)(pilot)
                 assert not {"\x1b", "\x07"} & {*shows(pilot)}, pressed
-            assert type(pilot.app.screen).__name__ == "Home"
+            assert type(pilot.app.screen).__name__ == "HomeScreen"
 
 
 async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path):
@@ -572,7 +572,7 @@ async def test_a_key_tries_the_remedy_of_a_failed_run(machine, tmp_path):
         assert re.search(r"F2 +micro batch 4 → 2", shows(pilot)), "the second attempt had 4 already"
         assert "[bold]" in shows(pilot)
         await keys("f2")(pilot)
-        assert type(pilot.app.screen).__name__ == "Preview"
+        assert type(pilot.app.screen).__name__ == "PreviewScreen"
         assert pilot.app.profile.recipe.micro_batch == 2
         await keys("ctrl+z")(pilot)
         assert pilot.app.profile.recipe.micro_batch is None
