@@ -49,7 +49,7 @@ async def test_steps_that_are_left_are_released(machine, made):
                 await keys(*["enter"] * 4, *["escape"] * 4)(pilot)
             gc.collect()
             kept.append(sum(isinstance(part, StylesCache) for part in gc.get_objects()))
-        assert [type(widget).__name__ for widget in made if isinstance(widget, Screen)] == ["Home"]
+        assert [type(widget).__name__ for widget in made if isinstance(widget, Screen)] == ["HomeScreen"]
         assert len(made) < 20, "widgets of steps that are gone"
         assert kept[1] <= kept[0] + 5, "drawn lines of widgets that are gone"
 

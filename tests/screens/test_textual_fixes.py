@@ -75,7 +75,7 @@ async def test_a_key_that_comes_twice_closes_one_screen_only(machine, tmp_path, 
             ask.dismiss(key)
         await keys()(pilot)
         assert answers == [key]
-        assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["Home", "RunScreen"]
+        assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
 
 async def test_a_screen_that_is_dismissed_twice_closes_another_one():

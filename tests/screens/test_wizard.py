@@ -347,7 +347,7 @@ async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
             pilot.app.screen.post_message(OpenStep("hardware"))
             pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path)))
         await settle(pilot)
-        assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["Home", "RunScreen"]
+        assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
 
 async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatch):
