@@ -35,10 +35,10 @@ async def picture() -> None:
         await train(pilot, {**_SIZES, **_OTHER}, pictured=True)
         await until(pilot, lambda: "small-fast" in shown(pilot) and "finished" in shown(pilot))
         home = app.screen
-        home.row_list.go_to_row(next(iter(home.runs)))
+        home.row_list.go_to_row(next(iter(home.state.runs)))
         await settle(pilot)
         take(pilot, "home")
-        for run in tuple(home.runs):
+        for run in tuple(home.state.runs):
             home.row_list.go_to_row(run)
             await pilot.press("space")
         await pilot.press("c")
@@ -57,7 +57,7 @@ async def train(pilot: Pilot[int], values: dict[str, object], *, pictured: bool)
     await settle(pilot)
     await pilot.press("n")
     for step in _STEPS_OF_THE_WAY:
-        await until(pilot, lambda name=step: type(app.screen).__name__ == name and not app.looking)
+        await until(pilot, lambda name=step: type(app.screen).__name__ == f"{name}Screen" and not app.looking)
         if step == "Hardware":
             app.post_message(SetProfile(profile))
         await settle(pilot)
@@ -66,12 +66,12 @@ async def train(pilot: Pilot[int], values: dict[str, object], *, pictured: bool)
         await pilot.press("enter")
     await until(pilot, lambda: type(app.screen).__name__ == "RunScreen")
     run = app.screen
-    await until(pilot, lambda: run._news is not None and run._news.progress.step >= _STEPS * _SEEN)
+    await until(pilot, lambda: run.view.news is not None and run.view.news.progress.step >= _STEPS * _SEEN)
     if pictured:
         take(pilot, "run")
-    await until(pilot, lambda: not run.still_trains)
+    await until(pilot, lambda: not run.view.still_trains)
     await pilot.press("escape")
-    await until(pilot, lambda: type(app.screen).__name__ == "Home")
+    await until(pilot, lambda: type(app.screen).__name__ == "HomeScreen")
 
 
 def take(pilot: Pilot[int], name: str) -> None:
