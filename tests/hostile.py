@@ -39,7 +39,7 @@ def built(folder, launcher, preset, values):
         "trainer.data": tuple(map(str, data)),
         "recipe.micro_batch": 2,
         "recipe.global_batch": 16,
-        # Each helps the phase that the stub tells of, so that every attempt is made.
+        # Each saves memory in the phase that the stub names, so that every attempt is made.
         "ladder.rungs": ("micro_batch", "activation_checkpointing"),
     }
     if preset != "builtin":

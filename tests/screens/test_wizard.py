@@ -747,7 +747,7 @@ async def test_v_says_what_is_in_the_image(machine, monkeypatch):
     assert asked == [("--gpus", f'"device={UUIDS[0]},{UUIDS[1]}"')]
 
 
-async def test_memory_is_foretold_as_one_types(machine):
+async def test_memory_is_estimated_while_one_types(machine):
     machine(SEED)
     async with opened("enter", "enter", "enter") as pilot:
         assert re.search("70 MiB of 22.0 GiB reserved ±15 % +✓ fits", shows(pilot))

@@ -99,17 +99,18 @@ def _compile(zip_path: str) -> Mapping[str, bytes]:
 
 
 def _write(path: str, modules: Mapping[str, bytes]) -> None:
-    """Write compiled modules beside and rename them; a disk that is full goes without."""
+    """Write compiled modules beside and rename them; nothing is kept on a disk that is full or cannot be written."""
     folder, packed = os.path.dirname(path), marshal.dumps(dict(modules))
-    os.makedirs(folder, mode=0o700, exist_ok=True)
     beside = f"{path}.{os.getpid()}"
     try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(_checksum(packed) + packed)
         os.rename(beside, path)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(beside)
+        return
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):
             other = os.path.join(folder, name)
