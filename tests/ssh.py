@@ -9,11 +9,15 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from support import free_port, until
+
+from tui_train.channel.session import PYTHON_COMMAND
+from tui_train.facts.other_machines.remote import Survey, ask_survey
 
 _SERVER = """\
 Port {port}
@@ -76,6 +80,12 @@ def server(folder: Path, *, what: str) -> Iterator[list[str]]:
 def command(words: list[str], environment: dict[str, str]) -> str:
     """Return a command with variables as the shell at the other end reads it."""
     return shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *words])
+
+
+def surveyed(question: dict[str, object], variables: Mapping[str, str] | None = None) -> Survey:
+    """Ask this machine as another one is asked, in an environment of its own."""
+    environment = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())] if variables else []
+    return ask_survey("here", question, 60.0, words=[*environment, sys.executable, *PYTHON_COMMAND[1:]])
 
 
 def runs_there(host):

@@ -37,7 +37,7 @@ _TRAINED_PROBLEM_KINDS = frozenset({"duplicate"})  # what is wrong with a row th
 def data_summary_lines(
     report: DataReport, question: DataQuestion, epoch: EpochSize | None, epoch_seconds: float, width: int
 ) -> list[Content]:
-    """Return what the data holds, and what an epoch of it is; `epoch_seconds` is  0 where not known."""
+    """Return what the data holds, and what an epoch of it is; `epoch_seconds` is 0 where not known."""
     of = f"{FORMAT_LABELS.get(report.format, 'unknown format')}, columns {', '.join(report.columns) or 'none'}"
     out = data_text.count_unusable_rows(report)
     usable = styled(WARNING_MARK, f" {grouped_digits(out)} left out") if out else styled(DONE_MARK, " all rows usable")

@@ -11,9 +11,9 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
 
-from tui_train.base import ssh
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
+from tui_train.channel import ssh
 from tui_train.facts.gpus.samples import Sample
 from tui_train.facts.gpus.verdicts import rank_card_sets, why_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster

@@ -35,13 +35,14 @@ from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import yaml_documents
 from tui_train.facts.models.safetensors import read_tensors
 from tui_train.plan.render import RUNNER_NAME
-from tui_train.programs import probe, survey
+from tui_train.programs import probe
 from tui_train.runner import view
 from tui_train.runner.checkpoints import is_complete_file
 from tui_train.runner.fill import fill_config_files
 from tui_train.runner.group_check import each_trained_alone
 from tui_train.runner.memory_end import read_memory_end
 from tui_train.runner.planned import read as read_plan
+from tui_train.runner.questions import survey
 from tui_train.runner.refused import Refused
 from tui_train.runs.logs.search import start_search
 from tui_train.runs.start import start_run

@@ -17,9 +17,9 @@ from support import SCRIPTS, exported, facts, plain_environment, sleeping, until
 
 from tui_train.actions import nemo_files
 from tui_train.actions.merge import _apply_umask
-from tui_train.base import ssh
 from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
+from tui_train.channel import ssh
 from tui_train.runner import events, fill, lock, lock_owner, receive, safe_open
 from tui_train.runner.refused import BUSY_EXIT_CODE, Refused
 from tui_train.runs.conflicts import start_lock

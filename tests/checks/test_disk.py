@@ -1,14 +1,11 @@
 """The disk that checkpoints need, against the disk that is there."""
 
-import subprocess
-import sys
-
 import msgspec
 import pytest
+from ssh import surveyed
 from support import check, facts, gpu, profile
 
 from screens.discovery.machine_queries import facts_with_answer
-from tui_train.facts.other_machines.remote import parse_survey, survey_command
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.disk import checkpoint_disk_use
 from tui_train.profile.changes import apply_change
@@ -117,7 +114,6 @@ def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
 def test_another_host_says_what_is_free_there(tmp_path):
     out = str(tmp_path / "new" / "out")
     question = {"pythons": (), "only_named": True, "paths": (out,), "files": ()}
-    _, *words = survey_command(question)
-    answer = parse_survey(subprocess.run([sys.executable, *words], capture_output=True, check=True).stdout)
+    answer = surveyed(question)
     assert set(answer.free) == {"", out}
     assert all(answer.free.values())

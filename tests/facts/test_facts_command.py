@@ -180,13 +180,14 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
 
 # Other hosts
 
+# A host whose programs say what stands in a file, and do not run without one.
 SSH = """#!/bin/sh
-for word in "$@"; do printf '%s\\n' "$word"; done >> "$NOTES"
-case "$*" in
-  *tui-train*) cat "$TUI" 2>/dev/null || exit 127 ;;
-  *nvidia-smi*) cat "$SMI" 2>/dev/null || { echo 'sh: nvidia-smi: not found' >&2; exit 127; } ;;
-esac
+for word in "$@"; do printf '%s\\n' "$word"; last=$word; done >> "$NOTES"
+export PATH="$THERE:$PATH"
+echo 'Welcome {to} this host!'; echo '{"runner": "odd"}'
+exec sh -c "$last"
 """
+THERE = {"tui-train": 'cat "$TUI" 2>/dev/null || exit 127', "nvidia-smi": 'cat "$SMI" 2>/dev/null || exit 9'}
 CSV = """\
 0, GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60, RTX 3090, 00000000:01:00.0, 8.6, 24576, 24249, Disabled, 580.95
 1, GPU-addf6be6-9a6e-c331-da9e-b0ab90813984, A name, with a comma, 00000000:03:00.0, 6.1, [N/A], [N/A], Enabled, 580.95
@@ -201,19 +202,24 @@ def ssh(tmp_path, monkeypatch):
     program = tmp_path / "bin" / "ssh"
     program.write_text(SSH)
     program.chmod(0o755)
-    for name in ("NOTES", "TUI", "SMI"):
+    for name in ("NOTES", "TUI", "SMI", "THERE"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    (tmp_path / "there").mkdir()
+    for name, text in THERE.items():
+        (tmp_path / "there" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "there" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return tmp_path
 
 
 def test_another_host_with_tui_train(ssh):
-    (ssh / "tui").write_text("Welcome {to} this host!\n" + tui("--json", "--toolchain", "cu126.json", on=SEED))
+    (ssh / "tui").write_text(tui("--json", "--toolchain", "cu126.json", on=SEED))
     found = told("--host", "ann@box", "--toolchain", "cu130.json")
     assert [card["verdict"] for card in found["gpus"]] == ["use", "blocked", "use"]
     asked = (ssh / "notes").read_text().splitlines()
     assert asked[:3] == ["-T", "-o", "BatchMode=yes"]
-    assert asked[-3:] == ["--", "ann@box", "tui-train facts --json"]
+    assert asked[-3:-1] == ["--", "ann@box"]
+    assert asked[-1].startswith("exec python3 ")
 
 
 def test_another_host_with_nvidia_smi_only(ssh):
@@ -226,7 +232,8 @@ def test_another_host_with_nvidia_smi_only(ssh):
     assert (found["machine"]["hostname"], found["machine"]["driver_version"]) == ("box", "580.95")
     assert found["machine"]["gaps"] == []
     shown = tui("--host", "box")
-    assert shown.startswith("box\nNVIDIA driver 580.95\n\n")
+    assert shown.startswith("box: ")
+    assert "\nNVIDIA driver 580.95\n\n" in shown
     (ssh / "smi").write_text("strange \x1b[31mline\n")
     assert "strange \\x1b[31mline" in tui("--host", "box")
 
@@ -238,11 +245,12 @@ def test_a_broken_tui_train_there_is_no_end(ssh):
 
 
 def test_hosts_that_cannot_be_asked(ssh, monkeypatch):
-    assert "no working tui-train" in tui("--host", "box", code=69)
+    (ssh / "bin" / "ssh").write_text("#!/bin/sh\necho 'sh: 1: exec: python3: not found' >&2; exit 127\n")
+    assert "Install python3" in tui("--host", "box", code=69)
     (ssh / "bin" / "ssh").write_text("#!/bin/sh\necho 'Permission denied\x1b[0m (publickey).' >&2; exit 255\n")
     assert "Permission denied" in tui("--host", "box", code=69)
     (ssh / "bin" / "ssh").write_text("#!/bin/sh\nsleep 100\n")
-    with pytest.raises(Unavailable, match="no answer in time"):
+    with pytest.raises(Unavailable, match="gave no answer in 0 s"):
         remote.read_host_facts("box", deadline=0.5)
 
 

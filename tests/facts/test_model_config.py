@@ -149,7 +149,7 @@ async def test_f3_asks_and_fetches(hub, machine):
         await keys("f3")(pilot)
         assert hub.url in shows(pilot)
         await keys("escape")(pilot)
-        assert hub.asked == []
+        assert hub.ranges("config.json") == []
         await keys("f3", "enter")(pilot)
         await settle(pilot)
         assert "GiB reserved ±" in shows(pilot)

@@ -1,5 +1,6 @@
 """Runs on a host over a real ssh: started, watched, stopped, resumed and fetched from a machine that knows its name."""
 
+import ast
 import asyncio
 import json
 import os
@@ -22,6 +23,7 @@ from tui_train.screens.widgets.form.entry import Entry
 from tui_train.actions.machine_facts import MachineSource
 from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, Unavailable
+from tui_train.channel.runner_zip import runner_modules
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
 from tui_train.plan.render import File
@@ -34,7 +36,7 @@ from tui_train.runs.listing import read_listed_run
 from tui_train.runs.other_machines import far
 from tui_train.runs.other_machines.fetching import fetch_results, is_fetched
 from tui_train.runs.other_machines.mirror import RunMirror
-from tui_train.runs.other_machines.place import read_place
+from tui_train.runs.other_machines.place import RunPlace, read_place
 from tui_train.runs.status import read_status
 from tui_train.targets import target_of_run
 from tui_train.views import show
@@ -42,7 +44,6 @@ from tui_train.wizard import wizard
 
 pytestmark = pytest.mark.training
 
-FAR = Path(far.__file__).parents[2] / "programs" / "far_run.py"
 SLEEPER = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -180,7 +181,7 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     run, told = rundir.find_run("last"), []
     mirror = RunMirror(run, told.append)
     until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
-    mirror._child.kill()
+    mirror._session.end()
     until(lambda: any(told))
     mirror.wait()
     assert read_status(run).state == "finished"
@@ -207,7 +208,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
     assert "no-such-host-at-all" in unknown
     with pytest.raises(BadInput):
-        far.host_question_command("-oProxyCommand=x", {})
+        far.ask_host_report(RunPlace("-oProxyCommand=x", "/"))
     tui("run", "far", "--host", "box")
     run = rundir.find_run("last")
     (there,) = runs_there(host)
@@ -229,6 +230,11 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
         (b"ssh: connect to host box port 22: Connection refused", "No ssh server"),
         (b"ssh: connect to host box port 22: Connection timed out", "does not answer"),
         (b"bash: line 1: python3: command not found", "Install python3"),
+        (b"bash: line 1: exec: python3: not found", "Install python3"),
+        (b"sh: 1: exec: python3: not found", "Install python3"),
+        (b"zsh:1: command not found: python3", "Install python3"),
+        (b"fish: Unknown command: python3", "Install python3"),
+        (b"python3: Command not found.", "Install python3"),
         (b"\x1b[31mstrange\x1b[0m", "strange"),
         (b"", "nothing"),
     ],
@@ -246,9 +252,8 @@ def test_files_that_lead_elsewhere_are_not_put(host):
 
 
 def test_the_program_that_is_sent_runs_in_old_pythons():
-    import ast
-
-    ast.parse(FAR.read_text(), feature_version=(3, 8))
+    for text in runner_modules().values():
+        ast.parse(text, feature_version=(3, 8))
 
 
 # Hosts by name

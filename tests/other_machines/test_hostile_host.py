@@ -19,12 +19,14 @@ import warm
 from support import sample, until
 
 from tui_train.actions import sending
-from tui_train.base import ssh
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
+from tui_train.channel import session, ssh
+from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.plan.render import RUNNER_NAME, File, runner_file
+from tui_train.runner.questions import run_output
 from tui_train.runner.state import Status
 from tui_train.runs import incomplete_runs, rundir
-from tui_train.runs.other_machines import arriving, far, host_lines
+from tui_train.runs.other_machines import arriving, far
 from tui_train.runs.other_machines.fetching import fetch_results, is_fetched, local_output_folder
 from tui_train.runs.other_machines.heard import write_report
 from tui_train.runs.other_machines.mirror import RunMirror
@@ -33,12 +35,12 @@ from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import read_status
 from tui_train.targets import host, target_of_run
 
-# The last word is what the shell of the host is given: python3 -c PROGRAM QUESTION.
+# The input begins with the text that finds the runner, and the line with the question.
 STUB = """\
 #!{python} -IS
-import base64, json, os, shlex, sys, time, zlib
-program, question = shlex.split(sys.argv[-1])[-2:]
-do = json.loads(question)["do"]
+import base64, json, os, subprocess, sys, time, zlib
+sent = [sys.stdin.buffer.readline(), sys.stdin.buffer.readline()]
+do = json.loads(sent[1])["question"]["do"]
 def say(**line):
     sys.stdout.buffer.write(json.dumps(line).encode() + b"\\n")
     sys.stdout.buffer.flush()
@@ -47,10 +49,23 @@ def named(name, data, size=None):
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 def honest():
-    os.environ["HOME"] = {home!r}
-    os.execv({python!r}, [{python!r}, "-c", program, question])
+    words = [{python!r}, *{words!r}]
+    child = subprocess.Popen(words, stdin=subprocess.PIPE, env={{**os.environ, "HOME": {home!r}}})
+    child.stdin.writelines(sent)
+    child.stdin.flush()
+    while piece := sys.stdin.buffer.read1():
+        child.stdin.write(piece)
+        child.stdin.flush()
+    child.stdin.close()
+    sys.exit(child.wait())
 path = {answers!r} + "/" + do
-exec(open(path).read() if os.path.exists(path) else "honest()")
+if os.path.exists(path):
+    text = open(path).read()
+    if "honest()" not in text:
+        say(runner="ready")
+    exec(text)
+else:
+    honest()
 """
 STANDING = ["finished", [], 1.0, 2.0, 0]
 
@@ -64,7 +79,7 @@ class Stub:
         for made in (self.home, self.answers, folder / "bin"):
             made.mkdir()
         (folder / "bin" / "ssh").write_text(
-            STUB.format(python=sys.executable, home=str(self.home), answers=str(self.answers))
+            STUB.format(python=sys.executable, home=str(self.home), answers=str(self.answers), words=PYTHON_COMMAND[1:])
         )
         (folder / "bin" / "ssh").chmod(0o755)
 
@@ -266,16 +281,12 @@ def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
     assert "Left out, for only files are fetched: 2 links, 1 empty folder, 1 special file" in said
 
 
-def test_a_host_says_that_it_still_lists_a_large_folder(box, run):
-    box["fetch"] = """\
-program = program.replace("HEARTBEAT_SECONDS = 5.0", "HEARTBEAT_SECONDS = 0.0")
-asked = [sys.executable, "-c", program, question]
-first = os.popen(shlex.join(asked)).buffer.readline()
-open(path + ".first", "wb").write(first)
-honest()
-"""
-    assert fetch_results(run, with_checkpoints=True).size == 5005
-    assert json.loads((box.answers / "fetch.first").read_bytes()) == {"beat": True}
+def test_a_host_says_that_it_still_lists_a_large_folder(box, run, tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.setattr(run_output, "HEARTBEAT_SECONDS", 0.0)
+    run_output.send_output({"folder": str(tmp_path / "there"), "output": "output", "without": ""})
+    assert json.loads(capsysbinary.readouterr().out.splitlines()[0]) == {"beat": True}
+    box["fetch"] = "say(beat=True); say(files=1, total=1); named(b'a', b'x'); say(end=True)"
+    assert fetch_results(run).size == 1
 
 
 @pytest.mark.whole
@@ -541,7 +552,7 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
 
 
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
-    monkeypatch.setattr(host_lines, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(session, "SILENCE_SECONDS", 0.3)
     box["feed"] = "time.sleep(1000)"
     assert once(run).startswith("box gave no answer in")
     box["feed"] = f"say(status={STANDING}); say(end=True)"
@@ -551,6 +562,53 @@ def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
 
 
 # The connection
+
+# What a machine says that is asked for the first time, before any answer.
+BEGINNINGS = [
+    ("time.sleep(1000)", "gave no answer in"),
+    ("say(runner='missing'); time.sleep(1000)", "gave no answer in"),
+    ("while True: say(runner='missing'); sys.stdin.buffer.read1()", "asks for the runner again"),
+    ("while True: sys.stdout.write('Welcome' * 100 + chr(10))", "gave no answer in 2 s"),
+    ("while True: sys.stdout.write('Welcome' * 100)", "without end"),
+    ("sys.exit('\\x1b]0;owned\\x07')", r"did not answer: \\x1b\]0;owned"),
+]
+
+
+@pytest.mark.parametrize(("said", "why"), BEGINNINGS)
+def test_a_machine_that_never_begins_to_answer_is_given_up(box, tmp_path, monkeypatch, said, why):
+    monkeypatch.setattr(session, "SILENCE_SECONDS", 0.3)
+    box["status"] = f"{said}  # before honest()"
+    with pytest.raises(NoAnswer, match=why) as raised:
+        session.ask("box", {"do": "status", "folder": "/"}, dict, 2.0)
+    assert "\x1b" not in raised.value.message
+
+
+def test_the_runner_is_sent_once_and_kept_where_it_can_be(box, tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    kept, write, sent = box.home / ".cache" / "tui-train" / "runner", session.Session._write, []
+    monkeypatch.setattr(session.Session, "_write", lambda self, data: sent.append(data) or write(self, data))
+
+    def ask():
+        sent.clear()
+        assert "bin/" in session.ask("box", {"do": "names", "folder": str(tmp_path), "most": 100}, list[str], 30.0)
+        return runner_file().content in sent
+
+    assert [ask(), ask()] == [True, False]
+    (file,) = kept.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert [ask(), ask()] == [True, False], "a torn file is made again"
+    shutil.rmtree(kept.parent)
+    kept.parent.write_text("no folder can be made here")
+    assert [ask(), ask()] == [True, True]
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash", "fish", "tcsh", "zsh"])
+def test_any_login_shell_will_do(box, tmp_path, shell):
+    if not (program := shutil.which(shell)):
+        pytest.skip(f"NOT TESTED, for want of {shell}: a login shell on a host")
+    there = f"HOME={box.home} PATH={Path(sys.executable).parent}:$PATH"
+    (tmp_path / "bin" / "ssh").write_text(f'#!/bin/bash\nexport {there}\nexec {program} -c "${{@: -1}}"\n')
+    assert "bin/" in session.ask("box", {"do": "names", "folder": str(tmp_path), "most": 100}, list[str], 30.0)
 
 
 def test_what_a_host_says_while_files_are_sent_does_not_reach_the_terminal_raw(box, tmp_path, capsys):

@@ -6,16 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
+from ssh import surveyed
 from support import SCRIPTS, check, facts, gpu, parsed, plain_environment, plan, profile, ready
 
 from tui_train.base.command import argv
-from tui_train.facts.other_machines import remote
 from tui_train.facts.types import ScriptSource
 from tui_train.facts.yaml_documents import parse_document
 from tui_train.memory.predict import predict
@@ -346,17 +345,12 @@ def test_a_started_training_has_the_precision_of_the_users_config(tmp_path, monk
 
 
 def test_another_host_sends_its_own_with_the_facts(tmp_path):
-    """By the program that is sent to it, run here with that host's variables."""
+    """By the runner, started here with that host's variables."""
     config = tmp_path / "hf" / "accelerate" / "default_config.yaml"
     config.parent.mkdir(parents=True)
     config.write_text("distributed_type: 'NO'\nmixed_precision: bf16\n")
-    reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
-    question = {"hub": reader, "probe": "", "pythons": [], "paths": [], "files": []}
+    question = {"probe": ""}
     for home, found in ((tmp_path / "hf", str(config)), (tmp_path / "none", "")):
-        command, variables = (
-            [sys.executable, *remote.survey_command(question)[1:]],
-            plain_environment(HF_HOME=str(home)),
-        )
-        answer = remote.parse_survey(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
+        answer = surveyed(question, plain_environment(HF_HOME=str(home)))
         precisions = {path: known.values["mixed_precision"] for path, known in answer.documents.items()}
         assert (answer.accelerate_config, precisions) == (found, {found: "bf16"} if found else {})

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from tui_train.base import ssh
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
+from tui_train.channel import ssh
 from tui_train.profile.types import Profile
 from tui_train.trainers import profile_paths
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from tui_train.actions.machine_facts import MachineSource, facts_for_profile, source_for_profile
-from tui_train.base.ssh import is_host_name
+from tui_train.channel.ssh import is_host_name
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Facts
 from tui_train.profile import hosts

@@ -4,12 +4,12 @@ import re
 
 import tomli_w
 
-from tui_train.base import ssh
 from tui_train.base.app_paths import hosts_file
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.parse import Missing, Unparsable, read_bytes, toml_table
 from tui_train.base.text import visible
+from tui_train.channel import ssh
 
 _HOST_NAME_PATTERN = re.compile(r"[^\W_][\w.@:%+-]{0,79}|\[[\w.:%]{2,79}\]")
 _MAX_FILE_BYTES = 1 << 20  # bytes

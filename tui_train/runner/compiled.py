@@ -2,12 +2,14 @@
 
 They lie in one file of the user's cache for each version of this program and of Python, and are read as a whole: what
 happens to the file later, or to the zip, does not concern a process that has begun. Without a file, or with one that is
-torn or another's, they come from the zip.
+torn or another's, they come from the zip. On a machine that is asked over ssh this text comes first: where the file is
+there already, no zip is sent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import marshal
 import os
 import stat
@@ -16,10 +18,12 @@ import time
 import zlib
 from importlib.machinery import ModuleSpec
 from importlib.util import MAGIC_NUMBER
-from typing import Any, Mapping, Sequence
+from typing import Any, BinaryIO, Mapping, Sequence
 
 _MAX_BYTES = 8 << 20
 _CHECKSUM_BYTES = 4
+# What a machine that is asked says before it answers; whatever comes earlier is a login script's.
+MISSING_LINE, READY_LINE = b'{"runner": "missing"}\n', b'{"runner": "ready"}\n'
 # Where a file is written, those of other versions go that are older than that.
 _OLD_SECONDS = 60 * 86400.0
 
@@ -29,12 +33,14 @@ class _CompiledModules:
 
     def __init__(self, code_by_name: Mapping[str, bytes], path: str) -> None:
         self._code_by_name, self._path = code_by_name, path
+        self._packages = {name.rpartition(".")[0] for name in code_by_name}
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
         """Return where a module comes from, None for others than this package's."""
         if name not in self._code_by_name:
             return None
-        spec = ModuleSpec(name, self, origin=os.path.join(self._path, *name.split(".")) + ".py")  # type: ignore[arg-type]
+        origin = os.path.join(self._path, *name.split("."))
+        spec = ModuleSpec(name, self, origin=f"{origin}.py", is_package=name in self._packages)  # type: ignore[arg-type]
         spec.has_location = True
         return spec
 
@@ -48,19 +54,54 @@ class _CompiledModules:
 
 def use(zip_path: str, *, may_write: bool) -> None:
     """Import the modules of a zip from the cache from now on, which is written where there is none and it may be."""
-    home = os.environ.get("HOME", "")
-    cache = os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))
-    if not os.path.isabs(cache):
-        return
-    folder = os.path.join(cache, "tui-train", "runner")
+    folder = _cache_folder()
     with contextlib.suppress(OSError), open(zip_path, "rb") as file:
-        path = os.path.join(folder, f"{zlib.crc32(file.read()):08x}-{MAGIC_NUMBER.hex()}")
-        modules = _read(path)
-        if not modules and may_write:
-            modules = _compile(zip_path)
+        content = file.read()
+        path = folder and os.path.join(folder, _file_name(f"{zlib.crc32(content):08x}"))
+        modules = _read(path) if path else {}
+        if path and not modules and may_write:
+            modules = _compile(content, zip_path)
             _write(path, modules)
         if modules:
             sys.meta_path.insert(0, _CompiledModules(modules, zip_path))
+
+
+def answer_question(asked: BinaryIO, said: BinaryIO) -> int:
+    """Answer the question of another machine, and return the exit code.
+
+    Its first line has the checksum and the size of the zip, which is asked for where the cache has no file of it, and
+    the question.
+    """
+    import json
+
+    first = json.loads(asked.readline())
+    folder = _cache_folder()
+    path = folder and os.path.join(folder, _file_name(first["checksum"]))
+    modules = _read(path) if path else {}
+    if not modules:
+        said.write(MISSING_LINE)
+        said.flush()
+        modules = _compile(asked.read(first["size"]), "runner.pyz")
+        if path:
+            _write(path, modules)
+    said.write(READY_LINE)
+    said.flush()
+    sys.meta_path.insert(0, _CompiledModules(modules, "runner.pyz"))
+    from runner.questions.answer import answer  # type: ignore[import-not-found,unused-ignore]
+
+    code: int = answer(first["question"])
+    return code
+
+
+def _cache_folder() -> str:
+    """Return the folder of these files, empty where the user has no folder for caches."""
+    home = os.environ.get("HOME", "")
+    cache = os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))
+    return os.path.join(cache, "tui-train", "runner") if os.path.isabs(cache) else ""
+
+
+def _file_name(checksum: str) -> str:
+    return f"{checksum}-{MAGIC_NUMBER.hex()}"
 
 
 def _read(path: str) -> Mapping[str, bytes]:
@@ -86,15 +127,16 @@ def _checksum(packed: bytes) -> bytes:
     return zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "big")
 
 
-def _compile(zip_path: str) -> Mapping[str, bytes]:
+def _compile(zip_content: bytes, zip_path: str) -> Mapping[str, bytes]:
     import zipfile
 
     modules = {}
-    with zipfile.ZipFile(zip_path) as packed:
-        for name in packed.namelist():
-            if name.startswith("runner/") and not name.endswith("__init__.py"):
-                code = compile(packed.read(name), os.path.join(zip_path, name), "exec", dont_inherit=True)
-                modules[name[: -len(".py")].replace("/", ".")] = marshal.dumps(code)
+    with zipfile.ZipFile(io.BytesIO(zip_content)) as packed:
+        for file_name in packed.namelist():
+            if file_name.startswith("runner/"):
+                code = compile(packed.read(file_name), os.path.join(zip_path, file_name), "exec", dont_inherit=True)
+                name = file_name[: -len(".py")].replace("/", ".")
+                modules[name[: -len(".__init__")] if name.endswith(".__init__") else name] = marshal.dumps(code)
     return modules
 
 

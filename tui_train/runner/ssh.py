@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Sequence
 
@@ -33,22 +34,30 @@ _ADVICE_BY_MESSAGE = (
     ("Could not resolve hostname", "The name is unknown: check it, or add the host to ~/.ssh/config."),
     ("Connection refused", "No ssh server answers there: check the port, and that sshd runs."),
     ("timed out", "The host does not answer: check the network, the VPN, and that it is on."),
-    ("python3: command not found", "Install python3 (3.8 or newer) on that host."),
-    ("python3: not found", "Install python3 (3.8 or newer) on that host."),
+    ("No space left on device", "Its disk is full, or that of the home folder there."),
 )
+_NO_PYTHON_PATTERN = re.compile(r"python3\W.*not found|not found: python3|unknown command:? '?python3", re.IGNORECASE)
+_NO_PYTHON_ADVICE = "Install python3 (3.8 or newer) on that host."
 
 
 def ssh_command(host: str, command: Sequence[str]) -> tuple[str, ...]:
     """Return the words that run a command on a host; a `~/` at its beginning is the home folder there."""
+    options = (word for option in _ATTEMPT_OPTIONS for word in ("-o", option))
+    return ("ssh", "-T", *options, "--", host, remote_line(command))
+
+
+def remote_line(command: Sequence[str]) -> str:
+    """Return what the login shell of a host is given to run a command in its place."""
     program = command[0]
     shown = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
-    line = " ".join(("exec", shown, *map(shlex.quote, command[1:])))
-    return ("ssh", "-T", *(word for option in _ATTEMPT_OPTIONS for word in ("-o", option)), "--", host, line)
+    return " ".join(("exec", shown, *map(shlex.quote, command[1:])))
 
 
 def failure_advice(stderr: bytes) -> str:
     """Return what to do about what ssh, or the shell at its other end, said last."""
     text = stderr.decode(errors="replace")
     known = next((meaning for part, meaning in _ADVICE_BY_MESSAGE if part in text), "")
+    if not known and _NO_PYTHON_PATTERN.search(text):
+        known = _NO_PYTHON_ADVICE
     last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
     return f"{known} ({visible(last)})" if known else visible(last)

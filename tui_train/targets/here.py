@@ -40,7 +40,7 @@ from tui_train.plan.types import Plan
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
-from tui_train.programs.survey import free_bytes, why_unwritable
+from tui_train.runner.paths import free_bytes, why_unwritable
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use

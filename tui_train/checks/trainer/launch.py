@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.ssh import is_host_name
 from tui_train.base.text import counted, visible
+from tui_train.channel.ssh import is_host_name
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, launcher_labels, launchers_supporting

@@ -15,8 +15,8 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import find_on_path, own_module_command, run_child
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
-from tui_train.programs.survey import path_state
 from tui_train.runner import safe_open
+from tui_train.runner.paths import path_state
 
 _PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
 _PROBE_FILE = _PACKAGE_PARENT_FOLDER / "tui_train" / "programs" / "probe.py"

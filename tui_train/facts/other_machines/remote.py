@@ -2,27 +2,25 @@
 
 import base64
 import re
-import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from time import monotonic
+from typing import Any
 
 import msgspec
 
-from tui_train.base import ssh
-from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.parse import Unparsable, json_as
-from tui_train.base.text import visible
+from tui_train.base.errors import BadInput
+from tui_train.channel.session import ask
 from tui_train.facts import yaml_documents
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.child_process import ChildResult, run_child
+from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
 from tui_train.facts.types import Facts, Gap, Gpu, Machine, PathState, ScriptSource, Toolchain, YamlDocument
 
 _SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
-NVIDIA_SMI_COMMAND = f"nvidia-smi --query-gpu={_SMI_FIELDS} --format=csv,noheader,nounits"
-_PROGRAM_NOT_FOUND_CODE = 127
+NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits")
+_OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
 _MACHINE_FIELDS_FROM_SURVEY = (
     "kernel",
     "cpu_name",
@@ -52,7 +50,7 @@ class Survey(msgspec.Struct, kw_only=True):
     files: dict[str, str | None] = {}
     accelerate_config: str = ""
     hub: HubCache | None = None
-    said: CommandOutput | None = None
+    said: tuple[CommandOutput | None, ...] = ()
     clock: float = 0.0
     identity: str = ""
     submits: bool = False
@@ -83,56 +81,20 @@ def read_planning_facts(
     host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], script: str = ""
 ) -> Facts:
     """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
-    host_facts = read_host_facts(host)
-    host_survey = survey_host(host, pythons, paths, (*files, *filter(None, (script,))))
-    if host_survey is None:
-        return msgspec.structs.replace(host_facts, other_machine=host)
-    new_pythons = {tool.python for tool in host_survey.toolchains} - {tool.python for tool in host_facts.toolchains}
-    tools = (*host_facts.toolchains, *(tool for tool in host_survey.toolchains if tool.python in new_pythons))
-    machine = host_facts.machine
-    if machine.memory_total is None:
-        fields = {name: getattr(host_survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
-        machine = msgspec.structs.replace(machine, **fields)
+    question = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
+    survey, known = _read_survey_and_facts(host, question, 60.0)
     return msgspec.structs.replace(
-        host_facts,
-        machine=machine,
-        toolchains=tuple(sorted(tools, key=probe.toolchain_rank)),
-        paths=host_survey.paths,
-        unwritable=host_survey.closed,
-        free=host_survey.free,
-        documents={path: document for path, document in host_survey.documents.items() if path != script},
-        sources={script: _parse_base64_source(host_survey.files.get(script))} if script else {},
-        accelerate_config=host_survey.accelerate_config,
-        hub=host_survey.hub,
+        known,
+        paths=survey.paths,
+        unwritable=survey.closed,
+        free=survey.free,
+        documents={path: document for path, document in survey.documents.items() if path != script},
+        sources={script: _parse_base64_source(survey.files.get(script))} if script else {},
+        accelerate_config=survey.accelerate_config,
+        hub=survey.hub,
         other_machine=host,
-        has_sbatch=host_survey.submits,
+        has_sbatch=survey.submits,
     )
-
-
-def survey_host(
-    host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], deadline: float = 60.0
-) -> Survey | None:
-    """Return the result of a survey program that is sent to a host, None if it has no Python."""
-    reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
-    words = survey_command({"hub": reader, "pythons": pythons, "paths": paths, "files": files})
-    return parse_survey(_run_over_ssh(host, shlex.join(words), deadline).out)
-
-
-def survey_command(question: dict[str, object]) -> tuple[str, ...]:
-    """Return the command that asks a host, with the survey program in it."""
-    program = resources.files("tui_train.programs").joinpath("survey.py").read_text(encoding="utf-8")
-    full_question = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE, **question}
-    return ("python3", "-c", program, msgspec.json.encode(full_question).decode())
-
-
-def parse_survey(output: bytes) -> Survey | None:
-    """Return the answer in what a host printed, None for none: login scripts may print as well."""
-    for line in reversed(output.splitlines()):
-        try:
-            return json_as(line, Survey)
-        except Unparsable:
-            continue
-    return None
 
 
 def read_host_facts(host: str, deadline: float = 40.0) -> Facts:
@@ -140,27 +102,46 @@ def read_host_facts(host: str, deadline: float = 40.0) -> Facts:
 
     ssh does not prompt: log in by hand once to a host that is unknown or requires a password.
     """
-    end_time = monotonic() + deadline
-    answer = _run_over_ssh(host, "tui-train facts --json", deadline)
-    if answer.code == 0:
-        try:
-            # Output of login scripts may come first.
-            start = 0 if answer.out.startswith(b"{") else answer.out.find(b"\n{") + 1
-            return parse_machine_file(answer.out[start:], host)
-        except BadInput:
-            pass
-    fallback = _run_over_ssh(host, NVIDIA_SMI_COMMAND, max(1.0, end_time - monotonic()))
-    if fallback.code == 0:
-        return Facts(machine=parse_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
-    if fallback.code == _PROGRAM_NOT_FOUND_CODE and (
-        host_survey := survey_host(host, (), (), (), max(1.0, end_time - monotonic()))
-    ):
+    return _read_survey_and_facts(host, {}, deadline)[1]
+
+
+def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[Survey, Facts]:
+    """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
+    commands = (_OWN_FACTS_COMMAND, NVIDIA_SMI_COMMAND)
+    survey = ask_survey(host, {**question, "commands": commands}, deadline)
+    own, by_smi = (*survey.said, None, None)[:2]
+    try:
+        known = parse_machine_file(own.text.encode(), host) if own and own.code == 0 else None
+    except BadInput:
+        # One of another version.
+        survey = ask_survey(host, {**question, "commands": commands[1:]}, deadline)
+        known, by_smi = None, (*survey.said, None)[0]
+    if known is None:
+        machine = _machine_by_nvidia_smi(host, by_smi)
+        fields = {name: getattr(survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
+        return survey, Facts(machine=msgspec.structs.replace(machine, **fields), toolchains=_ranked(survey.toolchains))
+    new_pythons = {tool.python for tool in survey.toolchains} - {tool.python for tool in known.toolchains}
+    tools = (*known.toolchains, *(tool for tool in survey.toolchains if tool.python in new_pythons))
+    return survey, msgspec.structs.replace(known, toolchains=_ranked(tools))
+
+
+def _ranked(toolchains: Iterable[Toolchain]) -> tuple[Toolchain, ...]:
+    return tuple(sorted(toolchains, key=probe.toolchain_rank))
+
+
+def _machine_by_nvidia_smi(host: str, said: CommandOutput | None) -> Machine:
+    if said is None:
         gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
-        return Facts(
-            machine=msgspec.structs.replace(host_survey.machine, gaps=(gap,)), toolchains=host_survey.toolchains
-        )
-    message = f"{host} has no working tui-train, nvidia-smi or python3: {fallback.why_unusable()}"
-    raise Unavailable(visible(message), f"Check `ssh {host} nvidia-smi`.")
+        return Machine(hostname=host, gaps=(gap,))
+    return parse_nvidia_smi(host, said.text)
+
+
+def ask_survey(host: str, question: Mapping[str, Any], deadline: float, *, words: Sequence[str] = ()) -> Survey:
+    """Return the answer of a host to a survey; `words` are the command of ssh, where that is not the usual one."""
+    hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
+    python = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE}
+    asked = {"do": "survey", "hub": hub_reader, **python, **question}
+    return ask(host, asked, Survey, deadline, words=words, is_cancelled=ALL_CANCELLED_EVENT.is_set)
 
 
 def parse_nvidia_smi(host: str, text: str) -> Machine:
@@ -202,14 +183,6 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
         )
         gaps = (Gap("No NVIDIA GPU", reason, "Trainings run on the CPU of that host.", hides=bool(unreadable_lines)),)
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
-
-
-def _run_over_ssh(host: str, command: str, deadline: float) -> ChildResult:
-    answer = run_child([*ssh.ssh_command_prefix(host), command], deadline, folder=None)
-    if answer.failure or answer.code == ssh.SSH_FAILED_EXIT_CODE:
-        why = visible(answer.why_unusable())
-        raise Unavailable(f"ssh to {host} failed: {why}", f"Check whether `ssh -o BatchMode=yes {host} true` works.")
-    return answer
 
 
 def _value_or_none(text: str) -> str | None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tui_train.base.text import visible
 from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
-from tui_train.facts.machine.child_process import ChildResult, run_child
+from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, ChildResult, run_child
 from tui_train.facts.other_machines.cluster import (
     SINFO_FORMAT,
     Cluster,
@@ -18,12 +18,7 @@ from tui_train.facts.other_machines.cluster import (
     parse_gres_gpus,
     parse_sinfo,
 )
-from tui_train.facts.other_machines.submit_host import (
-    COMMAND_TIMEOUT_SECONDS,
-    CONNECT_TIMEOUT_SECONDS,
-    combined_ssh_command,
-    parse_command_answers,
-)
+from tui_train.facts.other_machines.submit_host import run_on_submit_host
 from tui_train.facts.types import Gap, Gpu, Machine
 
 _COMMAND_SECONDS = 10.0  # seconds for each of two questions
@@ -55,12 +50,10 @@ def read_cluster(host: str = "") -> Cluster:
 
 
 def _query_host(host: str) -> tuple[ChildResult, ChildResult]:
-    remote_command = combined_ssh_command(
-        host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), without_variables=_PARTITION_FILTER_VARIABLE
-    )
-    sinfo, accounts = parse_command_answers(
-        run_child(remote_command, 2 * COMMAND_TIMEOUT_SECONDS + CONNECT_TIMEOUT_SECONDS, folder=None), 2
-    )
+    sinfo, accounts = run_on_submit_host(
+        host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), without_variables=_PARTITION_FILTER_VARIABLE,
+        is_cancelled=ALL_CANCELLED_EVENT.is_set,
+    )  # fmt: skip
     return sinfo, accounts
 
 

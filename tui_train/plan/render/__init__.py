@@ -1,14 +1,12 @@
 """render_files(): the plan as files; Preview shows, Export writes and Run starts exactly these texts."""
 
-import io
-import zipfile
 from collections.abc import Iterable
-from functools import cache
 from importlib import resources
 
 import msgspec
 from msgspec import Struct
 
+from tui_train.channel.runner_zip import runner_modules, runner_zip
 from tui_train.plan.render import slurm
 from tui_train.plan.render.nemo.automodel import render_automodel_yaml
 from tui_train.plan.render.nemo.megatron_bridge import render_megatron_bridge
@@ -80,15 +78,8 @@ def _nemo_files(plan: Plan) -> tuple[File, ...]:
     return (File(plan.nemo.path, _NEMO_RENDERER_BY_FILE[plan.nemo.path](plan.nemo)),)
 
 
-@cache
 def runner_file() -> File:
-    """Return the program that keeps every run, one zip of readable modules, the same bytes each time it is made."""
-    room = resources.files("tui_train.runner")
-    modules = sorted((item for item in room.iterdir() if item.name.endswith(".py")), key=lambda item: item.name)
-    texts = {("" if item.name == "__main__.py" else "runner/") + item.name: item.read_text("utf-8") for item in modules}
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, text in texts.items():
-            made.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
-    listed = "".join(f"{name}  {text.partition(chr(10))[0].strip(chr(34))}\n" for name, text in texts.items())
-    return File(RUNNER_NAME, listed, packed.getvalue())
+    """Return the program that keeps the run."""
+    modules = runner_modules().items()
+    listed = "".join(f"{name}  {text.partition(chr(10))[0].strip(chr(34))}\n" for name, text in modules)
+    return File(RUNNER_NAME, listed, runner_zip())

@@ -16,8 +16,9 @@ from msgspec import Struct
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import counted, size, visible
+from tui_train.channel.session import Session
 from tui_train.runner.safe_open import open_folder
-from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_host_line, refusal_error
+from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
 
 _FETCH_FOLDER_NAME = ".fetching"
 # The files that were fetched, each by its size, its time and its name.
@@ -73,13 +74,13 @@ def _empty_folder(folder: Path) -> None:
             entry.unlink()
 
 
-def read_announcement(stream: HostStream, host: str, folder: Path) -> FetchAnnouncement:
+def read_announcement(session: Session, host: str, folder: Path) -> FetchAnnouncement:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
-    while line := stream.read_line():
+    while line := session.read_line():
         if (sent := parse_host_line(line)) and not sent.beat:
             break
     else:
-        raise Unavailable(f"nothing was fetched from {host}: {stream.failure_text()}", f"Look there: ssh {host}")
+        raise Unavailable(f"nothing was fetched from {host}: {session.failure_text()}", f"Look there: ssh {host}")
     if sent.error:
         raise refusal_error(host, sent)
     if sent.files is None or not 0 <= sent.files <= _MAX_FILES or sent.total < 0:
@@ -98,11 +99,11 @@ def read_announcement(stream: HostStream, host: str, folder: Path) -> FetchAnnou
 
 
 def receive_files(
-    stream: HostStream, host: str, expected: FetchAnnouncement, folder: Path, refuse_name: Callable[[str], None]
+    session: Session, host: str, expected: FetchAnnouncement, folder: Path, refuse_name: Callable[[str], None]
 ) -> Iterator[int]:
     """Take all files into an empty folder and yield the bytes so far; `refuse_name` raises for an unwanted name."""
     taken, count = 0, 0
-    while line := stream.read_line():
+    while line := session.read_line():
         sent = parse_host_line(line)
         if sent is None:
             raise _bad_answer_error(host, "it sends something else than files")
@@ -114,7 +115,7 @@ def receive_files(
         if count > expected.files or not 0 <= sent.size <= expected.total - taken:
             raise _bad_answer_error(host, f"it sends more than the {size(expected.total)} that it announced")
         refuse_name(name)
-        for written in _write_sent_file(stream, host, folder, name, sent.size):
+        for written in _write_sent_file(session, host, folder, name, sent.size):
             taken += written
             yield taken
     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
@@ -129,7 +130,7 @@ def _checked_file_name(host: str, sent: HostLine) -> str:
     return os.fsdecode(sent.name)
 
 
-def _write_sent_file(stream: HostStream, host: str, folder: Path, name: str, byte_count: int) -> Iterator[int]:
+def _write_sent_file(session: Session, host: str, folder: Path, name: str, byte_count: int) -> Iterator[int]:
     """Write a new file of so many bytes, and yield those of each piece."""
     path = folder / name
     with reporting_write_errors(path):
@@ -142,7 +143,7 @@ def _write_sent_file(stream: HostStream, host: str, folder: Path, name: str, byt
             ) from None
         with os.fdopen(file, "wb", buffering=0) as written:
             while byte_count:
-                if not (piece := stream.read_piece(min(byte_count, _PIECE_BYTES))):
+                if not (piece := session.read_piece(min(byte_count, _PIECE_BYTES))):
                     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
                 written.write(piece)
                 byte_count -= len(piece)

@@ -4,19 +4,15 @@ import io
 import tarfile
 import time
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 from typing import Any
 
-from tui_train.base import ssh
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import NOT_STARTED_REASON, run_child
+from tui_train.channel.session import ask
 from tui_train.plan.render import SCRIPT_NAME, File
-from tui_train.runner.ssh import failure_advice
 from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
 from tui_train.runs.other_machines.heard import parse_report
-from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
+from tui_train.runs.other_machines.host_lines import HostLine, refusal_error
 from tui_train.runs.other_machines.place import HostReport, RunPlace
 
 _ANSWER_TIMEOUT_SECONDS = 60.0
@@ -78,30 +74,11 @@ def stop_on_host(place: RunPlace, *, at_once: bool, grace_seconds: float) -> Non
     )
 
 
-@cache
-def _far_run_source() -> str:
-    return resources.files("tui_train.programs").joinpath("far_run.py").read_text(encoding="utf-8")
-
-
-def host_question_command(host: str, question: dict[str, Any]) -> list[str]:
-    """Return the command that has a host answer a question about a run."""
-    return ssh.remote_python_command(host, _far_run_source(), question)
-
-
 def _ask_host(
     host: str, question: dict[str, Any], *, stdin_data: bytes = b"", deadline: float = _ANSWER_TIMEOUT_SECONDS
 ) -> HostLine:
     """Return the line with which a host answers; NoAnswer where it does not, Unavailable for what it cannot do."""
-    answer = run_child(
-        host_question_command(host, question), deadline, folder=None, stdin_data=stdin_data, ignores_cancel_all=True
-    )
-    for line in reversed(answer.out.splitlines()):
-        if sent := parse_host_line(line):
-            if sent.error:
-                raise refusal_error(host, sent)
-            return sent
-    if answer.timed_out:
-        raise NoAnswer(f"{host} gave no answer in {deadline:.0f} s", f"Check `ssh {host} true`.")
-    if answer.failure.startswith(NOT_STARTED_REASON):
-        raise Unavailable(f"ssh {answer.failure}", "Install the client of OpenSSH.")
-    raise NoAnswer(f"{host} did not answer: {failure_advice(answer.error)}", f"Check `ssh {host} true`.")
+    answer = ask(host, question, HostLine, deadline, stdin_data=stdin_data)
+    if answer.error:
+        raise refusal_error(host, answer)
+    return answer

@@ -4,22 +4,22 @@ import math
 import os
 import re
 import shutil
-import subprocess
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 
-from tui_train.base.errors import CannotWrite, NoAnswer
+from tui_train.base.errors import CannotWrite, Unavailable
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import size, visible
-from tui_train.runs.other_machines.far import host_question_command
+from tui_train.channel.session import Session
 from tui_train.runs.other_machines.heard import parse_report, write_report
-from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_host_line, refusal_error, start_ssh
+from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
 from tui_train.runs.other_machines.place import RunPlace
 from tui_train.runs.rundir import RunDir
 
 _SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
-# Bytes of a piece once it is inflated; far_run.py sends a quarter of that.
+# Bytes of a piece once it is inflated; the runner sends a quarter of that.
 _MAX_PIECE_BYTES = 1 << 20
 # Seconds after which a look goes on without what has not come yet: the next one continues there.
 UPDATE_TIMEOUT_SECONDS = 600.0
@@ -32,21 +32,16 @@ def receive_from_host(
     place: RunPlace,
     *,
     within_seconds: float | None = None,
-    on_child: Callable[[subprocess.Popen[bytes]], object] = lambda _child: None,
+    on_session: Callable[[Session], object] = lambda _session: None,
     on_answer: Callable[[], object] = lambda: None,
 ) -> tuple[bool, str, bool]:
     """Take what the host sends until it stops; return whether it answered, why it stopped, and whether it was done.
 
-    It is done when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_child` gets the
-    process that listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
+    It is done when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_session` gets
+    what listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
     have = {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)}
     question = {"do": "feed", "folder": place.folder, "have": have, "once": within_seconds is not None}
-    try:
-        child = start_ssh(host_question_command(place.host, question))
-    except OSError as error:
-        return False, str(error.strerror), False
-    on_child(child)
     answered: list[object] = []
 
     def hears() -> None:
@@ -54,22 +49,21 @@ def receive_from_host(
             on_answer()
         answered[:] = [True]
 
-    with child:
-        try:
-            why = _receive_lines(run, HostStream(place.host, child, within_seconds or math.inf), place.host, hears)
-        except NoAnswer as error:
-            why = error.message
-        except _BadPieceError as error:
-            why = f"{place.host} {error}"
-        finally:
-            child.kill()
+    try:
+        with closing(Session(place.host, question, within_seconds=within_seconds or math.inf)) as session:
+            on_session(session)
+            why = _receive_lines(run, session, place.host, hears)
+    except Unavailable as error:
+        why = error.message
+    except _BadPieceError as error:
+        why = f"{place.host} {error}"
     return bool(answered), why, not why
 
 
-def _receive_lines(run: RunDir, stream: HostStream, host: str, on_line: Callable[[], None]) -> str:
+def _receive_lines(run: RunDir, session: Session, host: str, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
-    while line := stream.read_line():
+    while line := session.read_line():
         sent = parse_host_line(line)
         if sent is None:
             continue
@@ -78,11 +72,11 @@ def _receive_lines(run: RunDir, stream: HostStream, host: str, on_line: Callable
             return ""
         wrong = refusal_error(host, sent).message if sent.error else wrong
         _store_line(run, sent)
-    return wrong or stream.failure_text()
+    return wrong or session.failure_text()
 
 
 class _BadPieceError(Exception):
-    """A piece of a log that no far_run.py sends."""
+    """A piece of a log that no runner sends."""
 
 
 def _store_line(run: RunDir, sent: HostLine) -> None:

@@ -1,18 +1,17 @@
 """The results of a run on a host: where they are on this machine, and their way there."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import visible
+from tui_train.channel.session import Session
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME
-from tui_train.runs.other_machines import far
 from tui_train.runs.other_machines.arriving import (
     has_fetch_list,
     locked_fetch_folder,
@@ -21,7 +20,6 @@ from tui_train.runs.other_machines.arriving import (
     read_announcement,
     receive_files,
 )
-from tui_train.runs.other_machines.host_lines import HostStream, start_ssh
 from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.other_machines.place import PLACE_FILE, REPORT_FILE, RunPlace, read_place
 from tui_train.runs.rundir import RunDir
@@ -106,26 +104,13 @@ def _copy_output(
         # Nothing tells its files from what was changed since.
         message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
         raise AlreadyExists(message, "Move it away, then fetch again.")
-    with locked_fetch_folder(run.path) as folder, _open_host_stream(place, question) as stream:
-        expected = read_announcement(stream, place.host, folder)
-        for taken in receive_files(stream, place.host, expected, folder, overwrite_guard(run.path, target)):
+    with locked_fetch_folder(run.path) as folder, closing(Session(place.host, question)) as session:
+        expected = read_announcement(session, place.host, folder)
+        for taken in receive_files(session, place.host, expected, folder, overwrite_guard(run.path, target)):
             on_progress(taken)
         _mark_fetched(run, "live")
         move_fetched(run.path, folder, target)
     return FetchResult(taken, expected.left_out)
-
-
-@contextmanager
-def _open_host_stream(place: RunPlace, question: dict[str, Any]) -> Iterator[HostStream]:
-    try:
-        child = start_ssh(far.host_question_command(place.host, question))
-    except OSError as error:
-        raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
-    with child:
-        try:
-            yield HostStream(place.host, child)
-        finally:
-            child.kill()
 
 
 def _mark_fetched(run: RunDir, mark: str) -> None:

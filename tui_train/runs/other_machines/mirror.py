@@ -1,10 +1,10 @@
 """Keeps a run on a host, or in Slurm's queue, as new here as it is there, for as long as somebody looks."""
 
-import subprocess
 import threading
 from collections.abc import Callable
 
 from tui_train.base.errors import CannotWrite, TuiTrainError
+from tui_train.channel.session import Session
 from tui_train.runs.other_machines.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
 from tui_train.runs.other_machines.place import RunPlace, read_place
 from tui_train.runs.other_machines.queue import is_in_queue, read_job, refresh_jobs, status_in_queue
@@ -25,7 +25,7 @@ class RunMirror:
         self._run, self._on_problem = run, on_problem
         self._place = read_place(run.path)
         self._closed = threading.Event()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._session: Session | None = None
         self._thread = threading.Thread(target=self._keep_current, daemon=True)
         if follow and (self._place or read_job(run.path)):
             self._thread.start()
@@ -33,8 +33,8 @@ class RunMirror:
     def close(self) -> None:
         """Look no more."""
         self._closed.set()
-        if self._child:
-            self._child.kill()
+        if self._session:
+            self._session.end()
 
     def wait(self) -> None:
         """Wait until the run has ended and all of it is here."""
@@ -63,16 +63,16 @@ class RunMirror:
         """Take what the host sends; return whether that went well at first, why it stopped, and whether all is here."""
         try:
             answered, why, ended = receive_from_host(
-                self._run, place, on_child=self._set_child, on_answer=lambda: self._on_problem("")
+                self._run, place, on_session=self._set_session, on_answer=lambda: self._on_problem("")
             )
         except CannotWrite as error:
             return False, error.message, False
         return answered, _failure_text(place, why), ended
 
-    def _set_child(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
+    def _set_session(self, session: Session) -> None:
+        self._session = session
         if self._closed.is_set():
-            child.kill()
+            session.end()
 
     def _ask_slurm(self) -> str:
         """Ask squeue for the run's job where it has one; return why there is no answer, empty where there is one."""

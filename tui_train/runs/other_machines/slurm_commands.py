@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import run_child
 from tui_train.facts.other_machines.submit_host import (
     COMMAND_TIMEOUT_SECONDS,
-    CONNECT_TIMEOUT_SECONDS,
     PROGRAM_NOT_FOUND_CODE,
-    combined_ssh_command,
-    parse_command_answers,
+    run_on_submit_host,
 )
 
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
@@ -57,12 +54,9 @@ def run_slurm_command(
 def _run_on_host(
     host: str, command: Sequence[str], removed_pattern: str, folder: str, stdin_data: str
 ) -> subprocess.CompletedProcess[str]:
-    asked = combined_ssh_command(
-        host, (command,), without_variables=removed_pattern, folder=folder, stdin_data=stdin_data
-    )
     # Not given up with the program, which may have it submit or cancel a job.
-    (result,) = parse_command_answers(
-        run_child(asked, COMMAND_TIMEOUT_SECONDS + CONNECT_TIMEOUT_SECONDS, folder=None, ignores_cancel_all=True), 1
+    (result,) = run_on_submit_host(
+        host, (command,), without_variables=removed_pattern, folder=folder, stdin_data=stdin_data
     )
     if result.failure or result.code is None:
         why = f"{command[0]} on {host} gave no answer: {result.failure}"

@@ -39,7 +39,7 @@ def hub_endpoint(profile: Profile, hub: HubCache) -> str:
 
 
 def model_to_query(profile: Profile, facts: Facts) -> str:
-    """Return the  model ,with its revision,whose size the Hub must be asked for ; empty where it need not."""
+    """Return the model, with its revision, whose size the Hub must be asked for; empty where it need not."""
     name = hub_model_id(profile)
     if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_hub_offline(profile, facts.hub):
         return ""

@@ -1,19 +1,14 @@
 """The command line of ssh to a host: with the user's own configuration, without questions, over one connection."""
 
-import json
 import os
 import re
-import shlex
-from collections.abc import Mapping
 from stat import S_IWGRP, S_IWOTH
-from typing import Any
 
 from tui_train.base.app_paths import connections_folder
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.runner.ssh import PLAIN_OPTIONS
 
-SSH_FAILED_EXIT_CODE = 255  # its exit code where it did not come as far as the command
 _HOST_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
 _MAX_SOCKET_FOLDER_LENGTH = 45
@@ -31,11 +26,6 @@ def ssh_command_prefix(host: str) -> list[str]:
         raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
     options = (*PLAIN_OPTIONS, "ServerAliveCountMax=3", *_sharing_options())
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
-
-
-def remote_python_command(host: str, program: str, question: Mapping[str, Any]) -> list[str]:
-    """Return the command that has the python3 of a host run a program, with a question in JSON as its argument."""
-    return [*ssh_command_prefix(host), shlex.join(["python3", "-c", program, json.dumps(question)])]
 
 
 def _sharing_options() -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""The way to other machines: ssh, and the program that answers there."""

@@ -1,0 +1,28 @@
+"""runner.pyz: the program that keeps a run, and answers for a machine to others."""
+
+import io
+import zipfile
+from functools import cache
+from pathlib import Path
+
+_PACKAGE_FOLDER = Path(__file__).parents[1]
+
+
+@cache
+def runner_modules() -> dict[str, str]:
+    """Return the text of each file in the zip, by its path there."""
+    paths = sorted((_PACKAGE_FOLDER / "runner").rglob("*.py"))
+    names = (
+        path.relative_to(_PACKAGE_FOLDER).as_posix().replace("runner/__main__.py", "__main__.py") for path in paths
+    )
+    return {name: path.read_text("utf-8") for name, path in zip(names, paths, strict=True)}
+
+
+@cache
+def runner_zip() -> bytes:
+    """Return the zip of readable modules, the same bytes each time it is made."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, text in runner_modules().items():
+            made.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()

@@ -1,0 +1,215 @@
+"""A question to a host over ssh, and its answer: lines of JSON, and bytes of files, bounded in size and in time.
+
+All but one word goes through the standard input of ssh, so that any login shell will do. First comes a small text that
+looks whether the host has kept the runner of this version; where it has not, that is sent once, and then it answers.
+"""
+
+import json
+import math
+import os
+import select
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import cache
+from typing import IO, Any, TypeVar
+
+from tui_train.base.errors import NoAnswer, Unavailable
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.text import visible
+from tui_train.channel.runner_zip import runner_modules, runner_zip
+from tui_train.channel.ssh import ssh_command_prefix
+from tui_train.runner.compiled import MISSING_LINE, READY_LINE
+from tui_train.runner.ssh import failure_advice, remote_line
+
+# The command on the host. No shell finds anything special in it but the quotes.
+PYTHON_COMMAND = ("python3", "-IS", "-X", "utf8", "-c", "import sys;exec(sys.stdin.buffer.readline())")
+SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
+_MAX_LINE_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 16
+# What ssh said is there when it has ended; the other side may keep that open.
+_STDERR_WAIT_SECONDS = 2.0
+_CANCEL_POLL_SECONDS = 0.1
+_Answer = TypeVar("_Answer")
+
+
+class Session:
+    """One question and what a host answers to it, until it is closed.
+
+    NoAnswer where the host is silent, late, or sends a line without end; Unavailable where there is no ssh.
+    """
+
+    def __init__(  # noqa: PLR0913 - each has a default but two
+        self,
+        host: str,
+        question: Mapping[str, Any],
+        *,
+        words: Sequence[str] = (),
+        stdin_data: bytes = b"",
+        within_seconds: float = math.inf,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Start ssh: all is to come `within_seconds`.
+
+        `words` are its whole command, where that is not the usual one, and `stdin_data` follows the question.
+        """
+        self._host, self._question, self._stdin_data = host, question, stdin_data
+        self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
+        self._is_cancelled = is_cancelled
+        self._buffer = bytearray()
+        self._asked = self._heard = False
+        try:
+            self._child = subprocess.Popen(
+                words or [*ssh_command_prefix(host), remote_line(PYTHON_COMMAND)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
+        os.set_blocking(_pipe(self._child.stdin).fileno(), False)
+
+    def end(self) -> None:
+        """End ssh: whoever reads gets no more."""
+        self._child.kill()
+
+    def close(self) -> None:
+        """End ssh, and let go of it."""
+        self.end()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+            _pipe(pipe).close()
+
+    def read_line(self) -> bytes:
+        """Return the next line of the answer, empty at the end."""
+        if not self._asked:
+            self._ask()
+        line = self._next_line()
+        self._heard = self._heard or bool(line)
+        return line
+
+    def read_piece(self, max_bytes: int) -> bytes:
+        """Return the next bytes of the answer, at most so many; empty at the end."""
+        if not self._buffer:
+            self._buffer += self._next_piece()
+        piece = bytes(self._buffer[:max_bytes])
+        del self._buffer[:max_bytes]
+        return piece
+
+    def failure_text(self) -> str:
+        """Return what ssh, or the shell at its other end, said last, and what to do about it."""
+        said = b""
+        with suppress(NoAnswer):
+            while len(said) < _PIECE_BYTES and (piece := self._read(self._child.stderr, _STDERR_WAIT_SECONDS)):
+                said += piece
+        return failure_advice(said)
+
+    def _ask(self) -> None:
+        """Send the question, and the runner where the host has none of this version; what comes before is dropped."""
+        self._asked = True
+        self._write(_opening(self._question))
+        was_sent = False
+        while line := self._next_line():
+            if line == MISSING_LINE:
+                if was_sent:
+                    raise NoAnswer(f"{visible(self._host)} asks for the runner again", self._remedy)
+                self._write(runner_zip())
+                was_sent = True
+            elif line == READY_LINE:
+                self._write(self._stdin_data)
+                break
+        _pipe(self._child.stdin).close()
+
+    def _next_line(self) -> bytes:
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > _MAX_LINE_BYTES:
+                raise NoAnswer(f"{visible(self._host)} sends a line without end", self._remedy)
+            if not (piece := self._next_piece()):
+                break
+            self._buffer += piece
+        line = bytes(self._buffer[: end + 1] if end >= 0 else self._buffer)
+        del self._buffer[: len(line)]
+        return line
+
+    def _next_piece(self) -> bytes:
+        if (piece := self._read(self._child.stdout, SILENCE_SECONDS)) is None:
+            raise self._late_error()
+        return piece
+
+    def _write(self, data: bytes) -> None:
+        """Send bytes as the host takes them; of one that is gone, the answer tells."""
+        left = memoryview(data)
+        with suppress(BrokenPipeError):
+            while left:
+                if not self._wait(self._child.stdin, select.POLLOUT, SILENCE_SECONDS):
+                    raise self._late_error()
+                with suppress(BlockingIOError):
+                    left = left[os.write(_pipe(self._child.stdin).fileno(), left[:_PIECE_BYTES]) :]
+
+    def _read(self, pipe: IO[bytes] | None, seconds: float) -> bytes | None:
+        """Return what a pipe has within some seconds, empty at its end; None for nothing yet."""
+        return os.read(_pipe(pipe).fileno(), _PIECE_BYTES) if self._wait(pipe, select.POLLIN, seconds) else None
+
+    def _wait(self, pipe: IO[bytes] | None, event: int, seconds: float) -> bool:
+        """Return whether a pipe is ready within some seconds, and before the end of all."""
+        poll, end = select.poll(), min(time.monotonic() + seconds, self._deadline)
+        poll.register(_pipe(pipe), event)
+        while (left := end - time.monotonic()) > 0:
+            if self._is_cancelled():
+                raise NoAnswer(f"{visible(self._host)} was not waited for", self._remedy)
+            if poll.poll(min(left, _CANCEL_POLL_SECONDS) * 1000):
+                return True
+        return False
+
+    def _late_error(self) -> NoAnswer:
+        late = time.monotonic() >= self._deadline
+        seconds = self._within if late else SILENCE_SECONDS
+        what = "has not sent all" if late and self._heard else "gave no answer"
+        return NoAnswer(f"{visible(self._host)} {what} in {seconds:.0f} s", self._remedy)
+
+    @property
+    def _remedy(self) -> str:
+        return f"Check `ssh {visible(self._host)} true`."
+
+
+def ask(  # noqa: PLR0913 - each has a default but four
+    host: str,
+    question: Mapping[str, Any],
+    answer_type: type[_Answer],
+    within_seconds: float,
+    *,
+    words: Sequence[str] = (),
+    stdin_data: bytes = b"",
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> _Answer:
+    """Return the answer of a host to a question; NoAnswer where it gives none in time."""
+    session = Session(
+        host, question, words=words, stdin_data=stdin_data, within_seconds=within_seconds, is_cancelled=is_cancelled
+    )
+    with closing(session):
+        while line := session.read_line():
+            with suppress(Unparsable):
+                return json_as(line, answer_type)
+        message = f"{visible(host)} did not answer: {session.failure_text()}"
+        raise NoAnswer(message, f"Check `ssh {visible(host)} true`.")
+
+
+def _opening(question: Mapping[str, Any]) -> bytes:
+    """Return what the Python of a host is sent first: the text that finds the runner, a line, and the question."""
+    first = {"checksum": f"{zlib.crc32(runner_zip()):08x}", "size": len(runner_zip()), "question": question}
+    return _starter() + json.dumps(first).encode() + b"\n"
+
+
+@cache
+def _starter() -> bytes:
+    text = f"{runner_modules()['runner/compiled.py']}\nsys.exit(answer_question(sys.stdin.buffer, sys.stdout.buffer))\n"
+    too_old = 'sys.exit("python3 there is %d.%d: 3.8 or newer is needed" % sys.version_info[:2])'
+    return f"exec({text!a}) if sys.version_info >= (3, 8) else {too_old}\n".encode()
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None, "all three are pipes"  # noqa: S101 - for the type
+    return pipe

@@ -1,0 +1,76 @@
+"""A path that a profile names: what is there, whether it can be saved below, how much fits, which names it has."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def path_state(name: str) -> str:
+    """Return whether a path is a file or a folder that may be read, missing, or unreadable."""
+    if not name:
+        return "missing"
+    try:
+        path = Path(name).expanduser()
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except (OSError, ValueError, RuntimeError):
+        return "unreadable"
+    folder = stat.S_ISDIR(mode)
+    # A device or a pipe has no end, or is read once only.
+    if not folder and not stat.S_ISREG(mode):
+        return "unreadable"
+    if not os.access(path, os.R_OK | os.X_OK if folder else os.R_OK):
+        return "unreadable"
+    return "folder" if folder else "file"
+
+
+def why_unwritable(name: str) -> str:
+    """Return why nothing can be written into the folder of this path, there or yet to be made; empty where it can."""
+    try:
+        path = _existing_parent(name)
+        if not path.is_dir():
+            return f"{path} is a file"
+        if path.resolve().parts[1:2] in {("proc",), ("sys",)}:
+            return f"nothing can be saved in {path}"
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return f"{path} is on a file system that is read-only"
+        return "" if os.access(path, os.W_OK | os.X_OK) else f"you may not write in {path}"
+    except (OSError, ValueError, RuntimeError) as error:
+        return getattr(error, "strerror", None) or "it is no path"
+
+
+def free_bytes(name: str) -> int | None:
+    """Return the bytes that are free for the folder of this path, there or yet to be made; None where none can be."""
+    try:
+        disk = os.statvfs(_existing_parent(name))
+        # What is no disk has no blocks.
+        return disk.f_bavail * disk.f_frsize if disk.f_blocks else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def folder_names(folder: str, most: int) -> list[str]:
+    """Return the names in a folder, folders with a slash; none where it has more than that, or cannot be read."""
+    try:
+        with os.scandir(Path(folder).expanduser()) as entries:
+            names = [entry.name + "/" * entry.is_dir() for _, entry in zip(range(most + 1), entries)]
+    except (OSError, ValueError, RuntimeError):
+        return []
+    return names if len(names) <= most else []
+
+
+def _existing_parent(name: str) -> Path:
+    """Return a path, or the nearest folder above it that is there."""
+    path = Path(name).expanduser().absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def runs_folder() -> str:
+    """Return the folder of the runs, as tui-train has it on this machine for this user."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return os.path.join(state if os.path.isabs(state) else os.path.expanduser("~/.local/state"), "tui-train", "runs")

@@ -1,0 +1,1 @@
+"""What a machine is asked over ssh by another: its facts, the runs on it, and its Slurm."""

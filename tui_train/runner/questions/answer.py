@@ -1,0 +1,39 @@
+"""The one door for questions: each is answered by its function, in lines of JSON and, of files, their bytes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ..refused import Refused
+from .lines import NotDoneError, send_line
+
+_FUNCTION_BY_NAME = {
+    "put": ("run_start", "receive_run"),
+    "start": ("run_start", "start_run"),
+    "drop": ("run_start", "remove_unstarted_run"),
+    "stop": ("run_start", "stop_run"),
+    "status": ("run_changes", "send_status"),
+    "feed": ("run_changes", "send_changes"),
+    "fetch": ("run_output", "send_output"),
+    "survey": ("survey", "send_survey"),
+    "names": ("survey", "send_names"),
+    "slurm": ("slurm", "send_command_results"),
+}
+
+
+def answer(question: dict[str, Any]) -> int:
+    """Answer a question and return the exit code; what cannot be done is said in a line."""
+    module, function = _FUNCTION_BY_NAME[question["do"]]
+    try:
+        # Only what is asked: fifty modules would take longer than most answers.
+        getattr(importlib.import_module(f"{__package__}.{module}"), function)(question)
+    except NotDoneError as error:
+        send_line(error=str(error), gone=error.gone)
+        return 69
+    except Refused as refused:
+        send_line(error=refused.message)
+        return 69
+    except BrokenPipeError:
+        return 0
+    return 0

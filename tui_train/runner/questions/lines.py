@@ -1,0 +1,56 @@
+"""Lines of an answer, and what the answers about a run share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+PIECE_BYTES = 1 << 18
+HEARTBEAT_SECONDS = 5.0  # something is said so often, so that a reader that is gone is noticed
+
+
+class NotDoneError(Exception):
+    """Request that cannot be done, in words; `gone` tells that the run folder is not there."""
+
+    def __init__(self, words: str, *, gone: bool = False) -> None:
+        super().__init__(words)
+        self.gone = gone
+
+
+def send_line(**fields: Any) -> None:
+    """Send one line."""
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def existing_run(question: dict[str, Any]) -> Path:
+    """Return the run folder that a question names."""
+    run = Path(question["folder"])
+    if not (run / "launch.sh").is_file():
+        raise NotDoneError(f"{run} is gone", gone=True)
+    return run
+
+
+def count_starts(run: Path) -> int:
+    """Return how often a run has reported a start."""
+    return read_piece(run / "events.jsonl", 0, 1 << 26).count(b'"event":"run_started"')
+
+
+def file_size(path: Path) -> int:
+    """Return the size of a regular file, 0 where there is none."""
+    try:
+        return path.lstat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+def read_piece(path: Path, offset: int, max_bytes: int) -> bytes:
+    """Return a piece of a file, empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(max_bytes)
+    except OSError:
+        return b""

@@ -1,0 +1,81 @@
+"""Says how a run stands, and sends what changes in its folder until it has ended."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+import zlib
+from pathlib import Path
+from typing import Any, Iterator
+
+from .. import checkpoints, planned, state
+from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, count_starts, existing_run, file_size, read_piece, send_line
+from .run_start import start_lock
+
+_LOOK_SECONDS = 0.4
+_SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log")
+_NEAR_LIMIT_FILE = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
+
+
+def send_status(question: dict[str, Any]) -> None:
+    """Send how the run stands."""
+    standing, _ = _read_standing(existing_run(question))
+    send_line(**standing)
+
+
+def send_changes(question: dict[str, Any]) -> None:
+    """Send what is new in the folder, until the run has ended; `have` says how much of each file is there already."""
+    run, sent_bytes, last_sent, last_heartbeat = existing_run(question), dict(question["have"]), "", time.monotonic()
+    while True:
+        # What is written between the two looks is sent before the end is told.
+        standing, live = _read_standing(run)
+        more = False
+        for name, at, data in _changed_pieces(run, sent_bytes):
+            send_line(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
+            more = True
+        if (changed := json.dumps(standing)) != last_sent:
+            send_line(**standing)
+            last_sent, last_heartbeat = changed, time.monotonic()
+        if not more and (question["once"] or not live):
+            send_line(end=True)
+            return
+        if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
+            send_line(beat=True)
+            last_heartbeat = time.monotonic()
+        time.sleep(0 if more else _LOOK_SECONDS)
+
+
+def _changed_pieces(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the next piece of each file that has grown, with its name and offset; one that shrank begins again."""
+    for name in sorted(path.name for path in run.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)):
+        length, offset = file_size(run / name), sent_bytes.get(name, 0)
+        offset = 0 if length < offset else offset
+        if length > offset and (data := read_piece(run / name, offset, PIECE_BYTES)):
+            yield name, offset, data
+            sent_bytes[name] = offset + len(data)
+
+
+def _read_standing(run: Path) -> tuple[dict[str, Any], bool]:
+    """Return how a run stands, and whether it is live or being started."""
+    # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
+    begun, near_limit = count_starts(run), (run / _NEAR_LIMIT_FILE).exists()
+    with start_lock(run, wait=False) as free:
+        starting = not free
+    found = state.read(str(run))
+    standing = {
+        "status": found, "checkpoint": _newest_checkpoint(run, found), "starts": begun, "limit": near_limit,
+        "starting": starting,
+    }  # fmt: skip
+    return standing, found.live or found.trains_on or starting
+
+
+def _newest_checkpoint(run: Path, status: state.Status) -> str:
+    try:
+        attempts = planned.read(str(run)).attempts
+        position = status.attempts[-1].position if status.attempts else 0
+        rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
+        return checkpoints.newest(rule, str(run)) if rule else ""
+    except Exception:  # noqa: BLE001 - what is wrong with the plan is not asked here
+        return ""

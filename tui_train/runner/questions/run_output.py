@@ -1,0 +1,77 @@
+"""Sends the output folder of a run."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, NotDoneError, existing_run, send_line
+
+
+def send_output(question: dict[str, Any]) -> None:
+    """Send the regular files of the output folder: their number and bytes, then each after its name and size.
+
+    `without`, where it says something, matches the names that are left out.
+    """
+    output = existing_run(question) / question["output"]
+    if not output.is_dir():
+        raise NotDoneError(f"{output} is not there")
+    files, left_out, last_heartbeat = [], {"links": 0, "empty": 0, "others": 0}, time.monotonic()
+    for path, kind, length in _list_output(output, re.compile(question["without"] or r"(?!)")):
+        if kind:
+            left_out[kind] += 1
+        else:
+            files.append((path, length))
+        if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
+            send_line(beat=True)
+            last_heartbeat = time.monotonic()
+    send_line(files=len(files), total=sum(length for _, length in files), **left_out)
+    for path, length in files:
+        _send_file(output, path, length)
+    send_line(end=True)
+
+
+def _list_output(output: Path, excluded: re.Pattern[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield what is in a folder, what it is where it is no regular file (links, empty, others), and its size."""
+    for top, folders, names in os.walk(str(output)):
+        if not folders and not names and top != str(output):
+            yield top, "empty", 0
+        folders[:] = sorted(name for name in folders if not excluded.fullmatch(name))
+        for name in sorted((*names, *folders)):
+            path = os.path.join(top, name)
+            with contextlib.suppress(FileNotFoundError):
+                file_status = os.lstat(path)
+                if stat.S_ISDIR(file_status.st_mode) or excluded.fullmatch(name):
+                    continue
+                other = "links" if stat.S_ISLNK(file_status.st_mode) else "others"
+                yield path, "" if stat.S_ISREG(file_status.st_mode) else other, file_status.st_size
+
+
+def _send_file(output: Path, path: str, size: int) -> None:
+    """Send a file as it was listed, without what it has grown by; one that is gone meanwhile is left out."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NotDoneError(f"{path}: {error.strerror}") from None
+    try:
+        size = min(size, os.fstat(file).st_size)
+        send_line(name=base64.b64encode(os.fsencode(os.path.relpath(path, str(output)))).decode(), size=size)
+        while size:
+            piece = os.read(file, min(size, PIECE_BYTES))
+            if not piece:
+                # In the middle of a file nothing can be said in a line.
+                sys.exit(f"{path} has become shorter")
+            sys.stdout.buffer.write(piece)
+            size -= len(piece)
+    finally:
+        os.close(file)
+    sys.stdout.buffer.flush()
