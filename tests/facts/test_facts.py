@@ -15,11 +15,12 @@ from support import sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts.gpus import nvml, pci
-from tui_train.facts.machine import cgroup_limits, host, memory_bound, probe, trusted_pythons
-from tui_train.facts.machine.cgroup_limits import CgroupLimits
+from tui_train.facts.machine import host, memory_bound, probe, trusted_pythons
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
+from tui_train.runner import cgroup_limits
+from tui_train.runner.cgroup_limits import CgroupLimits
 
 MIB = 2**20
 
@@ -479,7 +480,7 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr("tui_train.facts.machine.cgroup_limits.usable_memory_total", lambda: total)
+    monkeypatch.setattr("tui_train.facts.machine.host.usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
     assert memory_bound.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 

@@ -1,7 +1,6 @@
 """Gathers the evidence of a log or a run; the only part of the diagnosis that reads the disk."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tui_train.diagnose.reader import ReadWatcher, read_log_lines
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
 from tui_train.facts import yaml_documents
-from tui_train.facts.machine import cgroup_limits
 from tui_train.facts.models import hub
 from tui_train.facts.models.safetensors import read_tensors
 from tui_train.facts.scripts import script_source
@@ -24,7 +22,11 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
 from tui_train.runner import safe_open
+from tui_train.runner.events import Event
+from tui_train.runner.evidence import Evidence as MachineEvidence
+from tui_train.runner.evidence import read_evidence
 from tui_train.runner.first_step import first_logged_step
+from tui_train.runner.state import Status
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
@@ -64,12 +66,14 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
         return None
     if now.state in {"finished", "stopped"} and now.exit_code != 0:
         return None
-    attempt = now.attempts[-1]
+    attempt, elsewhere = now.attempts[-1], bool(now.host)
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     profile, plan = _load_profile(run), ranks.parse_planned_ranks(_read_plan_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     stored = profile
-    document = yaml_documents.read_document(profile.trainer.config) if profile and profile.trainer.config else None
+    # What lies at a path on another machine is not known here.
+    config = profile.trainer.config if profile and not elsewhere else ""
+    document = yaml_documents.read_document(config) if config else None
     chosen = _trainer_preset(profile) if profile else None
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
@@ -79,15 +83,16 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
         profile = with_effective_values(
             profile, effective_values(trainer_of(profile), chosen, document, max(1, plan.world_size), by_launcher)
         )
+    machine = _machine_of_failure(run, now, output)
     evidence = Evidence(
         lines=(),
         exit_code=code,
         lost=code is None and now.state == "lost",
-        host=os.uname().nodename,
-        oom_kills=cgroup_limits.count_oom_kills() if code in {None, 137} else None,
-        memory_limit=cgroup_limits.cgroup_limits().memory if code in {None, 137} else None,
-        free_disk=_free_bytes(output) or _free_bytes(str(run.path)),
-        free_shm=_free_bytes("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
+        host=machine.host,
+        oom_kills=_known(machine.oom_kills) if code in {None, 137} else None,
+        memory_limit=_known(machine.memory_limit) if code in {None, 137} else None,
+        free_disk=_known(machine.free_disk),
+        free_shm=_known(machine.free_shm),
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=newest_checkpoint(run, attempt.position),
@@ -96,18 +101,37 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
         resumed=attempt.resumed,
         first_step=first_logged_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
         eval_batch=blocked_fallbacks.default_eval_batch(chosen, document) if chosen else 0,
-        source=script_source.read_source(profile.trainer.script) if profile and profile.trainer.script else None,
+        source=script_source.read_source(profile.trainer.script)
+        if profile and profile.trainer.script and not elsewhere
+        else None,
         preset=chosen,
     )
     tried = _attempt_change(profile, run, attempt.position) if profile else None
 
     def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         found = _diagnose_attempt(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
-        if found is None or found.failure != "checkpoint_corrupt" or profile is None:
+        if found is None or found.failure != "checkpoint_corrupt" or profile is None or elsewhere:
             return found
         return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
 
     return of(read_log_lines(str(run.attempt_log(attempt.number)), watcher, of))
+
+
+def _machine_of_failure(run: RunDir, status: Status, output: str) -> Event | MachineEvidence:
+    """Return the machine on which the last attempt failed, as its supervisor saw it.
+
+    One that was lost with its supervisor, or is of an earlier version, is looked at now where it ran here.
+    """
+    ended = next((event for event in reversed(run.events()) if event.event == "attempt_ended"), None)
+    if ended and ended.attempt == status.attempts[-1].number and ended.host:
+        return ended
+    if status.host:
+        return Event(host=status.host)
+    return read_evidence(output, None)
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
 
 
 def _damaged_files(profile: Profile, checkpoint: str) -> Iterator[str]:
@@ -191,13 +215,6 @@ def _read_plan_bytes(path: Path) -> bytes:
         return safe_open.read(path, MAX_PLAN_BYTES)
     except OSError:
         return b""
-
-
-def _free_bytes(path: str) -> int | None:
-    try:
-        return shutil.disk_usage(path).free
-    except OSError:
-        return None
 
 
 def diagnose_reference(

@@ -320,12 +320,14 @@ class NemoTokenizer(Struct, frozen=True, kw_only=True):
 class TrainingHost(Struct, frozen=True, kw_only=True):
     """A host of a training: the Python that trains, if it is there; `machine` has its GPUs (None: not known).
 
-    `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts.
-    `clock_offset` is its clock against that of the first one, in seconds.
+    `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts (None: not
+    known). `same_as` is the host named before it that is the same machine. `clock_offset` is its clock against that of
+    the first one, in seconds.
     """
 
     problem: str = ""
-    is_first: bool = False
+    is_first: bool | None = None
+    same_as: str = ""
     machine: Machine | None = None
     toolchain: Toolchain | None = None
     paths: dict[str, PathState] = {}

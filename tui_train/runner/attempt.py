@@ -89,8 +89,9 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     task: Task = started
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
-    from . import first_step, group_check, memory_end, rejoin  # noqa: F401
+    from . import cgroup_limits, evidence, first_step, group_check, memory_end, rejoin  # noqa: F401
 
+    kills_before = cgroup_limits.count_oom_kills()
     details: dict[str, object] = {"resumed": resumed} if resumed else {}
     if name:
         details.update(engine=start.planned.engine, container=name)
@@ -125,9 +126,6 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     if ignored:
         where = f"the checkpoint of step {resumed} and began at step {ignored}"
         print_message(f"attempt {number} was given {where}: the training does not load it")
-    more: dict[str, object] = {"ignored_checkpoint": True} if ignored else {}
-    if ended.phase:
-        more.update(out_of_memory=True, phase=ended.phase, next=ended.next_position)
     if energy_used:
         record_event(
             start,
@@ -137,8 +135,24 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
             metered=energy_used.cards,
             cards=energy_used.total_cards,
         )
+    more = _details_of_end(start, ended, kills_before)
+    if ignored:
+        more["ignored_checkpoint"] = True
     record_event(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
     return ended._replace(resumed_from=resumed_from)
+
+
+def _details_of_end(start: Start, ended: AttemptEnd, kills_before: int | None) -> dict[str, object]:
+    """Return what is known of an end besides its exit code: of a failure, the state of this machine now."""
+    details: dict[str, object] = {}
+    if ended.phase:
+        details.update(out_of_memory=True, phase=ended.phase, next=ended.next_position)
+    if ended.code != 0 and not ended.stopped:
+        from .evidence import read_evidence
+
+        output = os.path.join(start.run_dir, os.path.expanduser(start.planned.output) or "output")
+        details.update(read_evidence(output, kills_before)._asdict())
+    return details
 
 
 def attempt_title(start: Start, position: int) -> str:

@@ -57,6 +57,12 @@ class Event(NamedTuple):
     """The processes that an attempt left, as `pid:ticks`."""
     why: str = ""
     """Why no attempt followed one that ran out of memory."""
+    free_disk: int = -1
+    """Of the machine on which an attempt failed, as runner/evidence.py reads it; -1: not known."""
+    free_tmp: int = -1
+    free_shm: int = -1
+    memory_limit: int = -1
+    oom_kills: int = -1
     joules: float = 0.0
     """What the metered cards drew."""
     metered: int = 0

@@ -52,11 +52,17 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
     if real_first := next((host for host, peer in answered.items() if peer.is_first), ""):
         # The others are compared once the right one is first.
         yield (
-            _named_twice_finding(profile, real_first)
+            _named_twice_finding(profile, first, real_first)
             if _is_first_host(facts, first)
             else _wrong_order_finding(profile, real_first)
         )
         return
+    if _is_first_host(facts, first) is False:
+        yield _other_start_finding(facts, first)
+        return
+    for host, peer in answered.items():
+        if peer.same_as:
+            yield _named_twice_finding(profile, peer.same_as, host)
     by_problem: dict[_HostProblem, list[str]] = {}
     allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and trainer_of(profile).allows_uneven
     # A number of processes that is wrong for the first host is a finding of its own.
@@ -79,12 +85,20 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _is_first_host(facts: Facts, host: str) -> bool:
-    return host in facts.training_hosts and facts.training_hosts[host].is_first
+def _is_first_host(facts: Facts, host: str) -> bool | None:
+    """Return whether a host is the machine on which the training starts; None where that is not known."""
+    return facts.training_hosts[host].is_first if host in facts.training_hosts else None
 
 
-def _named_twice_finding(profile: Profile, same_host: str) -> Finding:
-    message = f"{profile.nodes.hosts[0]} and {same_host} are the same machine"
+def _other_start_finding(facts: Facts, first: str) -> Finding:
+    where = facts.other_machine or "this machine"
+    change = Change(visible(f"start on {first}"), "it starts the others", (("hardware.host", first),))
+    message = f"it would start on {where}, and {first}, named first, is another machine"
+    return _host_naming_error(message, f"Start it on {first}, or name the machine on which it starts first.", change)
+
+
+def _named_twice_finding(profile: Profile, host: str, same_host: str) -> Finding:
+    message = f"{host} and {same_host} are the same machine"
     return _host_naming_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
 
 

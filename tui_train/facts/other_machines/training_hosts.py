@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import PYTHON_COMMAND
@@ -39,18 +41,35 @@ def probe_hosts(
     end_time = time.monotonic() + total_seconds
     asking = _read_asking_machine(asking_host)
 
-    def probe(host: str) -> TrainingHost:
+    def probe(host: str) -> _Answer:
         words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND)
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
         # keeps its priority.
         words = [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
         left = end_time - time.monotonic()
         if left <= 0:
-            return TrainingHost(problem=f"was not asked within {total_seconds:.0f} s")
+            return _Answer(TrainingHost(problem=f"was not asked within {total_seconds:.0f} s"))
         return _probe_host(host, question, words, asking, min(_SECONDS_PER_HOST, left))
 
     with ThreadPoolExecutor(at_once) as pool:
-        return dict(zip(hosts, pool.map(probe, hosts), strict=True))
+        return _marked_same(dict(zip(hosts, pool.map(probe, hosts), strict=True)))
+
+
+class _Answer(NamedTuple):
+    """What a host says, and what no other machine has (empty: not known)."""
+
+    host: TrainingHost
+    identity: str = ""
+
+
+def _marked_same(answers: Mapping[str, _Answer]) -> dict[str, TrainingHost]:
+    """Return the hosts; of several names of one machine, each but the first says so."""
+    name_by_identity: dict[str, str] = {}
+    hosts = {}
+    for name, answer in answers.items():
+        first = name_by_identity.setdefault(answer.identity, name) if answer.identity else name
+        hosts[name] = msgspec.structs.replace(answer.host, same_as="" if first == name else first)
+    return hosts
 
 
 class _AskingMachine(NamedTuple):
@@ -72,16 +91,18 @@ def _read_asking_machine(asking_host: str) -> _AskingMachine:
 
 def _probe_host(
     host: str, question: Mapping[str, Any], words: Sequence[str], asking_machine: _AskingMachine, deadline: float
-) -> TrainingHost:
+) -> _Answer:
     try:
         survey = ask_survey(host, question, deadline, words=words)
     except Unavailable as error:
-        return TrainingHost(problem=error.message.removeprefix(f"{visible(host)} "))
+        return _Answer(TrainingHost(problem=error.message.removeprefix(f"{visible(host)} ")))
     smi = survey.said[0] if survey.said else None
-    return TrainingHost(
+    compared = asking_machine.identity and survey.identity
+    answer = TrainingHost(
         machine=parse_nvidia_smi(host, smi.text) if smi and not smi.code else None,
-        is_first=bool(asking_machine.identity) and survey.identity == asking_machine.identity,
+        is_first=survey.identity == asking_machine.identity if compared else None,
         toolchain=survey.toolchains[0] if survey.toolchains else None,
         paths=survey.paths,
         clock_offset=survey.clock - time.time() - asking_machine.clock_offset,
     )
+    return _Answer(answer, survey.identity)

@@ -1,10 +1,9 @@
 """CPUs and memory that this process may use: those of the host, and the limits of its control groups."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from __future__ import annotations
 
-import psutil
+from pathlib import Path
+from typing import Iterator, NamedTuple
 
 # "No limit" in cgroup v1: the largest page-aligned 63-bit number.
 _UNLIMITED_BYTES = 2**60
@@ -16,11 +15,6 @@ class CgroupLimits(NamedTuple):
     cpus: float | None = None
     memory: int | None = None
     memory_free: int | None = None
-
-
-def usable_memory_total() -> int | None:
-    """Return the bytes of memory for this process, None if unknown."""
-    return least_known(host_memory_total_and_available()[0], cgroup_limits().memory)
 
 
 def cgroup_limits(
@@ -127,15 +121,6 @@ def _tighter_limits(first: CgroupLimits, second: CgroupLimits) -> CgroupLimits:
 def least_known(*values: int | None) -> int | None:
     """Return the least of what is known, None where nothing is."""
     return min((value for value in values if value is not None), default=None)
-
-
-def host_memory_total_and_available() -> tuple[int | None, int | None]:
-    """Return the total and available memory of the host in bytes, ignoring control groups."""
-    try:
-        memory = psutil.virtual_memory()
-    except (OSError, ValueError, KeyError, RuntimeError):
-        return None, None
-    return memory.total, memory.available
 
 
 def _read_number(path: Path) -> int | None:
