@@ -1,17 +1,19 @@
 """Hardware: which cards there are, which are chosen, and why."""
 
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 from textual import on
+from textual.app import SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
 
-from tui_train.base.errors import TuiTrainError
+from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import size, visible
 from tui_train.channel import ssh
 from tui_train.facts.gpus.samples import Sample
@@ -90,6 +92,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
         Binding("h", "choose_machine", "Machine"),
+        Binding("l", "log_in", "Log in"),
         Binding("f3", "choose_value", "Values"),
         Binding("r", "app.look", "Look again"),
     ]
@@ -183,7 +186,28 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             return bool(self._offered_values())
         if action == "choose_machine":
             return not self.wizard.has_named_machine
+        if action == "log_in":
+            return self._asks_to_log_in()
         return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
+
+    def _asks_to_log_in(self) -> bool:
+        """Return whether the host was not reached because ssh asks for what only its user knows."""
+        return self.facts is not None and any(ssh.LOGIN_COMMAND in gap.remedy for gap in self.facts.machine.gaps)
+
+    def action_log_in(self) -> None:
+        """Hand the terminal to ssh, which asks there, and look again."""
+        try:
+            command = ssh.login_command(hosts.host_address(self.wizard.other_machine))
+            with self.app.suspend():
+                subprocess.run(command, check=False)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        except SuspendNotSupported:
+            remedy = f"In another terminal: {ssh.LOGIN_COMMAND} {self.wizard.other_machine}"
+            self.post_message(ErrorToShow(Unavailable("this terminal cannot be handed to ssh", remedy)))
+            return
+        self.wizard.action_look()
 
     def action_choose_machine(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""

@@ -224,8 +224,8 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
 @pytest.mark.parametrize(
     ("said", "part"),
     [
-        (b"Host key verification failed.", "key is unknown or has changed"),
-        (b"me@box: Permission denied (publickey,password).", "ssh-copy-id"),
+        (b"Host key verification failed.", "key is not known yet"),
+        (b"me@box: Permission denied (publickey,password).", "log in once, or set up a key"),
         (b"ssh: Could not resolve hostname box: Name or service not known", "unknown: check it"),
         (b"ssh: connect to host box port 22: Connection refused", "No ssh server"),
         (b"ssh: connect to host box port 22: Connection timed out", "does not answer"),

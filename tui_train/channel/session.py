@@ -20,7 +20,7 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.channel.runner_zip import runner_modules, runner_zip
-from tui_train.channel.ssh import ssh_command_prefix
+from tui_train.channel.ssh import LOGIN_COMMAND, ssh_command_prefix
 from tui_train.runner.compiled import MISSING_LINE, READY_LINE
 from tui_train.runner.ssh import failure_advice, remote_line
 
@@ -98,12 +98,23 @@ class Session:
         return piece
 
     def failure_text(self) -> str:
-        """Return what ssh, or the shell at its other end, said last, and what to do about it."""
+        """Return what ssh, or the shell at its other end, said last, and what it means."""
+        return failure_advice(self._read_errors())
+
+    def lost_error(self) -> NoAnswer:
+        """Return why the answer has ended before it was whole."""
+        said = self._read_errors()
+        message = f"{visible(self._host)} did not answer: {failure_advice(said)}"
+        asks = any(words in said for words in (b"Permission denied", b"Host key verification failed"))
+        login = f"{LOGIN_COMMAND} {visible(self._host)}"
+        return NoAnswer(message, f"Log in once: {login}" if asks else self._remedy)
+
+    def _read_errors(self) -> bytes:
         said = b""
         with suppress(NoAnswer):
             while len(said) < _PIECE_BYTES and (piece := self._read(self._child.stderr, _STDERR_WAIT_SECONDS)):
                 said += piece
-        return failure_advice(said)
+        return said
 
     def _ask(self) -> None:
         """Send the question, and the runner where the host has none of this version; what comes before is dropped."""
@@ -193,8 +204,7 @@ def ask(  # noqa: PLR0913 - each has a default but four
         while line := session.read_line():
             with suppress(Unparsable):
                 return json_as(line, answer_type)
-        message = f"{visible(host)} did not answer: {session.failure_text()}"
-        raise NoAnswer(message, f"Check `ssh {visible(host)} true`.")
+        raise session.lost_error()
 
 
 def _opening(question: Mapping[str, Any]) -> bytes:

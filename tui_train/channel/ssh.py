@@ -2,16 +2,26 @@
 
 import os
 import re
+import subprocess
+from functools import cache
+from pathlib import Path
 from stat import S_IWGRP, S_IWOTH
 
 from tui_train.base.app_paths import connections_folder
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.files import read_regular
 from tui_train.base.text import visible
 from tui_train.runner.ssh import PLAIN_OPTIONS
 
+# Opens a connection that asks for what no program may answer.
+LOGIN_COMMAND = "tui-train hosts login"
 _HOST_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
 _MAX_SOCKET_FOLDER_LENGTH = 45
+# Seconds for which a connection is kept after its last use: one that needs no questions, and one that somebody opened.
+_KEPT_SECONDS, _LOGIN_SECONDS = 60, 12 * 3600
+_LOCAL_SECONDS = 5.0
+_MAX_CONFIG_BYTES = 1 << 20
 
 
 def is_host_name(text: str) -> bool:
@@ -24,12 +34,60 @@ def ssh_command_prefix(host: str) -> list[str]:
     if not is_host_name(host):
         message = f"{visible(host) or 'an empty text'} is not a host name"
         raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
-    options = (*PLAIN_OPTIONS, "ServerAliveCountMax=3", *_sharing_options())
+    sharing = _users_connection_options(host) or _sharing_options(_KEPT_SECONDS)
+    options = (*PLAIN_OPTIONS, "ServerAliveCountMax=3", *sharing)
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
 
 
-def _sharing_options() -> tuple[str, ...]:
-    """Return the options by which commands that follow each other share a connection, which closes after a minute."""
+def login_command(host: str) -> list[str]:
+    """Return the command that logs in to a host, asking what it must, for all that is asked of it in the next hours.
+
+    BadInput where it is no host name, Unavailable where no connection can be kept.
+    """
+    usual = ssh_command_prefix(host)
+    sharing = _sharing_options(_LOGIN_SECONDS)
+    if not sharing:
+        folder = visible(str(connections_folder()))
+        raise Unavailable(f"no connection can be kept in {folder}", "Set XDG_CACHE_HOME to a short path of your own.")
+    # Of two values ssh takes the first.
+    options = ("BatchMode=no", "ConnectTimeout=30", *sharing)
+    return ["ssh", *(word for option in options for word in ("-o", option)), *usual[1:], "true"]
+
+
+def _users_connection_options(host: str) -> tuple[str, ...]:
+    """Return the options that use the user's own connection to a host; none where he has none that answers."""
+    option = f"ControlPath={_users_socket(host)}"
+    answers = option != "ControlPath=" and b"Master running" in _run_ssh("-O", "check", "-o", option, "--", host)
+    return ("ControlMaster=no", option) if answers else ()
+
+
+@cache
+def _users_socket(host: str) -> str:
+    """Return the path of the user's own shared connection to a host, empty where his configuration names none."""
+    try:
+        text = read_regular(Path("~/.ssh/config").expanduser(), _MAX_CONFIG_BYTES).lower()
+    except (OSError, RuntimeError):
+        return ""
+    if b"controlpath" not in text and b"include" not in text:
+        return ""
+    lines = _run_ssh("-G", "--", host).decode(errors="replace").splitlines()
+    path = next((line.partition(" ")[2] for line in lines if line.startswith("controlpath ")), "none")
+    return "" if path == "none" else path
+
+
+def _run_ssh(*words: str) -> bytes:
+    """Return what ssh says on this machine alone, nothing where it does not within some seconds."""
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    try:
+        return subprocess.run(
+            ["ssh", *words], stdin=subprocess.DEVNULL, stdout=pipe, stderr=both, check=False, timeout=_LOCAL_SECONDS
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return b""
+
+
+def _sharing_options(seconds: int) -> tuple[str, ...]:
+    """Return the options by which commands that follow each other share a connection, kept for some seconds."""
     folder = connections_folder()
     if len(str(folder)) > _MAX_SOCKET_FOLDER_LENGTH:
         return ()
@@ -41,4 +99,4 @@ def _sharing_options() -> tuple[str, ...]:
     # Whoever may write there could answer in the place of a host.
     if status.st_uid != os.geteuid() or status.st_mode & (S_IWGRP | S_IWOTH):
         return ()
-    return ("ControlMaster=auto", f"ControlPath={folder}/%C", "ControlPersist=60")
+    return ("ControlMaster=auto", f"ControlPath={folder}/%C", f"ControlPersist={seconds}")

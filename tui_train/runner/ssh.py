@@ -29,8 +29,12 @@ PLAIN_OPTIONS = (
 _ATTEMPT_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlPath=none")
 # What ssh and the shell there say, and what it means.
 _ADVICE_BY_MESSAGE = (
-    ("Host key verification failed", "Its key is unknown or has changed: log in by hand once, and read what ssh says."),
-    ("Permission denied", "ssh asks for a password or knows no key: set up a key (ssh-copy-id), or load it (ssh-add)."),
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Its key is another one than before: somebody may answer in its place."),
+    ("Host key verification failed", "Its key is not known yet: log in once, and compare what ssh shows."),
+    (
+        "Permission denied",
+        "It asks for a password or a code, or knows no key of yours: log in once, or set up a key.",
+    ),
     ("Could not resolve hostname", "The name is unknown: check it, or add the host to ~/.ssh/config."),
     ("Connection refused", "No ssh server answers there: check the port, and that sshd runs."),
     ("timed out", "The host does not answer: check the network, the VPN, and that it is on."),

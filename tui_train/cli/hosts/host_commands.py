@@ -27,6 +27,15 @@ def hosts_add(name: str, address: str, *, force: bool) -> None:
     hosts.add_host(name, address, force=force)
 
 
+@hosts.command("login")
+@click.argument("name", shell_complete=shell_completion("hosts"))
+def hosts_login(name: str) -> None:
+    """Log in to a host that asks for a password, a code or a key's touch; the connection stays for twelve hours."""
+    from tui_train.cli.hosts import hosts
+
+    hosts.log_in(name)
+
+
 @hosts.command("rm")
 @click.argument("name", shell_complete=shell_completion("hosts"))
 def hosts_rm(name: str) -> None:

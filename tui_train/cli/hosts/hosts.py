@@ -1,8 +1,12 @@
-"""`tui-train hosts`: lists the saved hosts, and saves one."""
+"""`tui-train hosts`: lists the saved hosts, saves one, and logs in to one."""
+
+import subprocess
 
 import click
 
+from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
+from tui_train.channel.ssh import login_command
 from tui_train.cli.columns import description_list
 from tui_train.cli.plans.plans import print_json
 from tui_train.profile import hosts
@@ -23,3 +27,11 @@ def add_host(name: str, address: str, *, force: bool) -> None:
     """Save a host, which is not asked for that."""
     hosts.save_host(name, address, replace=force)
     click.echo(f"saved {visible(name)}: tui-train facts --on {visible(name)} shows what it has")
+
+
+def log_in(name: str) -> None:
+    """Have ssh ask on this terminal what it must; Unavailable where it does not come in."""
+    host = hosts.host_address(name)
+    if code := subprocess.run(login_command(host), check=False).returncode:
+        raise Unavailable(f"ssh did not come in to {visible(host)} (exit code {code})", f"Try it: ssh {visible(host)}")
+    click.echo(f"logged in to {visible(host)}: what is asked of it uses this connection for twelve hours")
