@@ -247,7 +247,7 @@ def test_what_ssh_says_has_a_remedy(said, part):
 
 def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
-        far.create_on_host("box", "20260101-000000-x", [File("../x", "x")])
+        far.create_on_host("box", rundir.create_run("x", []), [File("../x", "x")])
     assert runs_there(host) == []
 
 

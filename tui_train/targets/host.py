@@ -124,7 +124,7 @@ def receive_last_log(run: RunDir, known_status: Status) -> Status:
 
 def copy_to_host(host: str, run: RunDir, prepared: PreparedPlan) -> RunPlace:
     """Write a run's files on a host as well, and keep in its folder here where they are."""
-    place = far.create_on_host(host, run.name, prepared.files)
+    place = far.create_on_host(host, run, prepared.files)
     with reporting_write_errors(run.path / PLACE_FILE):
         write_atomically(run.path / PLACE_FILE, msgspec.json.encode(place))
     return place

@@ -26,13 +26,17 @@ def send_status(question: dict[str, Any]) -> None:
 
 
 def send_changes(question: dict[str, Any]) -> None:
-    """Send what is new in the folder, until the run has ended; `have` says how much of each file is there already."""
-    run, sent_bytes, last_sent, last_heartbeat = existing_run(question), dict(question["have"]), "", time.monotonic()
+    """Send what is new in the folder, until the run has ended; `have` says how much of each file is there already.
+
+    Without it (null) no files are sent: whoever asks reads them himself.
+    """
+    run, have, last_sent, last_heartbeat = existing_run(question), question["have"], "", time.monotonic()
+    sent_bytes = {**have} if have is not None else None
     while True:
         # What is written between the two looks is sent before the end is told.
         standing, live = _read_standing(run)
         more = False
-        for name, at, data in _changed_pieces(run, sent_bytes):
+        for name, at, data in _changed_pieces(run, sent_bytes) if sent_bytes is not None else ():
             send_line(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
             more = True
         if (changed := json.dumps(standing)) != last_sent:

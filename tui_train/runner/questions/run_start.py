@@ -23,8 +23,14 @@ _MAX_OUTPUT_BYTES = 4000
 
 
 def receive_run(question: dict[str, Any]) -> None:
-    """Write the files of a tar on the input into a new run folder, whole or not at all."""
+    """Write the files of a tar on the input into a new run folder, whole or not at all.
+
+    Where the sender's own folder, in which there is the file `mark`, is that very folder, nothing is to be written.
+    """
     parent = Path(runs_folder())
+    if (parent / question["name"] / question["mark"]).is_file():
+        send_line(folder=str(parent / question["name"]), shared=True, node=os.uname().nodename)
+        return
     half_made = parent / question["half_made"]
     try:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)

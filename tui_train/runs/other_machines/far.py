@@ -1,12 +1,14 @@
 """Requests to a host over ssh about the runs on it: take one, start it, stop it, tell how it stands."""
 
 import io
+import secrets
 import tarfile
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from tui_train.base.errors import NoAnswer, Unavailable
+from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.channel.session import ask
 from tui_train.plan.render import SCRIPT_NAME, File
@@ -14,14 +16,25 @@ from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
 from tui_train.runs.other_machines.heard import parse_report
 from tui_train.runs.other_machines.host_lines import HostLine, refusal_error
 from tui_train.runs.other_machines.place import HostReport, RunPlace
+from tui_train.runs.rundir import RunDir
 
 _ANSWER_TIMEOUT_SECONDS = 60.0
 # How a run stands is known at once; the connection may take its time.
 _STATUS_TIMEOUT_SECONDS = 30.0
 
 
-def create_on_host(host: str, name: str, files: Sequence[File]) -> RunPlace:
-    """Write files into a new run folder on a host, whole or not at all."""
+def create_on_host(host: str, run: RunDir, files: Sequence[File]) -> RunPlace:
+    """Write files into a run folder of the same name on a host, whole or not at all, unless it has that very folder."""
+    mark = run.path / f".sent-{secrets.token_hex(8)}"
+    with reporting_write_errors(mark):
+        mark.touch(exist_ok=False)
+    try:
+        return _send_folder(host, run.name, mark.name, files)
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _send_folder(host: str, name: str, mark: str, files: Sequence[File]) -> RunPlace:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for file in files:
@@ -29,10 +42,11 @@ def create_on_host(host: str, name: str, files: Sequence[File]) -> RunPlace:
             info = tarfile.TarInfo(file.path)
             info.size, info.mode = len(data), 0o755 if file.path == SCRIPT_NAME else 0o644
             tar.addfile(info, io.BytesIO(data))
-    answer = _ask_host(host, {"do": "put", "name": name, "half_made": INCOMPLETE_PREFIX}, stdin_data=packed.getvalue())
+    question = {"do": "put", "name": name, "half_made": INCOMPLETE_PREFIX, "mark": mark}
+    answer = _ask_host(host, question, stdin_data=packed.getvalue())
     if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
         raise Unavailable(f"{host} names no folder for the run", f"Look at it there: ssh {host}")
-    return RunPlace(host, answer.folder)
+    return RunPlace(host, answer.folder, answer.shared, visible(answer.node))
 
 
 def start_on_host(place: RunPlace, detach_script: str, options: Sequence[str], earlier_starts: int) -> str:

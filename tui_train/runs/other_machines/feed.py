@@ -40,7 +40,7 @@ def receive_from_host(
     It is done when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_session` gets
     what listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
-    have = {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)}
+    have = None if place.shared else _bytes_by_file(run)
     question = {"do": "feed", "folder": place.folder, "have": have, "once": within_seconds is not None}
     answered: list[object] = []
 
@@ -52,7 +52,7 @@ def receive_from_host(
     try:
         with closing(Session(place.host, question, within_seconds=within_seconds or math.inf)) as session:
             on_session(session)
-            why = _receive_lines(run, session, place.host, hears)
+            why = _receive_lines(run, session, place, hears)
     except Unavailable as error:
         why = error.message
     except _BadPieceError as error:
@@ -60,7 +60,11 @@ def receive_from_host(
     return bool(answered), why, not why
 
 
-def _receive_lines(run: RunDir, session: Session, host: str, on_line: Callable[[], None]) -> str:
+def _bytes_by_file(run: RunDir) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)}
+
+
+def _receive_lines(run: RunDir, session: Session, place: RunPlace, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
     while line := session.read_line():
@@ -70,8 +74,8 @@ def _receive_lines(run: RunDir, session: Session, host: str, on_line: Callable[[
         on_line()
         if sent.end:
             return ""
-        wrong = refusal_error(host, sent).message if sent.error else wrong
-        _store_line(run, sent)
+        wrong = refusal_error(place.host, sent).message if sent.error else wrong
+        _store_line(run, sent, keeps_files=not place.shared)
     return wrong or session.failure_text()
 
 
@@ -79,10 +83,11 @@ class _BadPieceError(Exception):
     """A piece of a log that no runner sends."""
 
 
-def _store_line(run: RunDir, sent: HostLine) -> None:
+def _store_line(run: RunDir, sent: HostLine, *, keeps_files: bool) -> None:
     """Write a piece of a file, or how the run stands."""
     if _SENT_FILE_PATTERN.fullmatch(sent.file):
-        _write_piece(run, sent.file, sent.at, _inflate_piece(sent.data))
+        if keeps_files:
+            _write_piece(run, sent.file, sent.at, _inflate_piece(sent.data))
     elif report := parse_report(sent, time.time()):
         write_report(run, report)
 

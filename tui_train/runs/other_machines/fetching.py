@@ -45,8 +45,13 @@ class FetchResult(Struct, frozen=True):
 
 def local_output_folder(run: RunDir, output: str) -> Path:
     """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
-    folder = output or "output"
-    return run.path / (Path(folder).name if read_place(run.path) else folder)
+    folder, place = output or "output", read_place(run.path)
+    return run.path / (Path(folder).name if place and not _is_on_shared_disk(place, folder) else folder)
+
+
+def _is_on_shared_disk(place: RunPlace, output: str) -> bool:
+    """Return whether a run's output is in its folder, which both machines have."""
+    return place.shared and not output.startswith(("/", "~"))
 
 
 def fetch_results(
@@ -75,6 +80,11 @@ def _update_and_fetch(
     RunMirror(run, follow=False).update_once()
     status = read_status(run)
     output = str(run.plan().get("output") or "output")
+    if _is_on_shared_disk(place, output):
+        raise BadInput(
+            f"{visible(place.host)} has its results on this very disk",
+            f"They are in {visible(str(run.path / output))}.",
+        )
     try:
         result = _copy_output(
             run,
@@ -119,7 +129,10 @@ def _mark_fetched(run: RunDir, mark: str) -> None:
 
 
 def is_fetched(run: RunDir) -> bool:
-    """Return whether the results of a run's last attempt were fetched from its host."""
+    """Return whether the results of a run's last attempt are here: fetched from its host, or on a disk of both."""
+    place = read_place(run.path)
+    if place and _is_on_shared_disk(place, str(run.plan().get("output") or "output")):
+        return True
     try:
         return read_regular(run.path / _FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
     except OSError:

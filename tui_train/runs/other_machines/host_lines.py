@@ -16,6 +16,9 @@ class HostLine(Struct, frozen=True, kw_only=True):
     error: str = ""
     gone: bool = False
     folder: str = ""
+    # The folder of that name is the sender's own, and what this machine calls itself.
+    shared: bool = False
+    node: str = ""
     started: bool = False
     said: str = ""
     # How a run stands.

@@ -1,5 +1,6 @@
-"""Where a run is: a run on another host has a folder here, a copy that grows with the one there."""
+"""Where a run is: a run on another host has a folder here, a copy that grows with the one there, or that very one."""
 
+import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,10 @@ class RunPlace(Struct, frozen=True):
 
     host: str
     folder: str
+    shared: bool = False
+    """The folder here is that one, on a disk that both have."""
+    node: str = ""
+    """What the host calls itself."""
 
 
 class HostReport(Struct, frozen=True, kw_only=True):
@@ -41,7 +46,8 @@ class HostReport(Struct, frozen=True, kw_only=True):
 
 def read_place(run_folder: Path) -> RunPlace | None:
     """Return where the run of a folder is, None for this machine."""
-    return _read_struct(run_folder / PLACE_FILE, RunPlace)
+    place = _read_struct(run_folder / PLACE_FILE, RunPlace)
+    return None if place and place.shared and place.node == os.uname().nodename else place
 
 
 def read_host_report(run_folder: Path) -> HostReport | None:
