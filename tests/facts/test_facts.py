@@ -480,7 +480,7 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr("tui_train.facts.machine.host.usable_memory_total", lambda: total)
+    monkeypatch.setattr("tui_train.facts.machine.host_memory.usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
     assert memory_bound.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 

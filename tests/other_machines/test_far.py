@@ -114,6 +114,9 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
     assert is_fetched(run)
     assert run.attempt_log(1).read_bytes().endswith(b"tick 12\n")
+    run.path.rename(run.path.with_name(".gone"))
+    listed = tui("runs", "--on", "box").stdout.splitlines()[1].split()
+    assert listed[:2] == [there.name, "finished"], "what another machine started is listed as well"
 
 
 @pytest.mark.whole

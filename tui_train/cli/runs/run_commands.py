@@ -53,13 +53,14 @@ def quickstart(edits: tuple[str, ...]) -> None:
 
 @cli.group(invoke_without_command=True)
 @JSON_OPTION
+@host_option("Those on that host, whoever started them, as they stand now.")
 @click.pass_context
-def runs(context: click.Context, *, as_json: bool) -> None:
+def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
     """List the runs, newest first, with their state."""
     from tui_train.cli.runs import runs
 
     if context.invoked_subcommand is None:
-        runs.print_runs(as_json=as_json)
+        runs.print_runs(host or "", as_json=as_json)
 
 
 @runs.command("rm")

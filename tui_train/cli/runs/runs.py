@@ -12,13 +12,13 @@ from tui_train.cli.columns import aligned_table
 from tui_train.cli.plans.plans import print_json
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.facts.other_machines import machine_files
-from tui_train.profile import store
+from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs import archive, rundir
 from tui_train.runs.folders import read_note
 from tui_train.runs.listing import ListedRun, read_listed_runs
-from tui_train.runs.other_machines import fetching, queue
+from tui_train.runs.other_machines import far, fetching, queue
 from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
@@ -27,13 +27,9 @@ from tui_train.targets import target_of_run
 from tui_train.views import show
 
 
-def print_runs(*, as_json: bool) -> None:
-    """List the runs, newest first."""
-    try:
-        queue.refresh_jobs(rundir.all_runs())
-    except TuiTrainError as error:
-        click.echo(f"what waits in Slurm's queue may have changed: {error.message}", err=True)
-    listing = read_listed_runs()
+def print_runs(host: str, *, as_json: bool) -> None:
+    """List the runs of this machine, or those on a host, newest first."""
+    listing = far.list_on_host(hosts.host_address(host)) if host else _refreshed_runs()
     if as_json:
         print_json([_listed_run_data(listed) for listed in listing])
     elif listing:
@@ -43,7 +39,15 @@ def print_runs(*, as_json: bool) -> None:
                 where = visible(str(listed.run.path))
                 click.echo(f"! {visible(listed.run.name)} is damaged: {listed.damage}\n  See {where}.", err=True)
     else:
-        click.echo("No runs yet. Start one: tui-train quickstart")
+        click.echo(f"No runs on {visible(host)}." if host else "No runs yet. Start one: tui-train quickstart")
+
+
+def _refreshed_runs() -> tuple[ListedRun, ...]:
+    try:
+        queue.refresh_jobs(rundir.all_runs())
+    except TuiTrainError as error:
+        click.echo(f"what waits in Slurm's queue may have changed: {error.message}", err=True)
+    return read_listed_runs()
 
 
 def _run_rows(listing: tuple[ListedRun, ...]) -> list[tuple[str, ...]]:

@@ -6,9 +6,8 @@ import platform
 import socket
 from pathlib import Path
 
-import psutil
-
 from tui_train.facts.machine import logout
+from tui_train.facts.machine.host_memory import host_memory_total_and_available
 from tui_train.facts.types import Machine
 from tui_train.runner.cgroup_limits import cgroup_limits, least_known, read_text
 
@@ -16,7 +15,7 @@ from tui_train.runner.cgroup_limits import cgroup_limits, least_known, read_text
 def read_host() -> Machine:
     """Return this host without GPUs; never raises, unreadable fields are None or empty."""
     limits = cgroup_limits()
-    total, available = _host_memory_total_and_available()
+    total, available = host_memory_total_and_available()
     shm_total, shm_free = _shared_memory_size_and_free()
     return Machine(
         hostname=as_valid_utf8(platform.node()),
@@ -30,20 +29,6 @@ def read_host() -> Machine:
         interfaces=_network_interfaces(),
         logout=logout.read_logout_effect(),
     )
-
-
-def usable_memory_total() -> int | None:
-    """Return the bytes of memory for this process, None if unknown."""
-    return least_known(_host_memory_total_and_available()[0], cgroup_limits().memory)
-
-
-def _host_memory_total_and_available() -> tuple[int | None, int | None]:
-    """Return the total and available memory of the host in bytes, ignoring control groups."""
-    try:
-        memory = psutil.virtual_memory()
-    except (OSError, ValueError, KeyError, RuntimeError):
-        return None, None
-    return memory.total, memory.available
 
 
 def as_valid_utf8(text: str) -> str:

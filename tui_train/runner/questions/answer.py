@@ -14,6 +14,7 @@ _FUNCTION_BY_NAME = {
     "drop": ("run_start", "remove_unstarted_run"),
     "stop": ("run_start", "stop_run"),
     "status": ("run_changes", "send_status"),
+    "runs": ("run_changes", "send_runs"),
     "feed": ("run_changes", "send_changes"),
     "fetch": ("run_output", "send_output"),
     "survey": ("survey", "send_survey"),

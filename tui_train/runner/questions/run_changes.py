@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from .. import checkpoints, planned, state
+from ..paths import runs_folder
 from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, count_starts, existing_run, file_size, read_piece, send_line
 from .run_start import start_lock
 
@@ -23,6 +24,15 @@ def send_status(question: dict[str, Any]) -> None:
     """Send how the run stands."""
     standing, _ = _read_standing(existing_run(question))
     send_line(**standing)
+
+
+def send_runs(question: dict[str, Any]) -> None:
+    """Send how each run on this machine stands, the newest first, not more than the `most`."""
+    folder = Path(runs_folder())
+    names = sorted(path.parent.name for path in folder.glob("[!.]*/launch.sh"))
+    for name in names[: -1 - question["most"] : -1]:
+        send_line(run=name, status=state.read(str(folder / name)))
+    send_line(end=True)
 
 
 def send_changes(question: dict[str, Any]) -> None:

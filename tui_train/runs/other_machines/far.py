@@ -5,20 +5,24 @@ import secrets
 import tarfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import visible
-from tui_train.channel.session import ask
+from tui_train.channel.session import Session, ask
 from tui_train.plan.render import SCRIPT_NAME, File
 from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
+from tui_train.runs.listing import ListedRun
 from tui_train.runs.other_machines.heard import parse_report
-from tui_train.runs.other_machines.host_lines import HostLine, refusal_error
+from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
 from tui_train.runs.other_machines.place import HostReport, RunPlace
 from tui_train.runs.rundir import RunDir
 
 _ANSWER_TIMEOUT_SECONDS = 60.0
+_MAX_LISTED_RUNS = 200
 # How a run stands is known at once; the connection may take its time.
 _STATUS_TIMEOUT_SECONDS = 30.0
 
@@ -63,6 +67,20 @@ def start_on_host(place: RunPlace, detach_script: str, options: Sequence[str], e
     }
     answer = _ask_host(place.host, question)
     return "" if answer.started else visible(answer.said) or "launch.sh ended without a word"
+
+
+def list_on_host(host: str) -> tuple[ListedRun, ...]:
+    """Return the runs on a host, whoever started them, the newest first, without what their folders hold."""
+    found: list[ListedRun] = []
+    question = {"do": "runs", "most": _MAX_LISTED_RUNS}
+    with closing(Session(host, question, within_seconds=_ANSWER_TIMEOUT_SECONDS)) as session:
+        while line := session.read_line():
+            sent = parse_host_line(line)
+            if sent and sent.end:
+                return tuple(found)
+            if sent and (report := parse_report(sent, time.time())) and len(found) < _MAX_LISTED_RUNS:
+                found.append(ListedRun(run=RunDir(Path(visible(sent.run))), status=report.status))
+        raise session.lost_error()
 
 
 def ask_host_report(place: RunPlace) -> HostReport:

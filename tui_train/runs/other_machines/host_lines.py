@@ -21,6 +21,7 @@ class HostLine(Struct, frozen=True, kw_only=True):
     node: str = ""
     started: bool = False
     said: str = ""
+    run: str = ""
     # How a run stands.
     status: Status | None = None
     checkpoint: str = ""
