@@ -1,5 +1,6 @@
 """A plan for another machine: from a file, and asked over a real ssh; what is written here runs there."""
 
+import getpass
 import json
 import os
 import re
@@ -214,6 +215,15 @@ def test_a_plan_for_a_host_without_tui_train(host):
     shown = tui("plan", "quickstart", "--host", "box", "--set=hardware.device=cpu").stdout
     assert "Made for another machine: box." in shown
     assert str(host) in shown
+
+
+def test_who_computes_on_a_card_there_is_known(host):
+    apps = f'case "$1" in *compute-apps*) echo "{UUIDS[1]}, $PPID, 1500"; exit ;; esac\n'
+    (host / "bin" / "nvidia-smi").write_text(SMI.replace("#!/bin/sh\n", f"#!/bin/sh\n{apps}"))
+    first, second = remote.read_host_facts("box").machine.gpus
+    assert first.processes == ()
+    (process,) = second.processes
+    assert (process.name.startswith("python"), process.user, process.memory) == (True, getpass.getuser(), 1500 << 20)
 
 
 def test_a_named_python_there_is_asked_and_a_script_read(host):

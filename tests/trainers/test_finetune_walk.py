@@ -52,7 +52,7 @@ def test_from_home_to_an_adapter_by_keys_alone(terminals: list[Terminal], folder
     shown = terminal.see("2 left out", 90)
     assert "32 rows · messages" in shown
     shown = terminal.press(F5, "Backend › Data")
-    assert "Sample 1" in terminal.see("▌ <s>user", 20), "without colour the mark is there"
+    assert "Sample 1" in terminal.see("▌ brown fox", 20), "without colour the mark of what is learned is there"
     terminal.press(RIGHT, "Sample 2")
     terminal.press("\x1b", "● 2 Backend")
     terminal.press("\r", "● 3 Recipe")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.channel.session import ask
 from tui_train.facts import yaml_documents
 from tui_train.facts.machine import probe
@@ -16,10 +17,12 @@ from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
-from tui_train.facts.types import Facts, Gap, Gpu, Machine, PathState, ScriptSource, Toolchain, YamlDocument
+from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, PathState, ScriptSource, Toolchain, YamlDocument
 
 _SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits")
+# Of each process on a GPU: which, its number, its MiB.
+_PROCESSES_COMMAND = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
 _OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
 _MACHINE_FIELDS_FROM_SURVEY = (
     "kernel",
@@ -39,6 +42,16 @@ class CommandOutput(msgspec.Struct, frozen=True):
     text: str
 
 
+class CardProcess(msgspec.Struct, frozen=True):
+    """A process that computes on a card of the host, with its memory in bytes."""
+
+    uuid: str
+    pid: int
+    name: str = ""
+    user: str = ""
+    memory: int | None = None
+
+
 class Survey(msgspec.Struct, kw_only=True):
     """The answer of a host; `files` are in base64, `clock` is in seconds since 1970."""
 
@@ -51,6 +64,7 @@ class Survey(msgspec.Struct, kw_only=True):
     accelerate_config: str = ""
     hub: HubCache | None = None
     said: tuple[CommandOutput | None, ...] = ()
+    processes: tuple[CardProcess, ...] = ()
     clock: float = 0.0
     identity: str = ""
     submits: bool = False
@@ -108,7 +122,7 @@ def read_host_facts(host: str, deadline: float = 40.0) -> Facts:
 def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[Survey, Facts]:
     """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
     commands = (_OWN_FACTS_COMMAND, NVIDIA_SMI_COMMAND)
-    survey = ask_survey(host, {**question, "commands": commands}, deadline)
+    survey = ask_survey(host, {**question, "commands": commands, "processes": _PROCESSES_COMMAND}, deadline)
     own, by_smi = (*survey.said, None, None)[:2]
     try:
         known = parse_machine_file(own.text.encode(), host) if own and own.code == 0 else None
@@ -117,7 +131,7 @@ def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: flo
         survey = ask_survey(host, {**question, "commands": commands[1:]}, deadline)
         known, by_smi = None, (*survey.said, None)[0]
     if known is None:
-        machine = _machine_by_nvidia_smi(host, by_smi)
+        machine = _with_processes(_machine_by_nvidia_smi(host, by_smi), survey.processes)
         fields = {name: getattr(survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
         return survey, Facts(machine=msgspec.structs.replace(machine, **fields), toolchains=_ranked(survey.toolchains))
     new_pythons = {tool.python for tool in survey.toolchains} - {tool.python for tool in known.toolchains}
@@ -134,6 +148,16 @@ def _machine_by_nvidia_smi(host: str, said: CommandOutput | None) -> Machine:
         gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
         return Machine(hostname=host, gaps=(gap,))
     return parse_nvidia_smi(host, said.text)
+
+
+def _with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machine:
+    """Return a machine whose cards say who computes on them."""
+    by_card: dict[str, list[GpuProcess]] = {}
+    for each in processes:
+        found = GpuProcess(each.pid, visible(each.name), visible(each.user), each.memory)
+        by_card.setdefault(each.uuid, []).append(found)
+    cards = (msgspec.structs.replace(gpu, processes=tuple(by_card.get(gpu.uuid, ()))) for gpu in machine.gpus)
+    return msgspec.structs.replace(machine, gpus=tuple(cards))
 
 
 def ask_survey(host: str, question: Mapping[str, Any], deadline: float, *, words: Sequence[str] = ()) -> Survey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import platform
 import shutil
@@ -13,8 +14,10 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
+from ..cgroup_limits import cgroup_limits, least_known
 from ..paths import folder_names, free_bytes, path_state, runs_folder, why_unwritable
 from ..processes import machine_identity
+from ..safe_open import user_name
 
 _MAX_FILE_BYTES = 2**18
 _PYTHON_SECONDS = 10
@@ -27,7 +30,7 @@ def send_survey(question: dict[str, Any]) -> None:
 
     `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. Of
     `commands` each is run until one does what it is for; where the first does, or with `only_named`, no other Pythons
-    than those named are looked for.
+    than those named are looked for. `processes` is the command that lists who computes on which GPU.
     """
     said = _results_until_success(question.get("commands", ()))
     only_named = bool(question.get("only_named") or (said and said[0] and not said[0]["code"]))
@@ -36,8 +39,7 @@ def send_survey(question: dict[str, Any]) -> None:
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
         "machine": {
-            "hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1,
-            **_read_processor(), **_read_memory(),
+            "hostname": platform.node(), "kernel": platform.release(), **_read_processor(), **_read_memory(),
         },
         "toolchains": _probe_toolchains(question, also_others=not only_named) if question.get("probe") else [],
         "paths": {name: path_state(name) for name in paths},
@@ -47,6 +49,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
         "said": said,
+        "processes": _card_processes(question.get("processes", ())),
         "clock": time.time(),
         "identity": _identity(),
         "submits": shutil.which("sbatch") is not None,
@@ -122,22 +125,51 @@ def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[An
     return list(of_prefix.values())
 
 
-def _read_processor() -> dict[str, str]:
-    """Return the name of the host's processor, where it tells."""
+def _card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
+    """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
+    result = _command_result(command) if command else None
+    found = []
+    for line in result["text"].splitlines() if result and not result["code"] else ():
+        uuid, pid, mebibytes = ([cell.strip() for cell in line.split(",")] + ["", ""])[:3]
+        if pid.isdigit():
+            memory = int(mebibytes) * 2**20 if mebibytes.isdigit() else None
+            found.append({"uuid": uuid, "pid": int(pid), **_process_names(pid), "memory": memory})
+    return found
+
+
+def _process_names(pid: str) -> dict[str, str]:
+    """Return the name of a process and of its user, empty where they are not to be seen."""
+    try:
+        name = Path("/proc", pid, "comm").read_text(encoding="utf-8", errors="replace").strip()
+        return {"name": name, "user": user_name(Path("/proc", pid).stat().st_uid)}
+    except OSError:
+        return {"name": "", "user": ""}
+
+
+def _read_processor() -> dict[str, Any]:
+    """Return the processors that a session of this user may use, and their name, where the host tells."""
+    limits = cgroup_limits()
+    count = len(os.sched_getaffinity(0))
+    found = {"cpu_count": count if limits.cpus is None else max(1, min(count, math.ceil(limits.cpus)))}
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            return {"cpu_name": next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))}
+            name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+            return {**found, "cpu_name": name}
     except (OSError, StopIteration):
-        return {}
+        return found
 
 
-def _read_memory() -> dict[str, int]:
-    """Return the host's memory and shared memory in bytes, as far as it tells."""
-    found = {}
+def _read_memory() -> dict[str, int | None]:
+    """Return the memory and shared memory that a session of this user may use, in bytes, as far as the host tells."""
+    found: dict[str, int | None] = {}
     try:
         with Path("/proc/meminfo").open(encoding="ascii") as lines:
             kept = {line.partition(":")[0]: line.split()[1] for line in lines}
-        found = {"memory_total": int(kept["MemTotal"]) * 1024, "memory_available": int(kept["MemAvailable"]) * 1024}
+        limits = cgroup_limits()
+        found = {
+            "memory_total": least_known(int(kept["MemTotal"]) * 1024, limits.memory),
+            "memory_available": least_known(int(kept["MemAvailable"]) * 1024, limits.memory_free),
+        }
         shared = os.statvfs("/dev/shm")  # noqa: S108 - only reported
         found.update(shm_total=shared.f_blocks * shared.f_frsize, shm_free=shared.f_bavail * shared.f_frsize)
     except (OSError, LookupError, ValueError):
