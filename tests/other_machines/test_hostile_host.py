@@ -159,7 +159,7 @@ REFUSED = [
     ("say(files=1, total=1); named(b'a', b'', size=1 << 62)", "more than"),
     ("say(files=1, total=1); named(b'a', b'', size=-1)", "more than"),
     ("say(files=1, total=9); named(b'a', b'xx', size=9)", "was lost"),
-    ("say(files=1, total=1); named(b'a', b'x')", "was lost"),
+    ("say(files=1, total=1, kept=True); say(name='YQ==', size=1, kept=True)", "more than"),
     ("say(files=-1, total=1)", "announces"),
     ("say(files=1 << 40, total=1)", "announces"),
     ("say(files=1, total=-1)", "announces"),
@@ -246,7 +246,7 @@ def test_what_an_earlier_version_fetched_is_named_so_and_fetched_again_once_it_i
     assert "Move it away" in raised.value.remedy
     assert (local_output_folder(run, "") / "model.txt").read_text() == "first"
     local_output_folder(run, "").rename(tmp_path / "earlier")
-    assert fetch_results(run).size == fetch_results(run).size == 5
+    assert [fetch_results(run).size, fetch_results(run).size] == [5, 0], "what is here does not come again"
 
 
 def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(run):
@@ -283,19 +283,47 @@ def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
 
 def test_a_host_says_that_it_still_lists_a_large_folder(box, run, tmp_path, monkeypatch, capsysbinary):
     monkeypatch.setattr(run_output, "HEARTBEAT_SECONDS", 0.0)
-    run_output.send_output({"folder": str(tmp_path / "there"), "output": "output", "without": ""})
+    run_output.send_output({"folder": str(tmp_path / "there"), "output": "output", "without": "", "have": {}})
     assert json.loads(capsysbinary.readouterr().out.splitlines()[0]) == {"beat": True}
     box["fetch"] = "say(beat=True); say(files=1, total=1); named(b'a', b'x'); say(end=True)"
     assert fetch_results(run).size == 1
 
 
+def test_a_fetch_whose_link_is_lost_goes_on_where_it_was(box, run, tmp_path):
+    output = tmp_path / "there" / "output"
+    (output / "gone.txt").write_text("gone")
+    for name in "abc":
+        (output / name).write_bytes(name.encode() * 1000)
+    times = {name: (output / name).stat().st_mtime_ns for name in ("a", "b", "gone.txt")}
+    box["fetch"] = f"""\
+times = {times!r}
+def one(name, data, size):
+    say(name=base64.b64encode(name.encode()).decode(), size=size, mtime=times[name])
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+say(files=4, total=3009)
+one("a", b"a" * 1000, 1000); one("gone.txt", b"gone", 4); one("b", b"b" * 500, 1000)"""
+    with pytest.raises(NoAnswer, match="was lost"):
+        fetch_results(run)
+    del box["fetch"]
+    (output / "gone.txt").unlink()
+    told = []
+    assert fetch_results(run, on_progress=told.append).size == 2005, "b whole, c and model.txt"
+    here = local_output_folder(run, "")
+    assert {path.name: path.stat().st_size for path in here.iterdir()} == {
+        "a": 1000, "b": 1000, "c": 1000, "model.txt": 5,
+    }  # fmt: skip
+    assert fetch_results(run).size == 0
+    assert not (run.path / arriving._PART_FILE_NAME).exists()
+
+
 @pytest.mark.whole
-def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next(box, run):
+def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next(box, run, tmp_path):
     fetch_results(run)
     before = snapshot(run.path)
     box["fetch"] = "say(files=1, total=9); named(b'model.txt', b'xx', size=9); time.sleep(60)"
     child = subprocess.Popen(warm.program("fetch", "last"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    until(lambda: [*(run.path / arriving._FETCH_FOLDER_NAME).glob("model.txt")])
+    until((run.path / arriving._PART_FILE_NAME).exists)
     with pytest.raises(Unavailable, match="is being fetched"):
         fetch_results(run)
     child.send_signal(signal.SIGKILL)
@@ -303,8 +331,9 @@ def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next
     left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(arriving._FETCH_FOLDER_NAME)}
     assert left == before
     del box["fetch"]
+    (tmp_path / "there" / "output" / "model.txt").write_text("again")
     assert until(lambda: _fetches(run)) == 5
-    assert snapshot(local_output_folder(run, "")) == {"model.txt": b"first"}
+    assert snapshot(local_output_folder(run, "")) == {"model.txt": b"again"}
 
 
 def _fetches(run):

@@ -38,7 +38,7 @@ _Answer = TypeVar("_Answer")
 class Session:
     """One question and what a host answers to it, until it is closed.
 
-    NoAnswer where the host is silent, late, or sends a line without end; Unavailable where there is no ssh.
+    NoAnswer where the `host` is silent, late, or sends a line without end; Unavailable where there is no ssh.
     """
 
     def __init__(  # noqa: PLR0913 - each has a default but two
@@ -55,7 +55,7 @@ class Session:
 
         `words` are its whole command, where that is not the usual one, and `stdin_data` follows the question.
         """
-        self._host, self._question, self._stdin_data = host, question, stdin_data
+        self.host, self._question, self._stdin_data = host, question, stdin_data
         self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
         self._is_cancelled = is_cancelled
         self._buffer = bytearray()
@@ -104,9 +104,9 @@ class Session:
     def lost_error(self) -> NoAnswer:
         """Return why the answer has ended before it was whole."""
         said = self._read_errors()
-        message = f"{visible(self._host)} did not answer: {failure_advice(said)}"
+        message = f"{visible(self.host)} did not answer: {failure_advice(said)}"
         asks = any(words in said for words in (b"Permission denied", b"Host key verification failed"))
-        login = f"{LOGIN_COMMAND} {visible(self._host)}"
+        login = f"{LOGIN_COMMAND} {visible(self.host)}"
         return NoAnswer(message, f"Log in once: {login}" if asks else self._remedy)
 
     def _read_errors(self) -> bytes:
@@ -124,7 +124,7 @@ class Session:
         while line := self._next_line():
             if line == MISSING_LINE:
                 if was_sent:
-                    raise NoAnswer(f"{visible(self._host)} asks for the runner again", self._remedy)
+                    raise NoAnswer(f"{visible(self.host)} asks for the runner again", self._remedy)
                 self._write(runner_zip())
                 was_sent = True
             elif line == READY_LINE:
@@ -137,7 +137,7 @@ class Session:
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > _MAX_LINE_BYTES:
-                raise NoAnswer(f"{visible(self._host)} sends a line without end", self._remedy)
+                raise NoAnswer(f"{visible(self.host)} sends a line without end", self._remedy)
             if not (piece := self._next_piece()):
                 break
             self._buffer += piece
@@ -170,7 +170,7 @@ class Session:
         poll.register(_pipe(pipe), event)
         while (left := end - time.monotonic()) > 0:
             if self._is_cancelled():
-                raise NoAnswer(f"{visible(self._host)} was not waited for", self._remedy)
+                raise NoAnswer(f"{visible(self.host)} was not waited for", self._remedy)
             if poll.poll(min(left, _CANCEL_POLL_SECONDS) * 1000):
                 return True
         return False
@@ -179,11 +179,11 @@ class Session:
         late = time.monotonic() >= self._deadline
         seconds = self._within if late else SILENCE_SECONDS
         what = "has not sent all" if late and self._heard else "gave no answer"
-        return NoAnswer(f"{visible(self._host)} {what} in {seconds:.0f} s", self._remedy)
+        return NoAnswer(f"{visible(self.host)} {what} in {seconds:.0f} s", self._remedy)
 
     @property
     def _remedy(self) -> str:
-        return f"Check `ssh {visible(self._host)} true`."
+        return f"Check `ssh {visible(self.host)} true`."
 
 
 def ask(  # noqa: PLR0913 - each has a default but four

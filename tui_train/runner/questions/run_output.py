@@ -18,31 +18,40 @@ from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, NotDoneError, existing_run, s
 def send_output(question: dict[str, Any]) -> None:
     """Send the regular files of the output folder: their number and bytes, then each after its name and size.
 
-    `without`, where it says something, matches the names that are left out.
+    `without`, where it says something, matches the names that are left out. Of those that whoever asks has already, by
+    name in `have` with their size and time, the names alone are sent.
     """
     output = existing_run(question) / question["output"]
     if not output.is_dir():
         raise NotDoneError(f"{output} is not there")
     files, left_out, last_heartbeat = [], {"links": 0, "empty": 0, "others": 0}, time.monotonic()
-    for path, kind, length in _list_output(output, re.compile(question["without"] or r"(?!)")):
+    kept: set[str] = set()
+    for path, kind, status in _list_output(output, re.compile(question["without"] or r"(?!)")):
         if kind:
             left_out[kind] += 1
         else:
-            files.append((path, length))
+            name = base64.b64encode(os.fsencode(os.path.relpath(path, str(output)))).decode()
+            files.append((path, name, status.st_size))
+            if question["have"].get(name) == [status.st_size, status.st_mtime_ns]:
+                kept.add(name)
         if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
             send_line(beat=True)
             last_heartbeat = time.monotonic()
-    send_line(files=len(files), total=sum(length for _, length in files), **left_out)
-    for path, length in files:
-        _send_file(output, path, length)
+    total = sum(size for _, name, size in files if name not in kept)
+    send_line(files=len(files), total=total, **left_out)
+    for path, name, size in files:
+        if name in kept:
+            send_line(name=name, size=size, kept=True)
+        else:
+            _send_file(path, name, size)
     send_line(end=True)
 
 
-def _list_output(output: Path, excluded: re.Pattern[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield what is in a folder, what it is where it is no regular file (links, empty, others), and its size."""
+def _list_output(output: Path, excluded: re.Pattern[str]) -> Iterator[tuple[str, str, os.stat_result]]:
+    """Yield what is in a folder, what it is where it is no regular file (links, empty, others), and its status."""
     for top, folders, names in os.walk(str(output)):
         if not folders and not names and top != str(output):
-            yield top, "empty", 0
+            yield top, "empty", os.lstat(top)
         folders[:] = sorted(name for name in folders if not excluded.fullmatch(name))
         for name in sorted((*names, *folders)):
             path = os.path.join(top, name)
@@ -51,10 +60,10 @@ def _list_output(output: Path, excluded: re.Pattern[str]) -> Iterator[tuple[str,
                 if stat.S_ISDIR(file_status.st_mode) or excluded.fullmatch(name):
                     continue
                 other = "links" if stat.S_ISLNK(file_status.st_mode) else "others"
-                yield path, "" if stat.S_ISREG(file_status.st_mode) else other, file_status.st_size
+                yield path, "" if stat.S_ISREG(file_status.st_mode) else other, file_status
 
 
-def _send_file(output: Path, path: str, size: int) -> None:
+def _send_file(path: str, name: str, size: int) -> None:
     """Send a file as it was listed, without what it has grown by; one that is gone meanwhile is left out."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -63,8 +72,9 @@ def _send_file(output: Path, path: str, size: int) -> None:
     except OSError as error:
         raise NotDoneError(f"{path}: {error.strerror}") from None
     try:
-        size = min(size, os.fstat(file).st_size)
-        send_line(name=base64.b64encode(os.fsencode(os.path.relpath(path, str(output)))).decode(), size=size)
+        status = os.fstat(file)
+        size = min(size, status.st_size)
+        send_line(name=name, size=size, mtime=status.st_mtime_ns)
         while size:
             piece = os.read(file, min(size, PIECE_BYTES))
             if not piece:

@@ -1,12 +1,13 @@
 """Files that a host sends: taken into a folder of their own, and once all are here moved over fetched ones only.
 
+Where the connection is lost, those that came whole stay in that folder, and do not come again.
 The host names them, and is believed no more than that: nothing outside, no links, no name twice, no more than it said.
 """
 
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
@@ -21,10 +22,15 @@ from tui_train.runner.safe_open import open_folder
 from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
 
 _FETCH_FOLDER_NAME = ".fetching"
+# The file that is being written, beside that folder.
+_PART_FILE_NAME = ".fetching-part"
 # The files that were fetched, each by its size, its time and its name.
 _FETCH_LIST_FILE = ".fetched-files"
 _MAX_LIST_BYTES = 256 << 20
 _MAX_FILES = 1 << 18
+# Files that are named as known: the others come again.
+_MAX_KNOWN_FILES = 1 << 14
+_MAX_NANOSECONDS = (1 << 63) - 1
 _MAX_FOLDER_DEPTH, _MAX_NAME_BYTES = 64, 4096
 _PIECE_BYTES = 1 << 20
 # Bytes of the disk that stay free.
@@ -41,7 +47,7 @@ class FetchAnnouncement(Struct, frozen=True):
 
 @contextmanager
 def locked_fetch_folder(run_folder: Path) -> Iterator[Path]:
-    """Yield an empty folder in a run folder, emptied at the end; Unavailable while another fetch has it."""
+    """Yield the folder for what comes, emptied unless the link is lost; Unavailable while another fetch has it."""
     folder = run_folder / _FETCH_FOLDER_NAME
     with reporting_write_errors(folder):
         folder.mkdir(exist_ok=True)
@@ -56,14 +62,18 @@ def locked_fetch_folder(run_folder: Path) -> Iterator[Path]:
             except OSError:
                 # Some network disks have no locks.
                 pass
-            # One that was killed left its files.
-            _empty_folder(folder)
+            lost = False
             try:
                 yield folder
+            except (NoAnswer, KeyboardInterrupt):
+                lost = True
+                raise
             finally:
+                (run_folder / _PART_FILE_NAME).unlink(missing_ok=True)
                 # The folder stays: another fetch could otherwise lock one that is not there any more.
-                with suppress(OSError):
-                    _empty_folder(folder)
+                if not lost:
+                    with suppress(OSError):
+                        _empty_folder(folder)
 
 
 def _empty_folder(folder: Path) -> None:
@@ -74,8 +84,9 @@ def _empty_folder(folder: Path) -> None:
             entry.unlink()
 
 
-def read_announcement(session: Session, host: str, folder: Path) -> FetchAnnouncement:
+def read_announcement(session: Session, folder: Path) -> FetchAnnouncement:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
+    host = session.host
     while line := session.read_line():
         if (sent := parse_host_line(line)) and not sent.beat:
             break
@@ -98,11 +109,30 @@ def read_announcement(session: Session, host: str, folder: Path) -> FetchAnnounc
     )
 
 
+def files_already_here(run_folder: Path, folder: Path, target: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of what need not come again, by its name: from a fetch that was cut, or an earlier one."""
+    found = {os.path.relpath(path, folder): path for path in map(Path, _file_paths(folder))}
+    for entry in _read_fetch_list(run_folder):
+        name = os.fsdecode(entry.split(b" ", 2)[2])
+        with suppress(OSError):
+            if name not in found and _fetch_list_entry(target / name, name) == entry:
+                found[name] = target / name
+    statuses = ((name, path.lstat()) for name, path in list(found.items())[:_MAX_KNOWN_FILES])
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in statuses}
+
+
 def receive_files(
-    session: Session, host: str, expected: FetchAnnouncement, folder: Path, refuse_name: Callable[[str], None]
+    session: Session,
+    expected: FetchAnnouncement,
+    folder: Path,
+    here: Container[str],
+    refuse_name: Callable[[str], None],
 ) -> Iterator[int]:
-    """Take all files into an empty folder and yield the bytes so far; `refuse_name` raises for an unwanted name."""
-    taken, count = 0, 0
+    """Take all files into a folder and yield the bytes so far; `refuse_name` raises for an unwanted name.
+
+    Those that are `here` need not come again; what is in the folder and the host has no more is removed.
+    """
+    taken, named, host = 0, set[str](), session.host
     while line := session.read_line():
         sent = parse_host_line(line)
         if sent is None:
@@ -110,12 +140,20 @@ def receive_files(
         if sent.error:
             raise refusal_error(host, sent)
         if sent.end:
+            _keep_only(folder, named)
             return
-        name, count = _checked_file_name(host, sent), count + 1
-        if count > expected.files or not 0 <= sent.size <= expected.total - taken:
+        name = _checked_file_name(host, sent)
+        if name in named:
+            raise _bad_answer_error(host, f"it sends {visible(name)} twice")
+        named.add(name)
+        if sent.kept and name in here:
+            continue
+        if sent.kept or len(named) > expected.files or not 0 <= sent.size <= expected.total - taken:
             raise _bad_answer_error(host, f"it sends more than the {size(expected.total)} that it announced")
         refuse_name(name)
-        for written in _write_sent_file(session, host, folder, name, sent.size):
+        if os.path.lexists(folder / name) and name not in here:
+            raise _bad_answer_error(host, f"it sends {visible(name)} as another spelling of one name")
+        for written in _write_sent_file(session, folder, name, sent):
             taken += written
             yield taken
     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
@@ -130,24 +168,30 @@ def _checked_file_name(host: str, sent: HostLine) -> str:
     return os.fsdecode(sent.name)
 
 
-def _write_sent_file(session: Session, host: str, folder: Path, name: str, byte_count: int) -> Iterator[int]:
-    """Write a new file of so many bytes, and yield those of each piece."""
-    path = folder / name
+def _write_sent_file(session: Session, folder: Path, name: str, sent: HostLine) -> Iterator[int]:
+    """Write a file, which has its name and its time once it is whole, and yield the bytes of each piece."""
+    path, part, byte_count = folder / name, folder.parent / _PART_FILE_NAME, sent.size
     with reporting_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            raise _bad_answer_error(
-                host, f"it sends {visible(name)} twice, or as another spelling of one name"
-            ) from None
+        part.unlink(missing_ok=True)
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         with os.fdopen(file, "wb", buffering=0) as written:
             while byte_count:
                 if not (piece := session.read_piece(min(byte_count, _PIECE_BYTES))):
-                    raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
+                    raise NoAnswer(f"the connection to {session.host} was lost", "Fetch again.")
                 written.write(piece)
                 byte_count -= len(piece)
                 yield len(piece)
+        changed_at = max(0, min(sent.mtime, _MAX_NANOSECONDS))
+        os.utime(part, ns=(changed_at, changed_at))
+        part.replace(path)
+
+
+def _keep_only(folder: Path, names: Container[str]) -> None:
+    """Remove what an earlier fetch left in the folder and the host has no more."""
+    for path in list(_file_paths(folder)):
+        if os.path.relpath(path, folder) not in names:
+            Path(path).unlink()
 
 
 def _bad_answer_error(host: str, reason: str) -> Unavailable:

@@ -1,5 +1,6 @@
 """The results of a run on a host: where they are on this machine, and their way there."""
 
+import base64
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -13,6 +14,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import Session
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME
 from tui_train.runs.other_machines.arriving import (
+    files_already_here,
     has_fetch_list,
     locked_fetch_folder,
     move_fetched,
@@ -105,7 +107,6 @@ def _copy_output(
     run: RunDir, place: RunPlace, output: str, *, without_pattern: str, on_progress: Callable[[int], None]
 ) -> FetchResult:
     """Copy the output folder from its host; what was fetched before stays until all is here."""
-    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without_pattern}
     target, taken = local_output_folder(run, output), 0
     if target.name in _RUN_FILE_NAMES or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCH_MARK_FILE)):
         message = f"{visible(str(target))} is there already, and was not fetched"
@@ -114,10 +115,14 @@ def _copy_output(
         # Nothing tells its files from what was changed since.
         message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
         raise AlreadyExists(message, "Move it away, then fetch again.")
-    with locked_fetch_folder(run.path) as folder, closing(Session(place.host, question)) as session:
-        expected = read_announcement(session, place.host, folder)
-        for taken in receive_files(session, place.host, expected, folder, overwrite_guard(run.path, target)):
-            on_progress(taken)
+    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without_pattern}
+    with locked_fetch_folder(run.path) as folder:
+        here = files_already_here(run.path, folder, target)
+        known = {base64.b64encode(os.fsencode(name)).decode(): status for name, status in here.items()}
+        with closing(Session(place.host, {**question, "have": known})) as session:
+            expected = read_announcement(session, folder)
+            for taken in receive_files(session, expected, folder, here, overwrite_guard(run.path, target)):
+                on_progress(taken)
         _mark_fetched(run, "live")
         move_fetched(run.path, folder, target)
     return FetchResult(taken, expected.left_out)

@@ -41,6 +41,10 @@ class HostLine(Struct, frozen=True, kw_only=True):
     others: int = 0
     name: bytes = b""
     size: int = 0
+    # When it was changed last, in nanoseconds.
+    mtime: int = 0
+    # It is here already.
+    kept: bool = False
     end: bool = False
     # It still works.
     beat: bool = False
