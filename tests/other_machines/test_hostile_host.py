@@ -428,7 +428,7 @@ def test_words_in_a_state_are_made_visible_and_its_grace_has_an_end(box, run):
 @pytest.fixture
 def new(box):
     """A run whose folder is on the host, not started, and trains until it is stopped."""
-    started = """printf '{"event":"run_started"}\\n' >> events.jsonl"""
+    started = """printf '{"event":"run_started","pid":%d}\\n' $$ >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
     place = far.create_on_host("box", rundir.create_run("far", []), [File("launch.sh", script)])
     (Path(place.folder) / RUNNER_NAME).write_bytes(runner_file().content)

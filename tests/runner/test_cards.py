@@ -312,7 +312,8 @@ def test_several_machines_are_told_to_resume_only_where_they_understand_it(tmp_p
         run = RunDir(folder)
         (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
         run.script.write_text(
-            """echo "[$*]" > "${0%/*}/words"; echo '{"time":1,"event":"run_started"}' > "${0%/*}/events.jsonl"\n"""
+            """echo "[$*]" > "${0%/*}/words"\n"""
+            """echo '{"time":1,"event":"run_started","pid":'$$'}' > "${0%/*}/events.jsonl"\n"""
         )
         assert resume_mode(run) == how
         start_run(run, resume=True)

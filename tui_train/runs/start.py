@@ -137,7 +137,9 @@ def _wait_for_report(run: RunDir, process_id: int, earlier_event_count: int, int
     launcher = Process(process_id, start_ticks(process_id) or 0)
 
     def reported() -> bool:
-        return any(event.event == "run_started" for event in run.events()[earlier_event_count:])
+        # Another start of the same folder may come between, and win.
+        new = run.events()[earlier_event_count:]
+        return any(event.event == "run_started" and event.pid == process_id for event in new)
 
     try:
         while True:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
+from .. import events
 from ..paths import runs_folder
 from ..processes import start_ticks
 from ..stop import stop
@@ -75,7 +76,7 @@ def start_run(question: dict[str, Any]) -> None:
 
 def _launch(run: Path, question: dict[str, Any]) -> str:
     """Start launch.sh; return why it did not start, empty where it did."""
-    log, before = run / "launch.log", count_starts(run)
+    log, before = run / "launch.log", len(events.read(str(run)))
     offset = file_size(log)
     if shutil.which("bash") is None:
         raise NotDoneError("bash was not found")
@@ -88,13 +89,14 @@ def _launch(run: Path, question: dict[str, Any]) -> str:
     while True:
         # In this order: it may report itself and end between the two.
         gone = not pid or start_ticks(pid) is None
-        if count_starts(run) > before:
+        new = events.read(str(run))[before:]
+        if any(event.event == "run_started" and event.pid == pid for event in new):
             return ""
         if gone:
             break
         time.sleep(0.05)
     output = read_piece(log, offset, _MAX_OUTPUT_BYTES).decode(errors="replace").strip()
-    if before == 0:
+    if not count_starts(run):
         _remove_if_unstarted(run)
     return output or "launch.sh ended without a word"
 
