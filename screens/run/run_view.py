@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import visible
+from tui_train.base.text import duration_text, visible
 from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.runs.follow import RunNews
 from tui_train.runs.health import MIN_BUSY_PERCENT, health_problems
+from tui_train.runs.other_machines.place import read_host_report
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_still_write
 
@@ -38,6 +39,7 @@ class RunView:
         self.plot = PlotOptions()
         self.is_unread = False  # the log cannot be read now
         self.reading_text = ""  # how much of a large log was read
+        self.link_problem = ""  # why its host, or Slurm, does not answer now
         self._history = CardHistory()
         self._cards_busy_at = time.monotonic()
 
@@ -89,11 +91,17 @@ class RunView:
         samples = self.samples_of_run(card_samples) if news.status.live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
+            *((self._link_text(),) if self.link_problem else ()),
             *((_UNREAD_NOTICE,) if self.is_unread else ()),
             *((self.reading_text,) if self.reading_text else ()),
             *health_problems(news.progress, news.quiet_minutes, idle, news.not_resumed, news.unread),
         )
         return lambda width: run_state_lines(name, news, wrong, width)
+
+    def _link_text(self) -> str:
+        report = read_host_report(self.run.path)
+        heard = f" Last heard {duration_text(max(0.0, time.time() - report.at))} ago;" if report else ""
+        return f"{self.link_problem.rstrip('.')}.{heard or ' Nothing was heard of it yet;'} the run goes on there."
 
     def outcome_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""

@@ -141,7 +141,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         super().__init__()
         self.run = run
         self.view = RunView(run)
-        self._link_problem = ""
         self._drawn_at = self._cards_drawn_at = 0.0
         self._draw_timer: Timer | None = None
 
@@ -211,11 +210,11 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.app.call_from_thread(self._show_host_problem, problem)
 
     def _show_host_problem(self, problem: str) -> None:
-        if problem != self._link_problem:
-            words = f"{problem} The run goes on there." if problem else "The host answers again."
-            if problem or self._link_problem:
-                self.notify(visible(words), severity="warning" if problem else "information", markup=False)
-            self._link_problem = problem
+        had_problem, self.view.link_problem = bool(self.view.link_problem), problem
+        if had_problem and not problem:
+            self.notify("The host answers again.", markup=False)
+        if had_problem or problem:
+            self._draw_soon()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""

@@ -433,3 +433,24 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         assert not app.screen.check_action("show_result", ()), "there is no model in it"
     (there,) = runs_there(host)
     assert read_place(rundir.find_run("last").path).folder == str(there)
+
+
+@pytest.mark.whole
+async def test_run_says_when_its_host_was_heard_last(host, tmp_path, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    sleeper(host, ticks=600)
+    tui("run", "far", "--host", "box", "--detach")
+    run, client = rundir.find_run("last"), tmp_path / "client" / "ssh"
+    honest = client.read_text()
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        app.open_run(run)
+        await until_shown(pilot, "tick 9", during=True)
+        client.write_text("#!/bin/sh\nexit 255\n")
+        subprocess.run(["pkill", "-f", f"box exec python3.*{tmp_path}|{tmp_path}/config.*box"], check=False)
+        await until_shown(pilot, "Last heard", "the run goes on there", seconds=60, during=True)
+        client.write_text(honest)
+        await until_shown(pilot, "answers again", seconds=60, during=True)
+        assert "Last heard" not in shows(pilot)
+    tui("stop", "last")
