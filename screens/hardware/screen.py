@@ -91,8 +91,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     KEYS_BESIDE_FORM = ("hardware.gpus", "hardware.host", "hardware.scheduler")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
-        Binding("h", "choose_machine", "Machine"),
         Binding("l", "log_in", "Log in"),
+        Binding("h", "choose_machine", "Machine"),
         Binding("f3", "choose_value", "Values"),
         Binding("r", "app.look", "Look again"),
     ]

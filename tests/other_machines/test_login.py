@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import ssh as secure_shell
 import warm
+from support import until
 from terminal import Terminal
 
 from tui_train.profile import hosts
@@ -63,10 +64,10 @@ def test_a_login_by_hand_opens_the_way_for_hours(box):
 
 def test_a_login_that_fails_is_said(box):
     terminal = Terminal("hosts", "login", "box")
-    for _ in range(3):
-        terminal.see("Enter passphrase")
+    for number in range(1, 4):
+        until(lambda number=number: terminal.text().count("Enter passphrase") == number, 60)
         terminal.child.send("wrong\r")
-    terminal.see("ssh did not come in to box")
+    until(lambda: "ssh did not come in to box" in terminal.text(), 60)
 
 
 def test_the_wizard_hands_the_terminal_to_ssh(box):
@@ -80,8 +81,8 @@ def test_the_wizard_hands_the_terminal_to_ssh(box):
     assert "lab is not known" in terminal.text()
     terminal.press("l", "Enter passphrase")
     terminal.press(f"{PASSPHRASE}\r", "for lab")
-    shown = terminal.see("nvidia-smi was not found on that host")
-    assert "Log in" not in shown
+    terminal.see("nvidia-smi was not found on that host")
+    until(lambda: "Log in" not in terminal.text())
 
 
 def test_the_users_own_connection_is_used(box, monkeypatch):
@@ -92,10 +93,9 @@ def test_the_users_own_connection_is_used(box, monkeypatch):
     (box / "home" / ".ssh" / "config").write_text(f"Host box\n  ControlPath {short}/own-%C\n")
     monkeypatch.setenv("HOME", str(box / "home"))
     assert "Log in once" in facts_of_box(69).stderr
-    terminal = Terminal(command=["ssh", "-M", "-f", "-N", "-o", "ControlPersist=60", "box"])
+    terminal = Terminal(command=["ssh", "-M", "-N", "box"])
     terminal.see("Enter passphrase")
     terminal.child.send(f"{PASSPHRASE}\r")
-    terminal.child.expect_exact("\n")
-    terminal.child.wait()
+    until(lambda: subprocess.run(["ssh", "-O", "check", "box"], capture_output=True, check=False).returncode == 0, 60)
     assert json.loads(facts_of_box().stdout)["machine"]["cpu_count"]
-    subprocess.run(["ssh", "-O", "exit", "box"], capture_output=True, check=True)
+    terminal.child.close(force=True)

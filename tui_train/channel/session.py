@@ -107,7 +107,7 @@ class Session:
         message = f"{visible(self.host)} did not answer: {failure_advice(said)}"
         asks = any(words in said for words in (b"Permission denied", b"Host key verification failed"))
         login = f"{LOGIN_COMMAND} {visible(self.host)}"
-        return NoAnswer(message, f"Log in once: {login}" if asks else self._remedy)
+        return NoAnswer(message, f"Log in once: {login}." if asks else self._remedy)
 
     def _read_errors(self) -> bytes:
         said = b""
