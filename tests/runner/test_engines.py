@@ -119,8 +119,8 @@ def prepared_by(monkeypatch, *words):
     """Have the script run once before the training, with other words."""
     monkeypatch.setattr(
         Script,
-        "preparations",
-        lambda _, chosen, facts: (PreparationStep("nap", "sleeps", (Part((chosen.trainer.script, *words)),)),),
+        "preparation_steps",
+        lambda self: (PreparationStep("nap", "sleeps", (Part((self.profile.trainer.script, *words)),)),),
     )
 
 

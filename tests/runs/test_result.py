@@ -479,7 +479,7 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert [*tmp_path.iterdir()] == []
-    monkeypatch.setattr("tui_train.actions.dialogue.ChildDialogue.read", lambda *_: {
+    monkeypatch.setattr("tui_train.actions.dialogue.ChildDialogue.read_message", lambda *_: {
         "event": "done", "dtype": "float32", "difference": 0.5, "tolerance": 1e-4, "change": 0.7,
     })  # fmt: skip
     with pytest.raises(Unavailable, match="50"):

@@ -190,7 +190,7 @@ class Broken(Interrupts):
     def number(self, value):
         pass
 
-    def check(self, run):
+    def raise_if_interrupted(self, run_name):
         """Nothing came before the start."""
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_as, read_bytes
-from tui_train.runner import events
+from tui_train.runner import events, state
 from tui_train.runner.state import Status, is_valid_status
 
 PLACE_FILE, REPORT_FILE = "place.json", "heard.json"
@@ -67,5 +67,7 @@ def remote_status(run_folder: Path) -> Status | None:
     place = read_place(run_folder)
     if place is None:
         return None
+    if place.shared and (found := state.read(str(run_folder))).state != "new":
+        return found._replace(host=place.host)
     report = read_host_report(run_folder)
     return (report.status if report else Status("new"))._replace(host=place.host)
