@@ -430,7 +430,7 @@ def new(box):
     """A run whose folder is on the host, not started, and trains until it is stopped."""
     started = """printf '{"event":"run_started","pid":%d}\\n' $$ >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
-    place = far.create_on_host("box", rundir.create_run("far", []), [File("launch.sh", script)])
+    place = far.create_on_host("box", rundir.create_run("there", []), [File("launch.sh", script)])
     (Path(place.folder) / RUNNER_NAME).write_bytes(runner_file().content)
     yield place
     for pid in pids(place):
