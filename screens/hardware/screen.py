@@ -197,9 +197,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def action_log_in(self) -> None:
         """Hand the terminal to ssh, which asks there, and look again."""
         try:
-            command = ssh.login_command(hosts.host_address(self.wizard.other_machine))
             with self.app.suspend():
-                subprocess.run(command, check=False)
+                subprocess.run(ssh.login_command(hosts.host_address(self.wizard.other_machine)), check=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
@@ -289,7 +288,7 @@ def _zero_processes_text(setup: Setup) -> str:
 def _checked_address(address: str) -> str:
     """Return the name of a host as it was typed; BadInput where it is none."""
     if (address := address.strip()) not in hosts.saved_hosts():
-        ssh.ssh_command_prefix(address)
+        ssh.require_host_name(address)
     return address
 
 

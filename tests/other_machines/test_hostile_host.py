@@ -612,6 +612,22 @@ def test_a_machine_that_never_begins_to_answer_is_given_up(box, tmp_path, monkey
     assert "\x1b" not in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("Permission denied (publickey,password).", "Log in once: tui-train hosts login box."),
+        ("Host key verification failed.", "Log in once: tui-train hosts login box."),
+        ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.", "ssh-keygen -R box"),
+        ("Connection refused", "ssh box true"),
+    ],
+)
+def test_what_ssh_wants_is_said_with_what_to_do(box, said, remedy):
+    box["status"] = f"sys.stderr.write({said!r}); os._exit(255)  # before honest()"
+    with pytest.raises(NoAnswer) as raised:
+        session.ask("box", {"do": "status", "folder": "/"}, dict, 20.0)
+    assert remedy in raised.value.remedy
+
+
 def test_the_runner_is_sent_once_and_kept_where_it_can_be(box, tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     kept, write, sent = box.home / ".cache" / "tui-train" / "runner", session.Session._write, []

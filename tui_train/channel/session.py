@@ -105,6 +105,8 @@ class Session:
         """Return why the answer has ended before it was whole."""
         said = self._read_errors()
         message = f"{visible(self.host)} did not answer: {failure_advice(said)}"
+        if b"IDENTIFICATION HAS CHANGED" in said:
+            return NoAnswer(message, f"Find out why; `ssh-keygen -R {visible(self.host)}` forgets the earlier key.")
         asks = any(words in said for words in (b"Permission denied", b"Host key verification failed"))
         login = f"{LOGIN_COMMAND} {visible(self.host)}"
         return NoAnswer(message, f"Log in once: {login}." if asks else self._remedy)

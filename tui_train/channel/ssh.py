@@ -29,11 +29,16 @@ def is_host_name(text: str) -> bool:
     return bool(_HOST_NAME_PATTERN.fullmatch(text))
 
 
-def ssh_command_prefix(host: str) -> list[str]:
-    """Return the words that begin a command on a host; BadInput where it is no host name."""
+def require_host_name(host: str) -> None:
+    """Raise BadInput where a text can be no host name for ssh."""
     if not is_host_name(host):
         message = f"{visible(host) or 'an empty text'} is not a host name"
         raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
+
+
+def ssh_command_prefix(host: str) -> list[str]:
+    """Return the words that begin a command on a host; BadInput where it is no host name."""
+    require_host_name(host)
     sharing = _users_connection_options(host) or _sharing_options(_KEPT_SECONDS)
     options = (*PLAIN_OPTIONS, "ServerAliveCountMax=3", *sharing)
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]

@@ -44,7 +44,7 @@ def save_host(name: str, address: str = "", *, replace: bool = False) -> None:
         words = visible(name) or "an empty text"
         raise BadInput(f"{words} is no name for a host", "Use letters, digits and . @ : + - _.")
     address = address or name
-    ssh.ssh_command_prefix(address)
+    ssh.require_host_name(address)
     saved = saved_hosts()
     if saved.get(name, address) != address and not replace:
         raise AlreadyExists(f"{visible(name)} is {visible(saved[name])}", "Use another name, or --force to replace it.")
