@@ -100,8 +100,8 @@ class RunView:
 
     def _link_text(self) -> str:
         report = read_host_report(self.run.path)
-        heard = f" Last heard {duration_text(max(0.0, time.time() - report.at))} ago;" if report else ""
-        return f"{self.link_problem.rstrip('.')}.{heard or ' Nothing was heard of it yet;'} the run goes on there."
+        heard = f"last heard {duration_text(max(0.0, time.time() - report.at))} ago" if report else "not heard of yet"
+        return f"{heard}, goes on there. {self.link_problem}"
 
     def outcome_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""

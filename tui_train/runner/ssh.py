@@ -64,4 +64,4 @@ def failure_advice(stderr: bytes) -> str:
     if not known and _NO_PYTHON_PATTERN.search(text):
         known = _NO_PYTHON_ADVICE
     last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
-    return f"{known} ({visible(last)})" if known else visible(last)
+    return f"{known} ({visible(last).rstrip('.')})" if known else visible(last)

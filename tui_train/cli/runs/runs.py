@@ -114,7 +114,8 @@ def fetch_and_report(reference: str, *, checkpoints: bool) -> None:
     run = rundir.find_run(reference)
     result = fetching.fetch_results(run, with_checkpoints=checkpoints)
     status = read_status(run)
-    click.echo(f"{size(result.size)} fetched from {visible(status.host)} into {visible(str(run.path))}")
+    what = f"{size(result.size)} fetched" if result.size else "nothing new was fetched"
+    click.echo(f"{what} from {visible(status.host)} into {visible(str(run.path))}")
     if result.left_out:
         click.echo(f"Left out, for only files are fetched: {result.left_out}")
     if status.live:
