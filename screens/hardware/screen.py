@@ -1,7 +1,6 @@
 """Hardware: which cards there are, which are chosen, and why."""
 
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal
@@ -192,13 +191,13 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def _asks_to_log_in(self) -> bool:
         """Return whether the host was not reached because ssh asks for what only its user knows."""
-        return self.facts is not None and any(ssh.LOGIN_COMMAND in gap.remedy for gap in self.facts.machine.gaps)
+        return self.facts is not None and any(ssh.LOGIN_COMMAND in gap.why for gap in self.facts.machine.gaps)
 
     def action_log_in(self) -> None:
         """Hand the terminal to ssh, which asks there, and look again."""
         try:
             with self.app.suspend():
-                subprocess.run(ssh.login_command(hosts.host_address(self.wizard.other_machine)), check=False)
+                ssh.log_in(hosts.host_address(self.wizard.other_machine))
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return

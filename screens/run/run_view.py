@@ -11,6 +11,7 @@ from textual.content import Content
 from tui_train.base.text import duration_text, visible
 from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
+from tui_train.runner.state import UNCONFIRMED_STATE
 from tui_train.runs.follow import RunNews
 from tui_train.runs.health import MIN_BUSY_PERCENT, health_problems
 from tui_train.runs.other_machines.place import read_host_report
@@ -100,8 +101,10 @@ class RunView:
 
     def _link_text(self) -> str:
         report = read_host_report(self.run.path)
-        heard = f"last heard {duration_text(max(0.0, time.time() - report.at))} ago" if report else "not heard of yet"
-        return f"{heard}, goes on there. {self.link_problem}"
+        if report is None or report.status.state == UNCONFIRMED_STATE:
+            return self.link_problem
+        ago = duration_text(max(0.0, time.time() - report.at))
+        return f"last heard {ago} ago, goes on there. {self.link_problem}"
 
     def outcome_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""

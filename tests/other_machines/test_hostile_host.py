@@ -615,9 +615,9 @@ def test_a_machine_that_never_begins_to_answer_is_given_up(box, tmp_path, monkey
 @pytest.mark.parametrize(
     ("said", "remedy"),
     [
-        ("Permission denied (publickey,password).", "Log in once: tui-train hosts login box."),
-        ("Host key verification failed.", "Log in once: tui-train hosts login box."),
-        ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.", "ssh-keygen -R box"),
+        ("Permission denied (publickey,password).", "Log in once"),
+        ("Host key verification failed.", "Log in once"),
+        ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.", "Check `ssh box"),
         ("Connection refused", "ssh box true"),
     ],
 )

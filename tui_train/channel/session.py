@@ -49,15 +49,16 @@ class Session:
         words: Sequence[str] = (),
         stdin_data: bytes = b"",
         within_seconds: float = math.inf,
+        silence_seconds: float = SILENCE_SECONDS,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start ssh: all is to come `within_seconds`.
+        """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds`.
 
         `words` are its whole command, where that is not the usual one, and `stdin_data` follows the question.
         """
         self.host, self._question, self._stdin_data = host, question, stdin_data
         self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
-        self._is_cancelled = is_cancelled
+        self._silence, self._is_cancelled = silence_seconds, is_cancelled
         self._buffer = bytearray()
         self._asked = self._heard = False
         try:
@@ -98,18 +99,18 @@ class Session:
         return piece
 
     def failure_text(self) -> str:
-        """Return what ssh, or the shell at its other end, said last, and what it means."""
-        return failure_advice(self._read_errors())
+        """Return what ssh, or the shell at its other end, said last, what it means, and whether to log in."""
+        said = self._read_errors()
+        changed = b"IDENTIFICATION HAS CHANGED" in said
+        asks = not changed and any(words in said for words in (b"Permission denied (", b"Host key verification failed"))
+        login = f" To log in: {LOGIN_COMMAND} {visible(self.host)}" if asks else ""
+        return f"{failure_advice(said)}{login}"
 
     def lost_error(self) -> NoAnswer:
         """Return why the answer has ended before it was whole."""
-        said = self._read_errors()
-        message = f"{visible(self.host)} did not answer: {failure_advice(said)}"
-        if b"IDENTIFICATION HAS CHANGED" in said:
-            return NoAnswer(message, f"Find out why; `ssh-keygen -R {visible(self.host)}` forgets the earlier key.")
-        asks = any(words in said for words in (b"Permission denied", b"Host key verification failed"))
-        login = f"{LOGIN_COMMAND} {visible(self.host)}"
-        return NoAnswer(message, f"Log in once: {login}." if asks else self._remedy)
+        text = self.failure_text()
+        remedy = "Log in once, or set up a key (ssh-copy-id)." if LOGIN_COMMAND in text else self._remedy
+        return NoAnswer(f"{visible(self.host)} did not answer: {text}", remedy)
 
     def _read_errors(self) -> bytes:
         said = b""
@@ -124,12 +125,13 @@ class Session:
         self._write(_opening(self._question))
         was_sent = False
         while line := self._next_line():
-            if line == MISSING_LINE:
+            # What a login script printed last may have had no end of line.
+            if line.endswith(MISSING_LINE):
                 if was_sent:
                     raise NoAnswer(f"{visible(self.host)} asks for the runner again", self._remedy)
                 self._write(runner_zip())
                 was_sent = True
-            elif line == READY_LINE:
+            elif line.endswith(READY_LINE):
                 self._write(self._stdin_data)
                 break
         _pipe(self._child.stdin).close()
@@ -148,7 +150,7 @@ class Session:
         return line
 
     def _next_piece(self) -> bytes:
-        if (piece := self._read(self._child.stdout, SILENCE_SECONDS)) is None:
+        if (piece := self._read(self._child.stdout, self._silence)) is None:
             raise self._late_error()
         return piece
 
@@ -157,7 +159,7 @@ class Session:
         left = memoryview(data)
         with suppress(BrokenPipeError):
             while left:
-                if not self._wait(self._child.stdin, select.POLLOUT, SILENCE_SECONDS):
+                if not self._wait(self._child.stdin, select.POLLOUT, self._silence):
                     raise self._late_error()
                 with suppress(BlockingIOError):
                     left = left[os.write(_pipe(self._child.stdin).fileno(), left[:_PIECE_BYTES]) :]
@@ -179,7 +181,7 @@ class Session:
 
     def _late_error(self) -> NoAnswer:
         late = time.monotonic() >= self._deadline
-        seconds = self._within if late else SILENCE_SECONDS
+        seconds = self._within if late else self._silence
         what = "has not sent all" if late and self._heard else "gave no answer"
         return NoAnswer(f"{visible(self.host)} {what} in {seconds:.0f} s", self._remedy)
 
@@ -199,9 +201,11 @@ def ask(  # noqa: PLR0913 - each has a default but four
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> _Answer:
     """Return the answer of a host to a question; NoAnswer where it gives none in time."""
+    # Nothing comes before the answer, which may take its time: a training that is stopped saves first.
     session = Session(
-        host, question, words=words, stdin_data=stdin_data, within_seconds=within_seconds, is_cancelled=is_cancelled
-    )
+        host, question, words=words, stdin_data=stdin_data, within_seconds=within_seconds, silence_seconds=math.inf,
+        is_cancelled=is_cancelled,
+    )  # fmt: skip
     with closing(session):
         while line := session.read_line():
             with suppress(Unparsable):

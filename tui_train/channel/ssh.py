@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -44,10 +45,11 @@ def ssh_command_prefix(host: str) -> list[str]:
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
 
 
-def login_command(host: str) -> list[str]:
-    """Return the command that logs in to a host, asking what it must, for all that is asked of it in the next hours.
+def log_in(host: str) -> int:
+    """Have ssh log in on this terminal, asking what it must, and return its exit code.
 
-    BadInput where it is no host name, Unavailable where no connection can be kept.
+    What it opens serves all that is asked of the host in the next hours. BadInput where it is no host name, Unavailable
+    where no connection can be kept, or there is no ssh.
     """
     usual = ssh_command_prefix(host)
     sharing = _sharing_options(_LOGIN_SECONDS)
@@ -55,8 +57,15 @@ def login_command(host: str) -> list[str]:
         folder = visible(str(connections_folder()))
         raise Unavailable(f"no connection can be kept in {folder}", "Set XDG_CACHE_HOME to a short path of your own.")
     # Of two values ssh takes the first.
-    options = ("BatchMode=no", "ConnectTimeout=30", *sharing)
-    return ["ssh", *(word for option in options for word in ("-o", option)), *usual[1:], "true"]
+    options = (word for option in ("BatchMode=no", "ConnectTimeout=30", *sharing) for word in ("-o", option))
+    # Ctrl-C at its question ends ssh alone; one that is ignored here would be ignored there as well.
+    earlier = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return subprocess.run(["ssh", *options, *usual[1:], "true"], check=False).returncode
+    except OSError as error:
+        raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 def _users_connection_options(host: str) -> tuple[str, ...]:

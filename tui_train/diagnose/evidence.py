@@ -125,9 +125,9 @@ def _machine_of_failure(run: RunDir, status: Status, output: str) -> Event | Mac
     ended = next((event for event in reversed(run.events()) if event.event == "attempt_ended"), None)
     if ended and ended.attempt == status.attempts[-1].number and ended.host:
         return ended
-    if status.host:
-        return Event(host=status.host)
-    return read_evidence(output, None)
+    started = next((event for event in reversed(run.events()) if event.event == "run_started"), Event())
+    ran_here = not status.host and started.host in {"", os.uname().nodename}
+    return read_evidence(output, None) if ran_here else Event(host=status.host or started.host)
 
 
 def _known(value: int) -> int | None:

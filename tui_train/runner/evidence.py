@@ -8,6 +8,8 @@ from typing import NamedTuple
 from .cgroup_limits import cgroup_limits, count_oom_kills
 from .paths import free_bytes
 
+_MAX_BYTES = 2**53 - 1
+
 
 class Evidence(NamedTuple):
     """The machine of a failure, in bytes; -1 where something is not known."""
@@ -43,4 +45,5 @@ def _kills_since(before: int | None, now: int | None) -> int | None:
 
 
 def _known(value: int | None) -> int:
-    return -1 if value is None else value
+    # What an event may hold: some network disks call themselves endless.
+    return -1 if value is None else min(value, _MAX_BYTES)

@@ -12,6 +12,7 @@ from . import cgroup
 MARK_VARIABLE = "TUI_TRAIN_RUN_ID"
 # Seconds in which what a training has started ends after it.
 LEFTOVER_WAIT_SECONDS = 2.0
+_MAX_ANCESTORS = 100
 # What SIGKILL does not end in so long hangs in a driver.
 KILL_WAIT_SECONDS = 10.0
 
@@ -52,6 +53,15 @@ def machine_identity() -> str:
     return f"{os.uname().nodename} {boot_id()}"
 
 
+def lasting_identity() -> str:
+    """Return what tells this machine from others, also once it was booted again: its name, and its id if it has one."""
+    try:
+        with open("/etc/machine-id", encoding="ascii", errors="replace") as file:
+            return f"{os.uname().nodename} {file.read(64).strip()}"
+    except OSError:
+        return os.uname().nodename
+
+
 def boot_id() -> str:
     """Return what tells this boot of the machine from any other."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -83,6 +93,18 @@ def read_stat(pid: int) -> ProcessStat | None:
 
 
 NO_PROCESS = Process()
+
+
+def is_or_descends_from(pid: int, ancestor: int) -> bool:
+    """Return whether a process is another one, or was started by it: a Python may be a script that starts another."""
+    for _ in range(_MAX_ANCESTORS):
+        if pid == ancestor:
+            return True
+        entry = read_stat(pid)
+        if entry is None or entry.parent <= 1:
+            return False
+        pid = entry.parent
+    return False
 
 
 class ProcessFamily:

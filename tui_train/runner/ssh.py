@@ -29,10 +29,13 @@ PLAIN_OPTIONS = (
 _ATTEMPT_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlPath=none")
 # What ssh and the shell there say, and what it means.
 _ADVICE_BY_MESSAGE = (
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Its key is another one than before: somebody may answer in its place."),
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "It has another key than before: find out why; somebody may answer in its place.",
+    ),
     ("Host key verification failed", "Its key is not known here yet."),
     (
-        "Permission denied",
+        "Permission denied (",
         "It asks for a password or a code, or knows no key of yours.",
     ),
     ("Could not resolve hostname", "The name is unknown: check it, or add the host to ~/.ssh/config."),

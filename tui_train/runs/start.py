@@ -12,7 +12,7 @@ from pathlib import Path
 from tui_train.base.errors import Interrupted, Unavailable
 from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
-from tui_train.runner.processes import Process, send_signal, start_ticks
+from tui_train.runner.processes import Process, is_or_descends_from, send_signal, start_ticks
 from tui_train.runner.safe_open import open_regular
 from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
@@ -139,7 +139,7 @@ def _wait_for_report(run: RunDir, process_id: int, earlier_event_count: int, int
     def reported() -> bool:
         # Another start of the same folder may come between, and win.
         new = run.events()[earlier_event_count:]
-        return any(event.event == "run_started" and event.pid == process_id for event in new)
+        return any(event.event == "run_started" and is_or_descends_from(event.pid, process_id) for event in new)
 
     try:
         while True:

@@ -21,7 +21,7 @@ from tui_train.runner.memory_patterns import TEXT_BY_PHASE
 from tui_train.runner.state import Status
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import read_host_report
+from tui_train.runs.other_machines.place import read_host_report, read_place
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.status import training_seconds
 from tui_train.trainers.finetune import supported_tunings
@@ -187,7 +187,8 @@ def run_row(listed: ListedRun) -> tuple[str, ...]:
         else slurm_end_reason(listed.run.path)
     )
     queue_note = f" ({why})" if why else ""
-    report = read_host_report(listed.run.path) if status.live else None
+    place = read_place(listed.run.path) if status.live else None
+    report = read_host_report(listed.run.path) if place and not place.shared else None
     if report and time.time() - report.at > _FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"

@@ -1,12 +1,10 @@
 """`tui-train hosts`: lists the saved hosts, saves one, and logs in to one."""
 
-import subprocess
-
 import click
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.channel.ssh import login_command
+from tui_train.channel import ssh
 from tui_train.cli.columns import description_list
 from tui_train.cli.plans.plans import print_json
 from tui_train.profile import hosts
@@ -32,6 +30,6 @@ def add_host(name: str, address: str, *, force: bool) -> None:
 def log_in(name: str) -> None:
     """Have ssh ask on this terminal what it must; Unavailable where it does not come in."""
     host = hosts.host_address(name)
-    if code := subprocess.run(login_command(host), check=False).returncode:
+    if code := ssh.log_in(host):
         raise Unavailable(f"ssh did not come in to {visible(host)} (exit code {code})", f"Try it: ssh {visible(host)}")
     click.echo(f"logged in to {visible(host)}: what is asked of it uses this connection for twelve hours")

@@ -61,6 +61,8 @@ def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
 
     if context.invoked_subcommand is None:
         runs.print_runs(host or "", as_json=as_json)
+    elif host:
+        raise click.UsageError(f"--on lists only: {context.invoked_subcommand} is for the runs of this machine.")
 
 
 @runs.command("rm")

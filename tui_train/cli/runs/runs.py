@@ -31,12 +31,12 @@ def print_runs(host: str, *, as_json: bool) -> None:
     """List the runs of this machine, or those on a host, newest first."""
     listing = far.list_on_host(hosts.host_address(host)) if host else _refreshed_runs()
     if as_json:
-        print_json([_listed_run_data(listed) for listed in listing])
+        print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
         click.echo(aligned_table(_run_rows(listing)))
         for listed in listing:
             if listed.damage:
-                where = visible(str(listed.run.path))
+                where = visible(host or str(listed.run.path))
                 click.echo(f"! {visible(listed.run.name)} is damaged: {listed.damage}\n  See {where}.", err=True)
     else:
         click.echo(f"No runs on {visible(host)}." if host else "No runs yet. Start one: tui-train quickstart")
@@ -57,11 +57,11 @@ def _run_rows(listing: tuple[ListedRun, ...]) -> list[tuple[str, ...]]:
     return [(*row, note_text) for row, note_text in zip(rows, notes, strict=True)] if any(notes[1:]) else rows
 
 
-def _listed_run_data(listed: ListedRun) -> dict[str, Any]:
+def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
     state = listed.status.data() if listed.status else {"state": "damaged"}
     return {
         "run": listed.run.name,
-        "path": str(listed.run.path),
+        "path": str(listed.run.path) if is_here else None,
         **state,
         "damage": listed.damage,
         "note": read_note(listed.run),

@@ -19,7 +19,6 @@ _PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
 # Bytes; a child that writes more is considered out of control.
 _MAX_OUTPUT_BYTES = 2**20
 TIMED_OUT_REASON = "no answer in time"
-NOT_STARTED_REASON = "cannot be started"
 # At exit Python waits for its threads, and they wait for their children.
 ALL_CANCELLED_EVENT = threading.Event()
 
@@ -100,13 +99,12 @@ def run_child(  # noqa: PLR0913 - each has a default but two
     is_cancelled: Callable[[], bool] = lambda: False,
     memory_limit: int | None = None,
     stdin_data: bytes = b"",
-    ignores_cancel_all: bool = False,
 ) -> ChildResult:
     """Run `command` with `env_changes` to the environment and return its output within `deadline` seconds.
 
-    `stdin_data` is its input. It is given up as soon as `is_cancelled` tells so, and with the program unless it is
-    `ignores_cancel_all`. It runs in `folder`, None for the current one, and in a process group of its own, which is
-    killed at the end. It may take as much `memory_limit` as reading does, or other bytes than that.
+    `stdin_data` is its input. It is given up as soon as `is_cancelled` tells so, and with the program. It runs in
+    `folder`, None for the current one, and in a process group of its own, which is killed at the end. It may take as
+    much `memory_limit` as reading does, or other bytes than that.
     """
     end_time = monotonic() + deadline
     memory_limit = memory_bound.reading_memory_limit() if memory_limit is None else memory_limit
@@ -115,14 +113,14 @@ def run_child(  # noqa: PLR0913 - each has a default but two
         with _stdin_file(stdin_data) as stdin:
             process = memory_bound.start_with_memory_limit(command, memory_limit, env_changes, folder, stdin=stdin)
     except (OSError, ValueError) as error:
-        return ChildResult(failure=f"{NOT_STARTED_REASON}: {getattr(error, 'strerror', None) or error}")
+        return ChildResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
         failure = _collect_output(
             process,
             texts,
             end_time,
-            lambda: (ALL_CANCELLED_EVENT.is_set() and not ignores_cancel_all) or is_cancelled(),
+            lambda: ALL_CANCELLED_EVENT.is_set() or is_cancelled(),
         )
     finally:
         memory_bound.kill_and_close(process, 1.0)

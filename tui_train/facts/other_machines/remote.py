@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -96,7 +97,7 @@ def read_planning_facts(
 ) -> Facts:
     """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
     question = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
-    survey, known = _read_survey_and_facts(host, question, 60.0)
+    survey, known = _read_survey_and_facts(host, question, 90.0)
     return msgspec.structs.replace(
         known,
         paths=survey.paths,
@@ -111,24 +112,22 @@ def read_planning_facts(
     )
 
 
-def read_host_facts(host: str, deadline: float = 40.0) -> Facts:
-    """Return the facts of a host within about `deadline` seconds; Unavailable if it does not answer.
-
-    ssh does not prompt: log in by hand once to a host that is unknown or requires a password.
-    """
+def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
+    """Return the facts of a host within about `deadline` seconds; Unavailable if it does not answer."""
     return _read_survey_and_facts(host, {}, deadline)[1]
 
 
 def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[Survey, Facts]:
     """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
-    commands = (_OWN_FACTS_COMMAND, NVIDIA_SMI_COMMAND)
+    commands, end_time = (_OWN_FACTS_COMMAND, NVIDIA_SMI_COMMAND), monotonic() + deadline
     survey = ask_survey(host, {**question, "commands": commands, "processes": _PROCESSES_COMMAND}, deadline)
     own, by_smi = (*survey.said, None, None)[:2]
     try:
         known = parse_machine_file(own.text.encode(), host) if own and own.code == 0 else None
     except BadInput:
         # One of another version.
-        survey = ask_survey(host, {**question, "commands": commands[1:]}, deadline)
+        asked = {**question, "commands": commands[1:], "processes": _PROCESSES_COMMAND}
+        survey = ask_survey(host, asked, max(1.0, end_time - monotonic()))
         known, by_smi = None, (*survey.said, None)[0]
     if known is None:
         machine = _with_processes(_machine_by_nvidia_smi(host, by_smi), survey.processes)

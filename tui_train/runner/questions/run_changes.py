@@ -31,7 +31,10 @@ def send_runs(question: dict[str, Any]) -> None:
     folder = Path(runs_folder())
     names = sorted(path.parent.name for path in folder.glob("[!.]*/launch.sh"))
     for name in names[: -1 - question["most"] : -1]:
-        send_line(run=name, status=state.read(str(folder / name)))
+        try:
+            send_line(run=name, status=state.read(str(folder / name)))
+        except Exception:  # noqa: BLE001 - whatever is in this folder, the others are sent
+            send_line(run=name)
     send_line(end=True)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Iterator
 
 from .. import events
 from ..paths import runs_folder
-from ..processes import start_ticks
+from ..processes import is_or_descends_from, lasting_identity, start_ticks
 from ..stop import stop
 from .lines import PIECE_BYTES, NotDoneError, count_starts, existing_run, file_size, read_piece, send_line
 
@@ -29,8 +29,11 @@ def receive_run(question: dict[str, Any]) -> None:
     Where the sender's own folder, in which there is the file `mark`, is that very folder, nothing is to be written.
     """
     parent = Path(runs_folder())
-    if (parent / question["name"] / question["mark"]).is_file():
-        send_line(folder=str(parent / question["name"]), shared=True, node=os.uname().nodename)
+    mark = parent / question["name"] / question["mark"]
+    if mark.is_file():
+        # By this the sender sees that it is true.
+        mark.rename(f"{mark}-seen")
+        send_line(folder=str(mark.parent), shared=True, node=lasting_identity())
         return
     half_made = parent / question["half_made"]
     try:
@@ -90,7 +93,7 @@ def _launch(run: Path, question: dict[str, Any]) -> str:
         # In this order: it may report itself and end between the two.
         gone = not pid or start_ticks(pid) is None
         new = events.read(str(run))[before:]
-        if any(event.event == "run_started" and event.pid == pid for event in new):
+        if any(event.event == "run_started" and is_or_descends_from(event.pid, pid) for event in new):
             return ""
         if gone:
             break

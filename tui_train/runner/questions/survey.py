@@ -23,6 +23,7 @@ _MAX_FILE_BYTES = 2**18
 _PYTHON_SECONDS = 10
 # A driver that wakes up takes its time.
 _COMMAND_SECONDS = 30
+_LATE_EXIT_CODE = 124
 
 
 def send_survey(question: dict[str, Any]) -> None:
@@ -49,7 +50,10 @@ def send_survey(question: dict[str, Any]) -> None:
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
         "said": said,
-        "processes": _card_processes(question.get("processes", ())),
+        # The last of the commands lists the GPUs.
+        "processes": _card_processes(question["processes"])
+        if question.get("processes") and len(said) == len(question["commands"]) and said[-1] and not said[-1]["code"]
+        else [],
         "clock": time.time(),
         "identity": _identity(),
         "submits": shutil.which("sbatch") is not None,
@@ -127,7 +131,7 @@ def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[An
 
 def _card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
-    result = _command_result(command) if command else None
+    result = _command_result(command)
     found = []
     for line in result["text"].splitlines() if result and not result["code"] else ():
         uuid, pid, mebibytes = ([cell.strip() for cell in line.split(",")] + ["", ""])[:3]
@@ -188,11 +192,13 @@ def _results_until_success(commands: Sequence[Sequence[str]]) -> list[dict[str, 
 
 
 def _command_result(command: Sequence[str]) -> dict[str, Any] | None:
-    """Return what a command prints and its exit code, None where there is none or it has no end."""
+    """Return what a command prints and its exit code, None where there is none."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_SECONDS, check=False
         )
+    except subprocess.TimeoutExpired:
+        return {"code": _LATE_EXIT_CODE, "text": f"no answer in {_COMMAND_SECONDS} s"}
     except (OSError, subprocess.SubprocessError):
         return None
     return {"code": done.returncode, "text": done.stdout.decode("utf-8", "replace")}

@@ -28,8 +28,6 @@ _PART_FILE_NAME = ".fetching-part"
 _FETCH_LIST_FILE = ".fetched-files"
 _MAX_LIST_BYTES = 256 << 20
 _MAX_FILES = 1 << 18
-# Files that are named as known: the others come again.
-_MAX_KNOWN_FILES = 1 << 14
 _MAX_NANOSECONDS = (1 << 63) - 1
 _MAX_FOLDER_DEPTH, _MAX_NAME_BYTES = 64, 4096
 _PIECE_BYTES = 1 << 20
@@ -62,16 +60,19 @@ def locked_fetch_folder(run_folder: Path) -> Iterator[Path]:
             except OSError:
                 # Some network disks have no locks.
                 pass
-            lost = False
+            keeps = True
             try:
                 yield folder
-            except (NoAnswer, KeyboardInterrupt):
-                lost = True
+                keeps = False
+            except AlreadyExists:
+                raise
+            except (_BadAnswerError, CannotWrite):
+                keeps = False
                 raise
             finally:
                 (run_folder / _PART_FILE_NAME).unlink(missing_ok=True)
                 # The folder stays: another fetch could otherwise lock one that is not there any more.
-                if not lost:
+                if not keeps:
                     with suppress(OSError):
                         _empty_folder(folder)
 
@@ -91,7 +92,7 @@ def read_announcement(session: Session, folder: Path) -> FetchAnnouncement:
         if (sent := parse_host_line(line)) and not sent.beat:
             break
     else:
-        raise Unavailable(f"nothing was fetched from {host}: {session.failure_text()}", f"Look there: ssh {host}")
+        raise session.lost_error()
     if sent.error:
         raise refusal_error(host, sent)
     if sent.files is None or not 0 <= sent.files <= _MAX_FILES or sent.total < 0:
@@ -117,7 +118,7 @@ def files_already_here(run_folder: Path, folder: Path, target: Path) -> dict[str
         with suppress(OSError):
             if name not in found and _fetch_list_entry(target / name, name) == entry:
                 found[name] = target / name
-    statuses = ((name, path.lstat()) for name, path in list(found.items())[:_MAX_KNOWN_FILES])
+    statuses = ((name, path.lstat()) for name, path in found.items())
     return {name: (status.st_size, status.st_mtime_ns) for name, status in statuses}
 
 
@@ -147,6 +148,7 @@ def receive_files(
             raise _bad_answer_error(host, f"it sends {visible(name)} twice")
         named.add(name)
         if sent.kept and name in here:
+            refuse_name(name)
             continue
         if sent.kept or len(named) > expected.files or not 0 <= sent.size <= expected.total - taken:
             raise _bad_answer_error(host, f"it sends more than the {size(expected.total)} that it announced")
@@ -194,8 +196,12 @@ def _keep_only(folder: Path, names: Container[str]) -> None:
             Path(path).unlink()
 
 
+class _BadAnswerError(Unavailable):
+    """The host sends what no honest one does."""
+
+
 def _bad_answer_error(host: str, reason: str) -> Unavailable:
-    return Unavailable(f"nothing was fetched from {host}: {reason}", f"Look there: ssh {host}")
+    return _BadAnswerError(f"nothing was fetched from {host}: {reason}", f"Look there: ssh {host}")
 
 
 # Into place

@@ -30,12 +30,19 @@ _STATUS_TIMEOUT_SECONDS = 30.0
 def create_on_host(host: str, run: RunDir, files: Sequence[File]) -> RunPlace:
     """Write files into a run folder of the same name on a host, whole or not at all, unless it has that very folder."""
     mark = run.path / f".sent-{secrets.token_hex(8)}"
+    seen = mark.with_name(f"{mark.name}-seen")
     with reporting_write_errors(mark):
         mark.touch(exist_ok=False)
     try:
-        return _send_folder(host, run.name, mark.name, files)
+        place = _send_folder(host, run.name, mark.name, files)
+        if place.shared and not seen.exists():
+            raise Unavailable(
+                f"{visible(host)} says that it has this very folder, and has not", f"Look there: ssh {host}"
+            )
+        return place
     finally:
         mark.unlink(missing_ok=True)
+        seen.unlink(missing_ok=True)
 
 
 def _send_folder(host: str, name: str, mark: str, files: Sequence[File]) -> RunPlace:
@@ -78,8 +85,13 @@ def list_on_host(host: str) -> tuple[ListedRun, ...]:
             sent = parse_host_line(line)
             if sent and sent.end:
                 return tuple(found)
-            if sent and (report := parse_report(sent, time.time())) and len(found) < _MAX_LISTED_RUNS:
-                found.append(ListedRun(run=RunDir(Path(visible(sent.run))), status=report.status))
+            if sent is None or not sent.run or "/" in sent.run or len(found) >= _MAX_LISTED_RUNS:
+                continue
+            report = parse_report(sent, time.time())
+            # No folder of this machine can have that path.
+            folder = Path("/dev/null", visible(sent.run))
+            damage = "" if report else "its state cannot be read"
+            found.append(ListedRun(run=RunDir(folder), status=report.status if report else None, damage=damage))
         raise session.lost_error()
 
 

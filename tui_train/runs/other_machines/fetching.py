@@ -34,6 +34,8 @@ _FETCH_MARK_FILE = "fetched"
 _RUN_FILE_NAMES = frozenset(
     {SCRIPT_NAME, PLAN_NAME, PROFILE_NAME, PLACE_FILE, REPORT_FILE, _FETCH_MARK_FILE, RUNNER_NAME, "supervisor"}
 )
+# Files that are named as known: the others come again.
+_MAX_KNOWN_FILES = 1 << 14
 # The runs that this process fetches now.
 _RUNS_BEING_FETCHED: set[Path] = set()
 
@@ -118,7 +120,8 @@ def _copy_output(
     question = {"do": "fetch", "folder": place.folder, "output": output, "without": without_pattern}
     with locked_fetch_folder(run.path) as folder:
         here = files_already_here(run.path, folder, target)
-        known = {base64.b64encode(os.fsencode(name)).decode(): status for name, status in here.items()}
+        known = dict(list(here.items())[:_MAX_KNOWN_FILES])
+        known = {base64.b64encode(os.fsencode(name)).decode(): status for name, status in known.items()}
         with closing(Session(place.host, {**question, "have": known})) as session:
             expected = read_announcement(session, folder)
             for taken in receive_files(session, expected, folder, here, overwrite_guard(run.path, target)):

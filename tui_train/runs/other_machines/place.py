@@ -1,13 +1,13 @@
 """Where a run is: a run on another host has a folder here, a copy that grows with the one there, or that very one."""
 
-import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.runner import events, state
+from tui_train.runner.processes import lasting_identity
 from tui_train.runner.state import Status, is_valid_status
 
 PLACE_FILE, REPORT_FILE = "place.json", "heard.json"
@@ -23,7 +23,7 @@ class RunPlace(Struct, frozen=True):
     shared: bool = False
     """The folder here is that one, on a disk that both have."""
     node: str = ""
-    """What the host calls itself."""
+    """What tells the host from other machines, also after it was booted again."""
 
 
 class HostReport(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,12 @@ class HostReport(Struct, frozen=True, kw_only=True):
 def read_place(run_folder: Path) -> RunPlace | None:
     """Return where the run of a folder is, None for this machine."""
     place = _read_struct(run_folder / PLACE_FILE, RunPlace)
-    return None if place and place.shared and place.node == os.uname().nodename else place
+    if place is None or not place.shared:
+        return place
+    if place.node == lasting_identity():
+        return None
+    # It may have been renamed, here or there.
+    return structs.replace(place, folder=str(PurePosixPath(place.folder).with_name(run_folder.name)))
 
 
 def read_host_report(run_folder: Path) -> HostReport | None:
@@ -67,7 +72,8 @@ def remote_status(run_folder: Path) -> Status | None:
     place = read_place(run_folder)
     if place is None:
         return None
-    if place.shared and (found := state.read(str(run_folder))).state != "new":
-        return found._replace(host=place.host)
     report = read_host_report(run_folder)
+    unclear = report is not None and report.status.state == state.UNCONFIRMED_STATE
+    if place.shared and not unclear and (found := state.read(str(run_folder))).state != "new":
+        return found._replace(host=place.host)
     return (report.status if report else Status("new"))._replace(host=place.host)

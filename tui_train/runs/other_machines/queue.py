@@ -86,7 +86,8 @@ def status_in_queue(folder: Path) -> Status | None:
 
 def _start_history(folder: Path) -> tuple[int, bool]:
     """Return how often a run was started, and whether its last start was ended near the time limit."""
-    if read_place(folder):
+    place = read_place(folder)
+    if place and not place.shared:
         last = read_host_report(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
     logged = [event for event in events.read(str(folder)) if event.event in {"run_started", "run_ended"}]
