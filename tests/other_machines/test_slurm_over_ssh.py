@@ -1,6 +1,5 @@
 """Jobs of a real Slurm that are submitted, watched, stopped and resumed over a real ssh; nothing is installed there."""
 
-import ast
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from ssh import runs_there
 from support import profile, until
 
 from tui_train.actions.machine_facts import MachineSource, source_for_profile
-from tui_train.facts.other_machines import submit_host
+from tui_train.channel.session import PYTHON_COMMAND, ask
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
@@ -278,10 +277,6 @@ def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
     asked = {
         "commands": [["asked", "a b"]], "without": "SBATCH_(OUTPUT|WAIT)", "given": "", "folder": "", "patience": 9,
     }  # fmt: skip
-    words = [sys.executable, "-c", submit_host._remote_program(), json.dumps(asked)]
-    done = subprocess.run(words, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
-    assert json.loads(done.stdout)[0]["out"] == "none /c a b\n"
-
-
-def test_the_program_that_asks_slurm_runs_in_old_pythons():
-    ast.parse(submit_host._remote_program(), feature_version=(3, 8))
+    words = ["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", sys.executable, *PYTHON_COMMAND[1:]]
+    (answer,) = ask("here", {"do": "slurm", **asked}, list, 30.0, words=words)
+    assert answer["out"] == "none /c a b\n"

@@ -95,7 +95,8 @@ def _probe_host(
     try:
         survey = ask_survey(host, question, deadline, words=words)
     except Unavailable as error:
-        return _Answer(TrainingHost(problem=error.message.removeprefix(f"{visible(host)} ")))
+        why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
+        return _Answer(TrainingHost(problem=why))
     smi = survey.said[0] if survey.said else None
     compared = asking_machine.identity and survey.identity
     answer = TrainingHost(
