@@ -53,7 +53,7 @@ def facts_of_box(code=0):
 
 
 def test_a_login_by_hand_opens_the_way_for_hours(box):
-    assert "Log in once: tui-train hosts login box" in facts_of_box(69).stderr
+    assert "To log in: tui-train hosts login box" in facts_of_box(69).stderr
     terminal = Terminal("hosts", "login", "box")
     terminal.see("Enter passphrase")
     terminal.press(f"{PASSPHRASE}\r", "logged in to box")

@@ -57,7 +57,8 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
             else _wrong_order_finding(profile, real_first)
         )
         return
-    if _is_first_host(facts, first) is False:
+    # Of a host that was chosen just now the facts are still to come.
+    if _is_first_host(facts, first) is False and not (profile.hardware.host and not facts.other_machine):
         yield _other_start_finding(facts, first)
         return
     for host, peer in answered.items():
