@@ -1,0 +1,69 @@
+"""A failure is explained with the machine on which it happened, not with the one that looks."""
+
+import json
+import os
+
+import msgspec
+import pytest
+from results import ended
+from support import bash, exported, facts, sleeping
+
+from tui_train.diagnose import diagnose_run, evidence
+from tui_train.runner.evidence import Evidence, read_evidence
+from tui_train.runner.state import Status
+from tui_train.runs.other_machines.heard import write_report
+from tui_train.runs.other_machines.place import HostReport
+from tui_train.runs.status import read_status
+
+FULL = {"host": "box", "free_disk": 0, "free_tmp": 2**34, "free_shm": 2**34, "memory_limit": 2**34, "oom_kills": 0}
+ROOMY = FULL | {"free_disk": 2**40}
+KILLED = ROOMY | {"oom_kills": 2}
+ABORT, KILL = ("Aborted (core dumped)", 134), ("step 14 loss 1.2", 137)
+
+
+def failed_on(folder, said, there):
+    """A run that failed on a host, with what that noted of itself, as it is known here."""
+    line, code = said
+    run = ended(folder, [line], state="failed")
+    events = [json.loads(each) for each in run.events_file.read_text().splitlines()]
+    for event in events:
+        if event["event"] in {"attempt_ended", "run_ended"}:
+            event["exit_code"] = code
+    next(event for event in events if event["event"] == "attempt_ended").update(there)
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    status = read_status(run)
+    (run.path / "place.json").write_text(json.dumps({"host": "box", "folder": "/there"}))
+    write_report(run, HostReport(at=1.0, status=Status("failed", attempts=status.attempts, exit_code=code)))
+    return run
+
+
+# What the log says, how the machine of the failure stood, how this one stands, and what failed.
+CASES = [
+    (ABORT, FULL, ROOMY, "disk_full"),
+    (ABORT, ROOMY, FULL, "abort"),
+    (KILL, KILLED, ROOMY, "host_oom"),
+    (KILL, ROOMY, KILLED, "sigkill"),
+    (ABORT, {}, FULL, "abort"),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
+    said, there, here, failure = case
+    monkeypatch.setattr(evidence, "read_evidence", lambda *_: Evidence(**here))
+    found = diagnose_run(failed_on(tmp_path / "run", said, there))
+    assert (found.failure, found.host) == (failure, "box")
+
+
+def test_the_supervisor_notes_how_its_machine_stands(tmp_path):
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=0.1", "--code=7"), facts())
+    assert bash(run).returncode == 7
+    end = next(event for event in run.events() if event.event == "attempt_ended")
+    assert end.host == os.uname().nodename
+    assert min(end.free_disk, end.free_tmp, end.free_shm) > 0
+    assert read_evidence(str(tmp_path), None).host == end.host
+
+
+def test_a_disk_that_calls_itself_endless_costs_no_event(tmp_path, monkeypatch):
+    monkeypatch.setattr("tui_train.runner.evidence.free_bytes", lambda _: 2**63)
+    assert read_evidence(str(tmp_path), None).free_disk == 2**53 - 1
