@@ -184,7 +184,7 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
 SSH = """#!/bin/sh
 for word in "$@"; do printf '%s\\n' "$word"; last=$word; done >> "$NOTES"
 export PATH="$THERE:$PATH"
-echo 'Welcome {to} this host!'; echo '{"runner": "odd"}'
+echo 'Welcome {to} this host!'; printf '{"runner": "odd"}'
 exec sh -c "$last"
 """
 THERE = {"tui-train": 'cat "$TUI" 2>/dev/null || exit 127', "nvidia-smi": 'cat "$SMI" 2>/dev/null || exit 9'}

@@ -580,6 +580,12 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
     assert "runner.pyz stop" in raised.value.remedy
 
 
+def test_an_answer_may_take_longer_than_a_stream_is_silent(box, monkeypatch):
+    monkeypatch.setattr(session, "SILENCE_SECONDS", 0.2)
+    box["stop"] = "time.sleep(1); say(stopped=True)"
+    assert session.ask("box", {"do": "stop"}, dict, 30.0) == {"stopped": True}
+
+
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
     monkeypatch.setattr(session, "SILENCE_SECONDS", 0.3)
     box["feed"] = "time.sleep(1000)"

@@ -49,16 +49,17 @@ class Session:
         words: Sequence[str] = (),
         stdin_data: bytes = b"",
         within_seconds: float = math.inf,
-        silence_seconds: float = SILENCE_SECONDS,
+        silence_seconds: float | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds`.
+        """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds` (None: a minute).
 
         `words` are its whole command, where that is not the usual one, and `stdin_data` follows the question.
         """
         self.host, self._question, self._stdin_data = host, question, stdin_data
         self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
-        self._silence, self._is_cancelled = silence_seconds, is_cancelled
+        self._silence = SILENCE_SECONDS if silence_seconds is None else silence_seconds
+        self._is_cancelled = is_cancelled
         self._buffer = bytearray()
         self._asked = self._heard = False
         try:
