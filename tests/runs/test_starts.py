@@ -17,7 +17,7 @@ from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import Interrupted
 from tui_train.profile import store
 from tui_train.runs.conflicts import start_lock
-from tui_train.runs.interrupts import Interrupts
+from tui_train.runs.interrupts import Interrupts, defer_ctrl_c
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
@@ -216,3 +216,16 @@ def test_a_lost_terminal_does_not_keep_a_run_from_being_stopped():
         raise OSError(5, "Input/output error")
 
     Interrupts(lost).say("stopping")
+
+
+def test_ctrl_c_that_falls_into_a_destructor_is_not_lost():
+    """Python ignores what is raised there."""
+
+    class Dropped:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    with defer_ctrl_c() as raise_if_pressed:
+        Dropped()
+        with pytest.raises(KeyboardInterrupt):
+            raise_if_pressed()

@@ -107,7 +107,12 @@ def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
     return reader
 
 
-def follow_lines(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
+def follow_lines(
+    run: RunDir,
+    *,
+    on_attempt: Callable[[AttemptStatus], None] = lambda _: None,
+    on_pause: Callable[[], None] = lambda: None,
+) -> Iterator[str]:
     """Yield every line of the run's attempts, in order, until it has ended and everything is read."""
     printed = 0
     tail: LogTail | None = None
@@ -127,6 +132,7 @@ def follow_lines(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = l
             if tail and tail.unfinished_line:
                 yield tail.unfinished_line
             return
+        on_pause()
         time.sleep(_pause_seconds(status))
 
 

@@ -1,4 +1,4 @@
-"""Signals during the start of a run are recorded and handled later, so that messages about the run stay true."""
+"""Signals about a run are recorded and handled later, where nothing is half done and no message becomes untrue."""
 
 import signal
 import threading
@@ -77,3 +77,29 @@ def defer_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Inter
         yield interrupts
     finally:
         interrupts.release(resend=False)
+
+
+@contextmanager
+def defer_ctrl_c() -> Iterator[Callable[[], None]]:
+    """Yield a function that raises KeyboardInterrupt where Ctrl-C was pressed before; a second Ctrl-C raises at once.
+
+    Only in the main thread. Raised wherever it comes, it can be lost: Python ignores what a destructor or a weak
+    reference's callback raises, and a library in C may clear it.
+    """
+    pressed = False
+
+    def record(_number: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    def raise_if_pressed() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    before = install_handlers((signal.SIGINT,), record)
+    try:
+        yield raise_if_pressed
+    finally:
+        restore_handlers(before)

@@ -15,6 +15,7 @@ from tui_train.runner.progress import Progress, advance_progress, progress_for_n
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
+from tui_train.runs.interrupts import defer_ctrl_c
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.other_machines.mirror import RunMirror
@@ -90,7 +91,14 @@ def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, St
     """Print a run's lines until it ends; Ctrl-C ends only this command, and asks first about a run `started_here`."""
     mirror = RunMirror(run, _report_host_problem)
     try:
-        return _stream_lines(run, started_here=started_here)
+        progress, number = _print_lines(run, started_here=started_here)
+        ended = wait_for_end(run)
+        if number and (problem := why_unreadable(run.attempt_log(number))):
+            click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
+        else:
+            _report_mismatch(run, number)
+            _report_failure(run)
+        return progress, ended
     finally:
         mirror.close()
 
@@ -101,8 +109,8 @@ def _report_host_problem(problem: str) -> None:
         click.echo(f"— {problem}; the run goes on there", err=True)
 
 
-def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]:
-    titles, reading = run.attempt_titles(), run.log_reading()
+def _print_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
+    """Print the lines; return the progress and the newest attempt's number."""
     progress, number = Progress(), 0
 
     def on_attempt(attempt: AttemptStatus) -> None:
@@ -114,20 +122,17 @@ def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]
             click.echo(f"— attempt {attempt.number}: {visible(title)}")
 
     try:
-        for line in follow_lines(run, on_attempt=on_attempt):
-            click.echo(line)
-            progress = _with_curve_ends_only(advance_progress(progress, [line], reading))
+        with defer_ctrl_c() as raise_if_pressed:
+            titles, reading = run.attempt_titles(), run.log_reading()
+            for line in follow_lines(run, on_attempt=on_attempt, on_pause=raise_if_pressed):
+                click.echo(line)
+                progress = _with_curve_ends_only(advance_progress(progress, [line], reading))
+                raise_if_pressed()
     except KeyboardInterrupt:
         if not started_here:
             raise
         ask_detach_or_stop(run)
-    ended = wait_for_end(run)
-    if number and (problem := why_unreadable(run.attempt_log(number))):
-        click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
-    else:
-        _report_mismatch(run, number)
-        _report_failure(run)
-    return progress, ended
+    return progress, number
 
 
 def _report_mismatch(run: RunDir, attempt: int) -> None:
