@@ -171,6 +171,7 @@ def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
     assert all(len(line) <= 80 for line in shown)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("size", sample([(80, 24), (120, 40), (200, 50)], 3), ids=str)
 async def test_marked_runs_are_compared_by_a_key(
     machine: Any, two: tuple[RunDir, RunDir], size: tuple[int, int]
@@ -195,6 +196,7 @@ async def test_marked_runs_are_compared_by_a_key(
         assert "slow" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[RunDir, RunDir]) -> None:
     """Runs of one name are told apart by their time."""
     later = two[1].path.rename(two[1].path.parent / "20260102-133000-slow")

@@ -140,6 +140,7 @@ def test_uv_is_given_what_pip_is_set_to(pip_set, monkeypatch):
     assert "UV_FIND_LINKS" not in pip_settings.uv_variables(settings), "what is set for uv stays"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("line", "code"), [("retries = 3", 0), ("require-hashes = true", 1)])
 def test_a_setting_that_uv_has_no_equal_of_leaves_it_to_pip(pip_set, line, code):
     pip_set(line)
@@ -223,6 +224,7 @@ def test_nothing_is_installed_without_a_yes(tmp_path):
 SECRETS = ("https://user:pa55@host/simple", "https://pa55@host/simple", "https://user:p@pa55@host/simple")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("address", SECRETS)
 def test_a_password_in_an_address_is_never_shown(tmp_path, address):
     words = ("env", "create", "hf", "--dry-run", "--path", str(tmp_path / "e"))

@@ -271,6 +271,7 @@ def test_words_of_a_trial_are_safe_to_show(tmp_path):
     assert "\x1b" not in words.result_sentence(now) + str(words.trial_rows(now))
 
 
+@pytest.mark.whole
 def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     """The real sampler on a fake driver: the card that shows the desktop is not one of those that train."""
     path = tmp_path / "machine.txt"
@@ -327,6 +328,7 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
         assert not marked(read_status(RunDir(trial)).mark)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("number", "code"), sample([(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], 2)
 )
@@ -346,6 +348,7 @@ def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     assert not marked(read_status(run).mark)
 
 
+@pytest.mark.whole
 def test_a_script_that_fails_says_why(tmp_path):
     path = tunes(tmp_path, **{"trainer.script": str(SCRIPTS / "parse.py")})
     done = started(path)

@@ -59,6 +59,7 @@ OF_EVENTS = {"number", "pid"}
 DAMAGED = [*product(["events.jsonl"], DAMAGE), *product(["plan.json"], sorted(DAMAGE.keys() - OF_EVENTS))]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("name", "damage"), sample(DAMAGED, 6))
 def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage):
     before, broken, after = new_run("before"), new_run("broken"), new_run("after")
@@ -109,6 +110,7 @@ TOML = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("damage", sample(TOML, 3))
 def test_a_damaged_profile_preset_and_last_one_are_told_and_hide_no_other(damage):
     profiles_folder().mkdir(parents=True)
@@ -232,6 +234,7 @@ def test_where_there_are_no_links_a_file_is_still_never_lost(tmp_path, monkeypat
     assert (tmp_path / "a").read_text() == "first"
 
 
+@pytest.mark.whole
 def test_names_never_reach_the_terminal_raw():
     profiles_folder().mkdir(parents=True)
     (profiles_folder() / "evil\x1b]0;owned\x07\u202e.toml").write_text("")

@@ -829,6 +829,7 @@ def test_all_paths_are_asked_for():
     assert profile_paths(Profile()) == ()
 
 
+@pytest.mark.whole
 def test_there_is_a_fault_for_every_check():
     """A check that finds nothing in any of these is not tested."""
     from tui_train.setup.setup import Setup

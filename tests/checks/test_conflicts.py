@@ -133,6 +133,7 @@ def test_a_port_is_tried(begun):
         assert port_in_use(server.getsockname()[1])
 
 
+@pytest.mark.whole
 def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
     output = f"trainer.output={tmp_path / 'out'}"
     begun(facts(), trainer__output=str(tmp_path / "out"))
@@ -243,6 +244,7 @@ def test_this_machine_is_asked():
 SILENT = Machine(hostname="box", gaps=(Gap("The NVIDIA driver does not respond", "", "", hides=True),))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, holds):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
@@ -276,6 +278,7 @@ def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
     assert len(asked) == 2
 
 
+@pytest.mark.whole
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     prepared = ready(profile(), facts())
     run = rundir.create_run("done", prepared.files)

@@ -138,6 +138,7 @@ def test_facts():
     assert sys.executable in shown
 
 
+@pytest.mark.whole
 def test_the_plan_is_what_export_writes(tmp_path):
     sets = ("--set=recipe.steps=30", "--set=hardware.device=cpu")
     found = told("plan", "quickstart", *sets)
@@ -221,6 +222,7 @@ def test_a_plan_that_cannot_run(tmp_path, edits, code, message):
     assert rundir.all_runs() == ()
 
 
+@pytest.mark.whole
 def test_what_a_finding_names_can_be_planned():
     sets = ("--set=hardware.device=cpu", "--set=recipe.micro_batch=8")
     found = told("plan", "quickstart", *sets, "--set=recipe.global_batch=20", code=65)
@@ -231,6 +233,7 @@ def test_what_a_finding_names_can_be_planned():
         assert told("plan", "quickstart", *sets, f"--set=recipe.global_batch={number}")["findings"] == []
 
 
+@pytest.mark.whole
 def test_the_current_folder_is_gone(tmp_path):
     (tmp_path / "gone").mkdir()
     line = f'rmdir "$PWD"; exec {shlex.join(TUI_TRAIN)} export quickstart x'
@@ -278,6 +281,7 @@ def test_no_such_run():
 # ---- saved profiles
 
 
+@pytest.mark.whole
 def test_profiles_are_saved_and_listed():
     assert told("profiles") == []
     tui("new", "first", "--set", "recipe.steps=5")
@@ -347,6 +351,7 @@ def test_a_run_is_shown_listed_and_resumed(mine):
     assert [shown[0], shown[1][:3], *shown[2:]] == ["red \ufffd", "xxx", "20%", "last without newline"]
 
 
+@pytest.mark.whole
 def test_it_ends_as_the_training_ends(mine):
     done = tui("run", mine, *arguments("--seconds=0.1", "--code=7"), code=7)
     state, following = done.stdout.splitlines()[-2:]
@@ -357,6 +362,7 @@ def test_it_ends_as_the_training_ends(mine):
         tui(*command, "last", code=code)
 
 
+@pytest.mark.whole
 def test_what_would_fail_again_is_not_resumed(tmp_path):
     """Bad arguments, and no step: as long as neither the script nor the command has changed."""
     script, profile = tmp_path / "strict.py", tmp_path / "strict.toml"
@@ -441,6 +447,7 @@ def test_ctrl_c_on_a_viewer_leaves_the_run_alone(mine):
     tui("stop", "last")
 
 
+@pytest.mark.whole
 def test_a_folder_is_a_run_where_no_id_is_meant(mine):
     tui("export", mine, "mine")
     for more in ([], ["--follow"]):
@@ -454,6 +461,7 @@ def test_a_folder_is_a_run_where_no_id_is_meant(mine):
     assert tui("logs", name).stdout.startswith("tick 1\n")
 
 
+@pytest.mark.whole
 def test_a_plan_of_another_shape_is_passed_over(mine):
     tui("run", mine)
     for text in ("[]", '{"attempts": 3}', '{"attempts": [1, {"title": [2]}]}'):
@@ -570,6 +578,7 @@ def test_ctrl_c_before_there_is_a_run(mine, tmp_path):
     assert plan.returncode == 130
 
 
+@pytest.mark.whole
 def test_a_run_that_is_lost_is_no_success(mine):
     with viewing("run", mine, *arguments("--seconds=60")) as viewer:
         os.kill(read_status(newest()).pid, signal.SIGKILL)
@@ -590,6 +599,7 @@ def test_a_run_that_is_lost_is_no_success(mine):
     assert not marked(read_status(newest()).mark)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("command", sample(["keys", "plan quickstart --json", "logs last", "logs -f last"], 2, 1))
 def test_a_reader_that_leaves_is_no_error(mine, command):
     if "last" in command:
@@ -600,6 +610,7 @@ def test_a_reader_that_leaves_is_no_error(mine, command):
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_quickstart_goes_the_whole_way(tmp_path):
     sizes = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=4", "checkpoint_every=2")

@@ -167,6 +167,7 @@ def shell(tmp_path):
     return complete
 
 
+@pytest.mark.whole
 def test_profiles_runs_keys_and_values_complete(shell):
     store.save(Profile(name="mine"))
     run = rundir.create_run("quickstart", ready(Profile(), facts()).files)
@@ -182,6 +183,7 @@ def test_each_shell_has_a_script(name):
     assert "tui-train" in invoke("completion", name)[0]
 
 
+@pytest.mark.whole
 def test_bash_completes_values_behind_the_equals_sign(shell):
     bash_there = pexpect.spawn("bash", ["--norc", "-i"], env=shell.environment, encoding="utf-8", timeout=30)
     try:

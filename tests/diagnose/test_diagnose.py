@@ -146,6 +146,7 @@ def test_full_disks_and_limits(tmp_path):
     assert said(done.stderr).failure == "too_many_open_files"
 
 
+@pytest.mark.whole
 def test_the_root_comes_before_its_echoes(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text(
@@ -261,6 +262,7 @@ def test_what_only_tells_is_no_failure():
     assert said(text + "ZeroDivisionError: division by zero\n").failure == "user_exception"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "line",
     ["a" * 1500, " " * 1500 + "x", "0" * 1500, ("a 0: error No " * 110)[:1500]],
@@ -543,6 +545,7 @@ def test_a_log_is_read_as_it_is_kept(tmp_path, kept):
     assert (found.failure, found.line) == ("cuda_oom", FAILED.splitlines()[-1])
 
 
+@pytest.mark.whole
 def test_the_start_of_a_long_log_is_read_whole(tmp_path):
     quiet = "rank 1 waits for rank 0, nothing arrived yet\n" * 20_000
     said = "Downloading a shard\n" * 500 + "Failed to initialize NVML: Driver/library version mismatch\n"
@@ -568,6 +571,7 @@ def test_what_is_no_log_is_not_called_free_of_failures(tmp_path, kept, said):
         diagnose_log(str(tmp_path / "log"))
 
 
+@pytest.mark.whole
 def test_a_log_may_come_in_parts():
     words = [str(Path(sys.executable).parent / "tui-train"), "diagnose", "-", "--json"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reading:

@@ -47,11 +47,13 @@ def test_what_a_launcher_adds_hides_no_cause(failure):
                 assert (said(text + after).failure, source, text) == (failure, source, text)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("failure", "source", "text"), sample(MESSAGES, 72), ids=lambda value: value[:20])
 def test_it_is_found_in_the_middle_of_a_long_log(failure, source, text):
     assert (said(NOISE + text + NOISE).failure, source) == (failure, source)
 
 
+@pytest.mark.whole
 def test_a_training_that_went_well_has_no_failure_whatever_it_printed():
     assert [(source, text) for _, source, text in MESSAGES if said(text, 0)] == []
 

@@ -71,6 +71,7 @@ def test_a_cause_in_the_middle_is_found(text, failure):
     assert found.line_number == whole[: whole.index(text[:20])].count("\n") + 1
 
 
+@pytest.mark.whole
 def test_it_is_not_lost_among_many_others():
     noise = repeated("RuntimeError: retry {}\n", 800_000)
     assert said(around("GPU has fallen off the bus", noise, noise)).failure == "gpu_hardware"
@@ -81,6 +82,7 @@ def test_what_only_informs_does_not_take_its_place():
     assert said(around(told + "RuntimeError: CUDA error: invalid device ordinal")).failure == "invalid_device_ordinal"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("where", ["evaluate", "barrier", "training_step"])
 def test_a_traceback_in_the_middle_keeps_its_frames(where):
     found = said(around(STACK.format(where, OOM)))
@@ -93,11 +95,13 @@ def test_an_error_of_the_script_in_the_middle_is_shown():
     assert (found.failure, found.line) == ("user_exception", "KeyError: 'labels'")
 
 
+@pytest.mark.whole
 def test_what_a_training_got_over_in_the_middle_is_not_to_blame():
     text = around(f"{OOM}\n{repeated(STEP, 300_000)}" + "bash: line 1: accelerate: command not found")
     assert said(text).failure == "command_not_found"
 
 
+@pytest.mark.whole
 def test_a_healthy_log_stays_healthy():
     frightening = "INFO train step {} loss 2.0, 0 errors, 0 nan grads, error_file=<N/A>\n"
     assert said(repeated(frightening, 2_000_000), 0) is None
@@ -170,6 +174,7 @@ def test_each_expression_has_words():
     assert all(expression.anchors for expression in _single_line_expressions())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("part", sample(range(8), 8))
 def test_what_an_expression_matches_is_looked_at(part):
     """A line that is made for an expression makes it a candidate."""

@@ -248,6 +248,7 @@ def test_the_end_that_is_passed(monkeypatch, turn, eos, stops, passed):
     assert data_turns.first_token(f"{turn}\n<|im_start|>", own) == (turn or "<|im_start|>")
 
 
+@pytest.mark.whole
 def test_the_token_that_ends_a_turn(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [CHAT])
     ended = look(path, python=warm_python, model=tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))).ends
@@ -258,6 +259,7 @@ def test_the_token_that_ends_a_turn(tmp_path, tokenizer, warm_python):
     assert look(path, python=warm_python, model=model, chat_template=f"{tmp_path}/t.jinja").ends.passed == ""
 
 
+@pytest.mark.whole
 def test_what_each_length_cuts(tmp_path, tokenizer, warm_python):
     rows = [{"prompt": "a", "completion": "the quick brown fox " * number} for number in range(1, 101)]
     path = written(tmp_path / "d.jsonl", rows)
@@ -426,6 +428,7 @@ def test_rows_that_the_template_refuses(tmp_path, tokenizer, warm_python):
     assert "error" in levels(none, question)
 
 
+@pytest.mark.whole
 def test_without_a_template_or_a_tokenizer(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [CHAT])
     question = DataQuestion(files=(str(path),), model=tokenizer())
@@ -608,6 +611,7 @@ def test_a_value_that_takes_too_much_memory_is_named(tmp_path):
     assert "of memory" in problem.why
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["d.jsonl", "d.csv"])
 def test_a_sparse_file_without_a_line_break_ends_soon(tmp_path, name):
     with (tmp_path / name).open("wb") as file:
@@ -630,6 +634,7 @@ def test_bounds_hold_for_their_work_alone():
     assert done.stdout.splitlines() == expected
 
 
+@pytest.mark.whole
 def test_a_template_that_doubles_a_text_is_refused(tmp_path, warm_python, tokenizer):
     path = written(tmp_path / "d.jsonl", [CHAT] * 4)
     found = look(path, python=warm_python, model=tokenizer(DOUBLES))

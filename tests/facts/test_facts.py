@@ -168,6 +168,7 @@ def test_a_hanging_card_hides_and_delays_no_other(on):
     assert (first.problem, last.problem, last.sm_clock_max) == ("", "", 2100)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("field", sample(["handle", "uuid", "process", "peers"], 2))
 def test_a_card_may_hang_anywhere(on, field):
     hanging = f"{field} = !HANG\n" + ("" if field == "uuid" else "uuid = GPU-1\n")
@@ -654,6 +655,7 @@ def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare,
     assert mark.exists()
 
 
+@pytest.mark.whole
 def test_a_python_here_is_started_once_it_was_chosen_and_not_in_another_ones_place(bare, tmp_path):
     mark = tmp_path / "started"
     python = marking(bare / ".venv", mark)
@@ -687,6 +689,7 @@ def test_the_environment_that_is_activated_here_is_started(bare, tmp_path, monke
     assert mark.exists()
 
 
+@pytest.mark.whole
 def test_nothing_of_a_cloned_folder_is_run(bare, tmp_path, monkeypatch):
     mark = tmp_path / "started"
     for name in (".venv", "venv"):
@@ -730,6 +733,7 @@ def test_a_venv_and_its_base_are_two(bare):
     assert {"chosen", "venv here"} <= {toolchain.label for toolchain in found}
 
 
+@pytest.mark.whole
 def test_libraries_outside_the_environment_are_those_a_training_finds(bare, monkeypatch, tmp_path):
     python = str(environment(tmp_path / "env") / "bin" / "python")
     assert probe.probe_toolchain(python).torch is None

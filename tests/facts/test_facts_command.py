@@ -108,6 +108,7 @@ def test_bad_files_have_exit_codes_of_their_own(tmp_path):
     assert "exclude" in tui("--machine", "bad.json", "--host", "box", code=64)
 
 
+@pytest.mark.whole
 def test_a_build_without_cuda(tmp_path):
     (tmp_path / "cpu.json").write_text('{"torch": "2.13.0+cpu", "cuda": null, "arch_list": [], "more": {"a": 1}}')
     found = told("--toolchain", "cpu.json", on=SEED)
@@ -119,6 +120,7 @@ def test_a_build_without_cuda(tmp_path):
 # Machine files
 
 
+@pytest.mark.whole
 def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
     shown = tui("--toolchain", "cu130.json", "--save", "box.json", on=SEED)
     assert "saved box.json" in shown

@@ -298,6 +298,7 @@ def run(home, hub, *words, python=sys.executable, before=None, **more):
     )
 
 
+@pytest.mark.whole
 def test_a_model_is_downloaded_once(tmp_path):
     more = {"model.gguf": b"gg", "pytorch_model.bin": b"old"}
     with Hub({"acme/tiny": files() | more}) as hub:
@@ -366,6 +367,7 @@ def test_a_model_that_is_here_needs_no_hub(tmp_path):
         assert hub.asked != []
 
 
+@pytest.mark.whole
 def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):
     with Hub({"acme/tiny": files(24 * MIB)}) as hub:
         hub.cut["model.safetensors"] = (1, 22 * MIB)
@@ -376,6 +378,7 @@ def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):
     assert cache_of(tmp_path / "hub").models[0].is_complete
 
 
+@pytest.mark.whole
 def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
     shards = {"model-1.safetensors": tensors(MIB), "model-2.safetensors": tensors(2 * MIB)}
     content = {name: data for name, data in files().items() if name != "model.safetensors"} | shards
@@ -497,6 +500,7 @@ def test_a_revision_that_cannot_be_taken_is_an_error(hub, revision, values, why)
     assert apply_change(found[0].change, chosen).trainer.revision == ""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "failure"),
     sample([("acme/gated", "gated"), ("acme/none", "missing"), ("acme/tiny", "unreachable"), ("acme/tiny", "full")], 4),
@@ -522,6 +526,7 @@ def test_each_failure_of_a_download_is_named(tmp_path, hub, monkeypatch, name, f
 # ---- the wizard --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub, machine, monkeypatch):
     from textual.events import Key
     from textual.widgets import OptionList

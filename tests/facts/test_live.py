@@ -131,6 +131,7 @@ def test_only_changes_are_told(on):
     assert sampling.within(3) == []
 
 
+@pytest.mark.whole
 def test_a_change_is_told(on):
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
@@ -141,6 +142,7 @@ def test_a_change_is_told(on):
     assert sampling.until(lambda cards: cards[BUSY] == now)[IDLE] == before[IDLE]
 
 
+@pytest.mark.whole
 def test_a_lost_card_says_so_and_the_others_go_on(on):
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
@@ -155,6 +157,7 @@ def test_a_lost_card_says_so_and_the_others_go_on(on):
     assert sampling.until(lambda cards: not cards[IDLE].problem)[IDLE] == before[IDLE]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("key", sample(["memory", "use", "power", "mig"], 4))
 def test_a_hanging_card_stops_no_other(on, key):
     sampling = on(changed(TWO, IDLE, **{key: "!HANG"}))
@@ -343,6 +346,7 @@ for cards in live_samples(lambda: False):
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("machine", ["two-3090-display-and-busy", "init-hangs"])
 def test_the_process_ends_with_its_reader(machine):
     environment = {**os.environ, **driver_environment(machine), "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -47,6 +47,7 @@ def test_what_is_not_plain_is_refused_with_the_cards_to_choose_from():
     assert ("MIG-1aaaa" in error.remedy, UUIDS[0] in error.remedy) == (True, False)
 
 
+@pytest.mark.whole
 def test_facts_print_the_names_that_plan_takes():
     shown = tui("facts", on="two-3090").stdout
     assert all(uuid in shown for uuid in UUIDS)

@@ -72,6 +72,7 @@ def older(tmp_path_factory):
     return make
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("version", ["installed", *(["1.6.0", "1.10.0"] if WHOLE else [])])
 def test_accelerate_understands_every_configuration(tmp_path, older, version):
     cases = [*planned(tmp_path, "accelerate")]
@@ -119,6 +120,7 @@ def config_of(words):
     return Path(next(word for word in words if word.startswith("--config_file=")).partition("=")[2]).read_text()
 
 
+@pytest.mark.whole
 def test_torchrun_understands_every_command(tmp_path):
     cases = [*planned(tmp_path, "torchrun")]
     assert len(cases) >= 12
@@ -170,6 +172,7 @@ def test_the_probe_reads_the_flags_that_torchrun_has(offered):
     assert set(probe.probe_toolchain(sys.executable).torchrun) == offered - {"--help"}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_torchrun_is_given_its_flags_as_it_spells_them(nodes, offered):
     newest = torchrun_words(offered, nodes)

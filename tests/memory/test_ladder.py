@@ -81,6 +81,7 @@ def _batch_in(given):
     return int(given["--per_device_train_batch_size"]) * int(given["--gradient_accumulation_steps"])
 
 
+@pytest.mark.whole
 @settings(max_examples=examples(200), deadline=None)
 @given(
     world=st.integers(1, 9),

@@ -257,6 +257,7 @@ def test_it_climbs_down_and_learns_what_it_would_have_learned(tmp_path, undistur
     assert learned(trainer, found.run) == pytest.approx(learned(trainer, whole.run), rel=0, abs=1e-5)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("trainer", "launcher", "phase"), [("builtin", "python", "loss"), ("total-batch", "torchrun", "step")]
 )
@@ -271,6 +272,7 @@ def test_another_failure_stops_at_once(tmp_path, trainer, launcher, phase):
     assert "shapes cannot be multiplied" in log_of(found.run, 1)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("trainer", "place", "phase"), [("builtin", "backward", "loss"), ("total-batch", "load", "load")]
 )

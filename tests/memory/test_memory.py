@@ -202,6 +202,7 @@ SUMMED = [
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.xdist_group("traced")
 @pytest.mark.training
 @pytest.mark.parametrize(("values", "more", "error"), sample(SUMMED, 10))
@@ -269,6 +270,7 @@ def test_the_card_with_the_least_free_memory_decides():
     assert [place.free for place, _ in found.pools] == [20 * GIB, 24 * GIB]
 
 
+@pytest.mark.whole
 def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     """The built-in trainer trains in fp32, whatever a folder says of its files."""
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "llama"}))
@@ -456,6 +458,7 @@ def command(*words):
                           check=False)  # fmt: skip
 
 
+@pytest.mark.whole
 def test_the_command_prints_phases_and_json():
     done = command("quickstart", "--set", "recipe.layers=3")
     assert done.returncode == 0
@@ -478,6 +481,7 @@ def test_a_trace_that_fails_or_is_cancelled_says_so():
     assert "cannot be started" in traces.run_trace("/no/python", question).problem
 
 
+@pytest.mark.whole
 def test_what_measures_ends_with_whoever_asked_for_it():
     how = MemorySettings(micro_batch=8, sequence_length=1024)
     asked = traces.trace_request(Dimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how)

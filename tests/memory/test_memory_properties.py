@@ -1,5 +1,6 @@
 """What holds of every profile: no rung makes a profile worse, nor raises what it is there to lower."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import GIB, UUIDS, check, examples, facts, gpu, profile
@@ -75,6 +76,7 @@ def may_rise(before, after):
     return cost
 
 
+@pytest.mark.whole
 @settings(max_examples=examples(60), deadline=None)
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):

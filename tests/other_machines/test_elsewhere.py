@@ -137,6 +137,7 @@ def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     assert where.other_machine == str(box)
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_what_is_exported_here_runs_there(tmp_path):
     there, here = tmp_path / "there", tmp_path / "here"
@@ -198,6 +199,7 @@ def host(tmp_path, monkeypatch):
         yield home
 
 
+@pytest.mark.whole
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
     where = machine_facts.facts_for_profile(chosen, MachineSource(host="box"))
@@ -217,6 +219,7 @@ def test_a_plan_for_a_host_without_tui_train(host):
     assert str(host) in shown
 
 
+@pytest.mark.whole
 def test_who_computes_on_a_card_there_is_known(host):
     apps = f'case "$1" in *compute-apps*) echo "{UUIDS[1]}, $PPID, 1500"; exit ;; esac\n'
     (host / "bin" / "nvidia-smi").write_text(SMI.replace("#!/bin/sh\n", f"#!/bin/sh\n{apps}"))
@@ -226,6 +229,7 @@ def test_who_computes_on_a_card_there_is_known(host):
     assert (process.name.startswith("python"), process.user, process.memory) == (True, getpass.getuser(), 1500 << 20)
 
 
+@pytest.mark.whole
 def test_a_named_python_there_is_asked_and_a_script_read(host):
     script = host / "train.py"
     script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--lr', type=float)\n")
@@ -240,6 +244,7 @@ def test_a_named_python_there_is_asked_and_a_script_read(host):
 # The wizard
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("size", sample([(80, 24), (120, 40)], 2), ids=str)
 async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypatch, size):
     monkeypatch.chdir(tmp_path)
@@ -265,6 +270,7 @@ async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypa
     assert UUIDS[1] in (tmp_path / "quickstart" / "launch.sh").read_text()
 
 
+@pytest.mark.whole
 async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     asked = []
     whole = machine_facts.facts_for_profile

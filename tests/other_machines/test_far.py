@@ -178,6 +178,7 @@ def _words(process):
         return b""
 
 
+@pytest.mark.whole
 def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     sleeper(host, ticks=80)
     tui("run", "far", "--host", "box", "--detach")
@@ -193,6 +194,7 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     assert next(filter(None, told)).startswith("box does not answer")
 
 
+@pytest.mark.whole
 def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     chosen = sleeper(host)
     source = MachineSource(host="box")
@@ -262,6 +264,7 @@ def test_the_program_that_is_sent_runs_in_old_pythons():
 # Hosts by name
 
 
+@pytest.mark.whole
 def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert "add" in tui("hosts").stdout
     tui("hosts", "add", "lab", "box")
@@ -326,6 +329,7 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
 
 
+@pytest.mark.whole
 async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     app = wizard()
@@ -362,6 +366,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         assert "answered" not in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     (host / "only-there").mkdir()
@@ -385,6 +390,7 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
     assert not RemoteFolderNames("not-a-host")("/")
 
 
+@pytest.mark.whole
 async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     sleeper(host)

@@ -489,6 +489,7 @@ os._exit(255)
 """
 
 
+@pytest.mark.whole
 def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new, monkeypatch):
     box["start"], box["status"], box["feed"] = LOST.format(1.5, 0), "os._exit(255)", "os._exit(255)"
     with pytest.raises(NoAnswer, match=r"did not confirm that .*-far has started") as raised:
@@ -609,6 +610,7 @@ BEGINNINGS = [
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("said", "why"), BEGINNINGS)
 def test_a_machine_that_never_begins_to_answer_is_given_up(box, tmp_path, monkeypatch, said, why):
     monkeypatch.setattr(session, "SILENCE_SECONDS", 0.3)
@@ -634,6 +636,7 @@ def test_what_ssh_wants_is_said_with_what_to_do(box, said, remedy):
     assert remedy in raised.value.remedy
 
 
+@pytest.mark.whole
 def test_the_runner_is_sent_once_and_kept_where_it_can_be(box, tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     kept, write, sent = box.home / ".cache" / "tui-train" / "runner", session.Session._write, []

@@ -74,6 +74,7 @@ def training(run, **environment):
         yield child
 
 
+@pytest.mark.whole
 @ROOT
 def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
     elsewhere(f"bash '{run.script}'")
@@ -111,6 +112,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     assert read_status(run).state == "stopped"
 
 
+@pytest.mark.whole
 @ROOT
 def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhere):
     values = {"trainer.output": str(tmp_path / "shared" / "out"), "trainer.arguments": ("--seconds=60", "{output}")}
@@ -290,6 +292,7 @@ def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
         assert stop_run(run).state == "stopped"
 
 
+@pytest.mark.whole
 def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
     change_runner(run, "lock.py", "RENEW_INTERVAL_SECONDS = 10.0", "RENEW_INTERVAL_SECONDS = 0.2")
     with training(run):
@@ -299,6 +302,7 @@ def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
         assert stop_run(run).state == "stopped"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("lock_is", ["removed", "garbled"])
 def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
     with training(run) as child:
@@ -329,6 +333,7 @@ def test_the_script_that_is_started_is_what_runs(run):
     assert read_status(run).state == "finished"
 
 
+@pytest.mark.whole
 def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     """nvidia-smi may take its time before the run reports itself."""
     change_runner(

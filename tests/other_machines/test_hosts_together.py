@@ -89,6 +89,7 @@ def last_step(run, number):
     return max(int(step) for step in re.findall(r"\b(\d+)/\d+ \[", log_of(run, number)))
 
 
+@pytest.mark.whole
 def test_two_hosts_train_together(folder):
     """The quick one: a script that needs torch alone."""
     script = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(SCRIPTS / "ddp.py")}
@@ -323,6 +324,7 @@ def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     assert (code, f"gpu-b does not reach port {plan.port}" in said) == (69, True), said
 
 
+@pytest.mark.whole
 def test_differences_of_the_hosts_are_findings_before_the_start(pair):
     environment, hosts, folder = pair
     data = folder / "own" / "data.txt"
@@ -347,6 +349,7 @@ def test_differences_of_the_hosts_are_findings_before_the_start(pair):
     assert "gpu-b:" not in tui(hosts[0], environment, "plan", "both", *right)
 
 
+@pytest.mark.whole
 def test_the_files_of_a_profile_are_sent_to_its_host(pair):
     if not shutil.which("rsync"):
         pytest.skip("NOT TESTED: files sent to a host: rsync is not installed")

@@ -52,6 +52,7 @@ def facts_of_box(code=0):
     return done
 
 
+@pytest.mark.whole
 def test_a_login_by_hand_opens_the_way_for_hours(box):
     assert "To log in: tui-train hosts login box" in facts_of_box(69).stderr
     terminal = Terminal("hosts", "login", "box")
@@ -62,6 +63,7 @@ def test_a_login_by_hand_opens_the_way_for_hours(box):
     assert "logged in to box" in done.stdout, "nothing is asked again"
 
 
+@pytest.mark.whole
 def test_a_login_that_fails_is_said(box):
     terminal = Terminal("hosts", "login", "box")
     for number in range(1, 4):
@@ -70,6 +72,7 @@ def test_a_login_that_fails_is_said(box):
     until(lambda: "ssh did not come in to box" in terminal.text(), 60)
 
 
+@pytest.mark.whole
 def test_the_wizard_hands_the_terminal_to_ssh(box):
     hosts.save_host("lab", "box")
     terminal = Terminal()
@@ -85,6 +88,7 @@ def test_the_wizard_hands_the_terminal_to_ssh(box):
     until(lambda: "Log in" not in terminal.text())
 
 
+@pytest.mark.whole
 def test_the_users_own_connection_is_used(box, monkeypatch):
     short = Path(os.environ["XDG_CACHE_HOME"])
     config = box / "config"

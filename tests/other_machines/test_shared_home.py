@@ -66,6 +66,7 @@ def test_a_run_on_a_machine_with_the_same_home_is_one_run(machines):
     assert "on this very disk" in tui(0, "fetch", "last")
 
 
+@pytest.mark.whole
 def test_it_is_stopped_and_resumed_from_either(machines):
     home, tui = machines
     tui(0, "run", saved(home, 600), "--on", "box", "--detach")

@@ -79,6 +79,7 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
     assert target_of_run(run).stop(run).state == "new"
 
 
+@pytest.mark.whole
 def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
     saver(tmp_path, 3)
     for wrong in ("slurm.partition=nope", "nodes.count=3", "slurm.time=2-0"):
@@ -112,6 +113,7 @@ def test_a_stopped_job_has_saved_and_resumes(nodes, tmp_path):
     assert read_status(run).state == "finished"
 
 
+@pytest.mark.whole
 def test_scancel_by_hand_saves_too(nodes, tmp_path):
     saver(tmp_path, 600)
     tui("run", "job", "--slurm", "--detach")

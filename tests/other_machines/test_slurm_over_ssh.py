@@ -101,6 +101,7 @@ BLOCKING = ("sbatch", "--parsable", "-N2", "--exclusive", "-o/dev/null", "--wrap
 RUN = ("run", "job", "--on", "box", "--slurm")
 
 
+@pytest.mark.whole
 def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     saver(login.home, 3)
     blocking = login.says(*BLOCKING)

@@ -323,6 +323,7 @@ def test_an_array_is_only_for_slurm(tmp_path):
     assert tui("run", "job", "--array", "recipe.seed=1,2", code=64).stderr
 
 
+@pytest.mark.whole
 def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
     known_here = json.loads(tui("facts", "--slurm", "--json").stdout)
     partitions = {part["name"]: part for part in known_here["cluster"]["partitions"]}

@@ -185,6 +185,7 @@ def test_it_is_removed_for_good(engine, tmp_path):
     assert [words.split()[0] for words in asked()] == ["rm", "container"] * 4
 
 
+@pytest.mark.whole
 def test_an_engine_that_restarts_is_waited_for(engine, tmp_path):
     engine("docker", f"[ -e {tmp_path}/back ] || exit 1; echo true")
     alive = []

@@ -351,6 +351,7 @@ def there(kind, rank, address="127.0.0.1"):
     }[kind]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("kind", "name"), sample(product(MANIFESTS, ["cards", "box", "machines", "accelerate"]), 5))
 def test_a_machine_starts_what_the_plan_says(tmp_path, kind, name):
     """Without the container of this machine, without its cards, with the address and the rank that it has there."""
@@ -416,6 +417,7 @@ def test_two_machines_train_together(tmp_path, warm_python, kind, launcher):
     assert cluster.plan.nodes == 2
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_pod_that_is_stopped_saves_and_its_next_one_goes_on(tmp_path, warm_python):
     values = {**TINY, "recipe.steps": 100000, "recipe.checkpoint_every": 100000}
@@ -440,6 +442,7 @@ def test_a_pod_that_is_stopped_saves_and_its_next_one_goes_on(tmp_path, warm_pyt
     assert len([*(run / "output").glob("checkpoint-*")]) == 2
 
 
+@pytest.mark.whole
 def test_the_first_pod_writes_the_run_folder_once(tmp_path):
     """Two that come at once, and one whose files are there already."""
     _, words, work, run = machine(tmp_path.resolve(), "jobset", IMAGE)

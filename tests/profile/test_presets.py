@@ -184,6 +184,7 @@ def noted_run(folder, name, launcher, **more):
     return run, made, told
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "launcher"),
     sample(
@@ -802,6 +803,7 @@ def test_trl_itself_takes_for_its_loss_what_is_traced_and_loads_in_fp32(real):
         assert ours == pytest.approx(theirs, rel=0.005)
 
 
+@pytest.mark.whole
 @parsers
 def test_trl_itself_understands_its_arguments(real, tmp_path):
     chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN, **COURSE})
@@ -908,6 +910,7 @@ def test_llama_factory_starts_no_torchrun_of_its_own(real):
     )
 
 
+@pytest.mark.whole
 @parsers
 @pytest.mark.parametrize("precision", sample(["bf16", "fp32"], 2))
 def test_axolotl_itself_understands_its_file(real, tmp_path, precision):

@@ -96,6 +96,7 @@ def test_packages_are_the_folders():
     assert sorted(SETUPTOOLS["packages"]) == sorted(found)
 
 
+@pytest.mark.whole
 @pytest.mark.packaging
 def test_wheel_holds_the_program(distributions):
     with zipfile.ZipFile(distributions[1]) as wheel:
@@ -122,6 +123,7 @@ def test_installed_version(installed, hostile):
     assert run(installed / "tui-train", "--version", cwd=hostile) == f"tui-train {tui_train.__version__}\n"
 
 
+@pytest.mark.whole
 @pytest.mark.packaging
 def test_installed_facts(installed, hostile):
     facts = json.loads(run(installed / "tui-train", "facts", "--json", cwd=hostile))

@@ -165,6 +165,7 @@ def test_places(monkeypatch):
     assert told == known
 
 
+@pytest.mark.whole
 def test_files_of_a_run(tmp_path):
     told = {cells[0].strip("`/") for cells in table("| File | What it is |")}
     (tmp_path / "train.py").touch()

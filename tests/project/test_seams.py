@@ -125,6 +125,7 @@ def python(project, *words):
 ON_CPU = ("--set", "hardware.device=cpu", "--set", f"trainer.python={sys.executable}")
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_launcher_is_added(project):
     package = project / "tui_train"
@@ -199,6 +200,7 @@ NAMED = """    if host == "toy":
 """
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_target_is_added(project):
     package = project / "tui_train"
@@ -218,6 +220,7 @@ RUNGS["toy"] = Rung(
 """
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_rung_is_added(project):
     add(project / "tui_train/memory/ladder/rungs.py", RUNG)
@@ -237,6 +240,7 @@ remedy = "Glue it."
 """
 
 
+@pytest.mark.whole
 def test_a_failure_is_added(project):
     add(project / "tui_train/diagnose/signatures.toml", SIGNATURE)
     (project / "toy.log").write_text("step 1\nthe toy bear broke\n")
@@ -249,6 +253,7 @@ FIELD = """    Field(key="recipe.toys", label="Toys", kind="integer", minimum=0,
         key="recipe.lora","""
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_field_is_added(project):
     package = project / "tui_train"
@@ -278,6 +283,7 @@ clock = 2000
 """
 
 
+@pytest.mark.whole
 def test_a_machine_and_a_cards_capability_are_added(project, tmp_path, monkeypatch):
     """The machine is a file, whose cards are found by the real binding; what a card can do is a row."""
     machine = tmp_path / "toy.txt"

@@ -256,6 +256,7 @@ def trains_on_a_card():
     return ready(chosen, facts(gpus=(gpu(0), gpu(1))))
 
 
+@pytest.mark.whole
 def test_a_start_waits_as_long_as_it_lives(smi, monkeypatch):
     """nvidia-smi and an engine may take minutes between them; the folder stays, and the training begins."""
     clock = time.monotonic

@@ -132,6 +132,7 @@ def word():
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(600 + HOW_MANY * 30)
 def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, word, record_property):
     run, _ = exported(tmp_path / "run", sleeping("--seconds=36000", word), facts())

@@ -124,6 +124,7 @@ def test_the_cards_own_counters_are_read_at_both_ends(box, capsys):
     assert (event.attempt, event.metered, event.cards) == (1, 2, 2)
 
 
+@pytest.mark.whole
 def test_cards_that_do_not_count_are_metered_by_their_power(box):
     began = time.monotonic()
     box.cards(OLD, {"energy": "!FUNCTION_NOT_FOUND", "power": "50"})
@@ -199,6 +200,7 @@ def test_all_attempts_of_a_ladder_count(box):
     assert read_result(box.run).joules == 30.0
 
 
+@pytest.mark.whole
 def test_a_meter_ends_with_its_supervisor(box):
     box.cards({"energy": "0"}, {"energy": "0"})
     box.begin()

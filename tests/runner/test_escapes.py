@@ -67,6 +67,7 @@ def own_cgroup():
         pytest.skip("NOT TESTED: no cgroup of version 2 may be made here")
 
 
+@pytest.mark.whole
 def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(tmp_path, word):
     run = training(tmp_path, word, 0, runs_folder() / "run")
     start_run(run)
@@ -147,6 +148,7 @@ def test_a_folder_that_a_file_names_is_not_believed(folder, tmp_path):
     assert mine.is_dir()
 
 
+@pytest.mark.whole
 def test_a_stop_after_a_finished_training_does_not_make_it_a_stopped_one(tmp_path, word):
     run = training(tmp_path, word, 0)
     ended = "    asked = stopped or"
@@ -160,6 +162,7 @@ def shown_of(run, told):
     return "\n".join(line.plain for line in run_state_lines(run.name, told, (), 120))
 
 
+@pytest.mark.whole
 def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     run = training(tmp_path, word, 600)
     lost(run, word)
@@ -201,6 +204,7 @@ def test_to_look_at_a_lock_changes_nothing_in_it(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [lock_owner.LOCK_FOLDER_NAME]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("foreign", [True, False])
 def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tmp_path, word):
     if os.geteuid() != 0:

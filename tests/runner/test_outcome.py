@@ -41,6 +41,7 @@ def ended(process):
     return process.wait(30)
 
 
+@pytest.mark.whole
 def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_path):
     output = tmp_path / "out"
     (tmp_path / "link").symlink_to(tmp_path)

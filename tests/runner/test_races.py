@@ -189,6 +189,7 @@ def of_a_stop_and_the_end(together, chance, number):
 RACES = (of_one_output, of_replaced_profiles, of_one_run, of_one_profile, of_a_stop_and_the_end)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(600 + HOW_MANY * 10)
 @pytest.mark.parametrize("race", sample(RACES, 2), ids=lambda race: race.__name__)
 def test_of_many_at_once_one_gets_it(race, together, record_property, monkeypatch):

@@ -218,6 +218,7 @@ def test_in_a_few_words():
 # ---- what a script shows that was not changed
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
     run = made(tmp_path, script(tmp_path), python=sys.executable)
@@ -245,6 +246,7 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
@@ -261,6 +263,7 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     assert "rank 0/1" in found.line
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
     before = "torch.zeros(1, requires_grad=True).sum().backward()\n" + GROUP

@@ -109,6 +109,7 @@ def planted(path, _chance):
     path.chmod(0o666)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("damage", [spoiled, planted, lambda path, _: path.write_bytes(path.read_bytes()[:9000])])
 def test_compiled_modules_are_kept_once_and_made_anew_where_they_are_damaged(tmp_path, damage):
     (one, _), (other, _) = (exported(tmp_path / name, profile(), facts()) for name in ("one", "other"))

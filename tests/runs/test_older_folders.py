@@ -49,6 +49,7 @@ def tui(*words, code=0):
     return done.stdout
 
 
+@pytest.mark.whole
 def test_a_folder_of_an_earlier_version_is_a_run_like_any_other(run):
     assert "20260101-120000-old  new" in " ".join(tui("runs").split("\n")).replace("   ", "  ")
     tui("resume", run.name, "--detach")

@@ -307,6 +307,7 @@ def test_nothing_is_overwritten_unasked_and_a_failure_leaves_nothing(run, tmp_pa
     assert "no run" in report("nope", code=66)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("line_ends", sample(["\n", "\r", " "], 3, 1))
 def test_of_a_long_log_both_ends_are_there_and_no_half_secret(run, line_ends):
     """A token lies across each of the two cuts, and nowhere else."""

@@ -237,6 +237,7 @@ def test_a_full_model_answers_as_transformers_does(full_run, models):
     assert command(*words, "--prompt", " ", code=65).stdout == ""
 
 
+@pytest.mark.whole
 def test_without_a_template_the_text_goes_on(tmp_path):
     run = ended(tmp_path / "run", python=warm.training())
     chat_model(run.path / "output", "--plain")
@@ -269,6 +270,7 @@ def test_an_answer_is_streamed_stopped_and_remembered(full_run):
         chat.close()
 
 
+@pytest.mark.whole
 def test_a_chat_in_a_terminal(full_run):
     words = ["-m", "tui_train", "try", f"{full_run.path}/", "--max-tokens", "200"]
     with (full_run.path / "said").open("wb") as said:
@@ -288,6 +290,7 @@ def test_a_chat_in_a_terminal(full_run):
     assert chat.exitstatus == 0
 
 
+@pytest.mark.whole
 def test_a_child_that_says_nothing_ends_or_breaks(tmp_path, full_run):
     silent = tmp_path / "python"
     ends = (("exec sleep 60", "no answer"), ("echo oops >&2; exit 3", "oops"), ("kill -9 $$", "memory"))

@@ -132,6 +132,7 @@ def positions(run):
     return [attempt.position for attempt in read_status(run).attempts]
 
 
+@pytest.mark.whole
 def test_a_second_start_begins_where_the_first_was(made):
     run = made("--seconds=0.1", "--memory-for=1", *CLIMBING, **TWO_ATTEMPTS)
     assert bash(run).returncode == 0
@@ -183,6 +184,7 @@ def test_a_lost_terminal_does_not_end_it(made):
     assert gone(run)
 
 
+@pytest.mark.whole
 def test_a_lost_terminal_with_a_shell_does_not_end_it(made):
     run = made("--seconds=1.5")
     shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
@@ -356,6 +358,7 @@ def test_what_is_left_and_does_not_listen_is_killed(made, monkeypatch):
     assert stop_run(run).leftover == ()
 
 
+@pytest.mark.whole
 def test_a_lost_run_can_be_started_again(made):
     run = made("--seconds=0.3")
     start_run(run)
@@ -438,6 +441,7 @@ def test_the_lock_of_a_zombie_is_taken_over(made):
     assert read_status(run).state == "stopped"
 
 
+@pytest.mark.whole
 def test_a_lock_that_nobody_can_take_is_said(made):
     run = made("--seconds=0.1")
     at = run.path / ".lock"
@@ -631,6 +635,7 @@ def test_export_never_overwrites_unasked(tmp_path):
     assert os.access(tmp_path / "launch.sh", os.X_OK)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkeypatch, killed):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")

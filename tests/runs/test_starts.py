@@ -97,6 +97,7 @@ def folder_is_there():
         time.sleep(0.001)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("number", range(REPEATS or 3))
 def test_a_signal_while_a_run_starts(tmp_path, word, number):
     chance = random.Random(number)

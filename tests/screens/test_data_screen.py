@@ -132,6 +132,7 @@ def gutter(pilot: Pilot[Any], mark: str) -> list[str]:
     ]
 
 
+@pytest.mark.whole
 async def test_the_data_is_read_in_the_background_and_said_below_its_field(tmp_path, model, tuner):
     path = written(tmp_path / "chat.jsonl", [CHAT, {"messages": []}, {"messages": [user("q"), says("a")]}])
     waiting, go = tmp_path / "waiting-python", tmp_path / "go"
@@ -234,6 +235,7 @@ async def test_the_screen(tmp_path, model, tuner, size, theme):
         assert "● 2 Backend" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_f2_changes_what_does_not_suit_the_data_and_what_is_to_be_avoided_is_marked(tmp_path, model, tuner):
     last_values(model, written(tmp_path / "pairs.jsonl", [ROWS["preference"]]))
     async with on_backend("f5") as pilot:
@@ -258,6 +260,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.tries("damaged data on the screen")
 @pytest.mark.parametrize("name", sample([*DAMAGED, "pipe", "folder", "device"], 7))
 async def test_damaged_data_is_a_finding(tmp_path, tuner, name):
@@ -288,6 +291,7 @@ async def test_damaged_data_is_a_finding(tmp_path, tuner, name):
         assert "3 Recipe › Data" in shows(pilot), "the title names the step"
 
 
+@pytest.mark.whole
 async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
     tuner(packages={})
     last_values("", chats(tmp_path))
@@ -329,6 +333,7 @@ def test_four_bits_are_offered_with_their_reason(cards, packages, reason):
     assert option.reason.partition(":")[0] == reason
 
 
+@pytest.mark.whole
 async def test_the_recipe_says_what_follows(tmp_path, model, tuner):
     path = chats(tmp_path, 39)
     # One row that is longer than what the model takes, and shorter than what is cut.
@@ -348,6 +353,7 @@ async def test_the_recipe_says_what_follows(tmp_path, model, tuner):
         assert "limit of 128" not in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_the_lines_of_preview(tmp_path, model, tuner):
     last_values(model, chats(tmp_path, 40), recipe__sequence_length=128, data__evaluation=0.2)
     async with on_backend("enter", "enter", size=(120, 40)) as pilot:
@@ -363,6 +369,7 @@ async def test_the_lines_of_preview(tmp_path, model, tuner):
         assert "trl.scripts.sft" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_path, model, tuner):
     last_values(model, chats(tmp_path, 8))
     async with on_backend(size=(120, 40)) as pilot:

@@ -230,6 +230,7 @@ def all_kinds(kind: type) -> Iterator[type]:
         yield from all_kinds(below)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("owner", "name"), HANDLED, ids=str)
 async def test_a_fault_in_a_message_handler(machine, tmp_path, owner, name):
     machine(SEED)

@@ -47,6 +47,7 @@ async def test_help_of_a_step_explains_its_fields(machine, size):
         assert type(pilot.app.screen) is RecipeScreen
 
 
+@pytest.mark.whole
 async def test_a_question_is_no_box(machine):
     async with opened(*["enter"] * 4, "s", size=(60, 24)) as pilot:
         shown = shows(pilot)

@@ -107,6 +107,7 @@ def cursor(pilot: Pilot[Any]) -> str:
     return pilot.app.screen_stack[0].query_one(CursorList).cursor
 
 
+@pytest.mark.whole
 async def test_live_runs_come_first_with_what_they_do(run_of):
     live = run_of("going", steps=10_000, pause=0.02)
     run_of("done")
@@ -199,6 +200,7 @@ def has_braille(text: str) -> bool:
     return any("\u2800" < letter <= "\u28ff" for letter in text)
 
 
+@pytest.mark.whole
 async def test_runs_by_their_profile(run_of):
     for name in ("one", "two", "one"):
         run_of(name)
@@ -242,6 +244,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
         assert not DigestCache().read_digest(run).resumable
 
 
+@pytest.mark.whole
 async def test_a_stopped_run_is_asked_about_first(run_of):
     run = run_of("going", steps=10_000, pause=0.05)
     async with opened("tab", notifications=True) as pilot:
@@ -256,6 +259,7 @@ async def test_a_stopped_run_is_asked_about_first(run_of):
         await until_shown(pilot, "stopped")
 
 
+@pytest.mark.whole
 async def test_deleting_says_what_it_frees_and_asks(run_of):
     first, second, third, gone = (run_of(name) for name in "abcd")
     (gone.path / "big").write_bytes(b"x" * (3 << 20))
@@ -328,6 +332,7 @@ async def test_profiles_are_copied_renamed_and_deleted():
         assert store.saved_profile_names() == ("good",)
 
 
+@pytest.mark.whole
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
     store.save(sleeping("--seconds=0.1", name="good"))
     store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
@@ -357,6 +362,7 @@ def real_look(chosen: Profile) -> Any:
     return facts(paths=read_profile_files(chosen).paths)
 
 
+@pytest.mark.whole
 async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of):
     first = run_of("first")
     async with opened() as pilot:
@@ -469,6 +475,7 @@ async def test_escape_goes_back_to_where_one_came_from(run_of):
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
+@pytest.mark.whole
 async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
     run_of("mine")
     async with wizard().run_test(size=(80, 24), notifications=True) as pilot:

@@ -100,6 +100,7 @@ def test_escdelay_is_what_the_user_says(monkeypatch):
     assert parser._escape_delay == before == terminal_module.ESCAPE_DELAY
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_esc_and_a_divided_arrow_in_a_terminal(terminals):
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))

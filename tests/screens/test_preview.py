@@ -158,6 +158,7 @@ def invoke(*words):
     return done.stdout
 
 
+@pytest.mark.whole
 def test_plan_says_the_five_lines_first_and_what_changed():
     shown = invoke("plan", "quickstart")
     assert shown.startswith("Model")
@@ -196,6 +197,7 @@ async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
         assert "What will happen" in shows(pilot), "Esc closed the files, not the step"
 
 
+@pytest.mark.whole
 async def test_findings_are_fixed_by_their_keys(machine):
     async with opened(*TO_PREVIEW) as pilot:
         for key, value in (("recipe.micro_batch", 8), ("recipe.global_batch", 15)):
@@ -241,6 +243,7 @@ def test_a_long_comment_is_folded_into_comments(width):
     assert [line for line in lines if "word" not in line] == ["#!/bin/bash", "x" * 200, "#", ""]
 
 
+@pytest.mark.whole
 async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(machine):
     async with opened(*TO_PREVIEW, "f", size=(60, 24)) as pilot:
         shown = str(pilot.app.screen.query_one("#file").render())
@@ -250,6 +253,7 @@ async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(ma
         assert all(line.startswith("#") for line in new)
 
 
+@pytest.mark.whole
 async def test_what_waits_for_a_picture_of_a_screen_is_let_be_once_that_is_left(machine):
     async with opened(*TO_PREVIEW) as pilot:
         preview, called = pilot.app.screen, []
@@ -262,6 +266,7 @@ async def test_what_waits_for_a_picture_of_a_screen_is_let_be_once_that_is_left(
         assert called == ["there"]
 
 
+@pytest.mark.whole
 async def test_what_a_profile_means_is_made_once_for_all_steps(machine, monkeypatch):
     asked, set_up = [], data_defaults.set_up
     monkeypatch.setattr(data_defaults, "set_up", lambda *values: asked.append(values) or set_up(*values))

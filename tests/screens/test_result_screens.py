@@ -34,6 +34,7 @@ async def on_result(run: RunDir, words: str, size: tuple[int, int] = (80, 24)) -
         yield pilot
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_the_result_of_a_run_by_keys(machine, tmp_path, size):
     run = ended(tmp_path / "run", LOG)
@@ -109,6 +110,7 @@ async def test_a_chat_beside_the_base_by_keys(machine, full_run, size):
         until(lambda: not Path(f"/proc/{child}").exists(), 20, "the child goes on")
 
 
+@pytest.mark.whole
 async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine, full_run, monkeypatch):
     typed, load = threading.Event(), Chat.wait_until_loaded
 
@@ -142,6 +144,7 @@ async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine, tmp_path
         assert type(pilot.app.screen).__name__ == "ResultScreen"
 
 
+@pytest.mark.whole
 async def test_code_of_a_model_runs_after_a_key(machine, tmp_path, models):
     marker = tmp_path / "marker"
     run = ended(tmp_path / "run", LOG, python=warm.training())

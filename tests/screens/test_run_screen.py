@@ -115,6 +115,7 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
     assert last.last_steps == ((1, 50),)
 
 
+@pytest.mark.whole
 async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine, tmp_path):
     app = wizard(str(climbed(tmp_path).path))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -171,6 +172,7 @@ async def test_an_empty_log_is_called_so_and_has_nothing_to_scroll(machine, tmp_
         assert ("attempt-2.log  is empty" in shows(pilot), "█" in shows(pilot)) == (True, False)
 
 
+@pytest.mark.whole
 async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine, tmp_path):
     run = out_of_memory(tmp_path)
     async with opened(run=run, notifications=True) as pilot:
@@ -215,6 +217,7 @@ async def test_a_run_that_had_ended_before_does_not_ring(machine, tmp_path, monk
         assert not rung
 
 
+@pytest.mark.whole
 async def test_the_cards_of_a_live_run_have_their_number_and_name(machine, tmp_path, monkeypatch):
     machine(SEED)
     samples = tuple(
@@ -273,6 +276,7 @@ def test_a_failure_is_headed_by_the_first_words_of_its_cause(cause, first, rest)
     assert split_cause(cause, 60) == (first, rest)
 
 
+@pytest.mark.whole
 async def test_states_of_a_progress_bar_are_folded_in_the_log(machine, tmp_path):
     run = finished_run(tmp_path)
     bars = [f" {done:>2}%|{'█' * (done // 10):<10}| {done}/100 [00:01<00:02, 9.9it/s]" for done in range(99)]
@@ -343,6 +347,7 @@ async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machin
         await until_true(pilot, lambda: shows(pilot).count(" | loss ") >= 4)
 
 
+@pytest.mark.whole
 async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(machine, tmp_path, monkeypatch):
     rest, read = threading.Event(), reader.MiddleLines.read
 

@@ -39,6 +39,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> "weakref.WeakSet[Widget]":
     return widgets
 
 
+@pytest.mark.whole
 async def test_steps_that_are_left_are_released(machine, made):
     """Also while the profile stays as it is, and nothing tells the app which of its watchers are gone."""
     machine(SEED)
@@ -54,6 +55,7 @@ async def test_steps_that_are_left_are_released(machine, made):
         assert kept[1] <= kept[0] + 5, "drawn lines of widgets that are gone"
 
 
+@pytest.mark.whole
 async def test_what_is_left_is_cleared_away_before_the_next_step(machine):
     """Else Python looks for it while a step is made."""
     async with opened() as pilot:
@@ -70,6 +72,7 @@ async def test_what_is_left_is_cleared_away_before_the_next_step(machine):
             gc.enable()
 
 
+@pytest.mark.whole
 async def test_a_step_shows_what_changes_while_it_is_covered(machine):
     machine(SEED)
     async with opened("enter", "enter", "enter", "enter") as pilot:
@@ -83,6 +86,7 @@ async def test_a_step_shows_what_changes_while_it_is_covered(machine):
         assert "42" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_rows_come_when_they_apply(machine):
     machine(SEED)
     async with opened("enter", "enter", size=(80, 40)) as pilot:
@@ -95,6 +99,7 @@ async def test_rows_come_when_they_apply(machine):
         assert "Tokenizer" not in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
     """Also where something else is wrong, and was found first."""
     machine(SEED)
@@ -111,6 +116,7 @@ async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
         assert form.cursor == wrong[0] != "trainer.launcher"
 
 
+@pytest.mark.whole
 async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machine):
     async with opened("enter", "enter", "right") as pilot:
 
@@ -126,6 +132,7 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
         assert "no script is named" in hint()
 
 
+@pytest.mark.whole
 async def test_a_part_that_is_opened_scrolls_into_view(machine):
     async with opened("enter", "enter") as pilot:
         assert "Webhook at the end" not in shows(pilot)
@@ -230,6 +237,7 @@ def test_a_step_writes_nothing_that_has_not_changed(terminals):
     assert written(terminal, 2.5) == 0, "a cursor in a field blinks"
 
 
+@pytest.mark.whole
 async def test_a_terminal_that_changes_its_size_is_filled(machine):
     machine(SEED)
     async with wizard().run_test(size=(80, 24)) as pilot:

@@ -35,6 +35,7 @@ def libraries_of(terminal: Terminal) -> str:
     return libraries
 
 
+@pytest.mark.whole
 def test_from_home_to_a_finished_training_by_keys_alone(terminals):
     terminals.append(terminal := Terminal(NO_COLOR="1"))
     terminal.see("New training")
@@ -118,6 +119,7 @@ def test_a_large_log_is_read_at_its_ends_and_searched_at_once(terminals, tmp_pat
     assert quiet == 5, "nothing changes, and something is sent"
 
 
+@pytest.mark.whole
 def test_a_driver_that_hangs_delays_neither_the_first_screen_nor_the_end(terminals):
     terminals.append(terminal := Terminal(**driver_environment("init-hangs")))
     terminal.see("New training")
@@ -126,6 +128,7 @@ def test_a_driver_that_hangs_delays_neither_the_first_screen_nor_the_end(termina
     leave(terminal)
 
 
+@pytest.mark.whole
 def test_a_card_that_hangs_hides_no_other_and_delays_nothing(terminals):
     terminals.append(terminal := Terminal(columns=120, **driver_environment("one-card-hangs")))
     terminal.see("New training")
@@ -134,6 +137,7 @@ def test_a_card_that_hangs_hides_no_other_and_delays_nothing(terminals):
     leave(terminal)
 
 
+@pytest.mark.whole
 def test_a_card_that_is_lost_under_the_wizard_shows_as_lost(terminals, tmp_path):
     file = tmp_path / "machine.txt"
     whole = (MACHINES / "seed-3090-gt1030-3090.txt").read_text()

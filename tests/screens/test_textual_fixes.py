@@ -239,6 +239,7 @@ async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machin
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.whole
 async def test_the_styles_of_a_new_screen_are_found_once(machine, monkeypatch):
     """Textual looks for all of them again as soon as the screen is shown, and once it knows how wide it is."""
     app = wizard()

@@ -104,6 +104,7 @@ def test_picture_of_a_run(snap_compare, machine, tmp_path, size):
     assert snap_compare(wizard(str(run.path)), terminal_size=size, run_before=keys())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_a_failed_run(snap_compare, machine, tmp_path, size):
     assert snap_compare(wizard(str(out_of_memory(tmp_path).path)), terminal_size=size, run_before=keys())
@@ -120,6 +121,7 @@ async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(machin
         assert ("✓ fits" in before, "MiB reserved ✓ fits" in shows(pilot)) == (False, True)
 
 
+@pytest.mark.whole
 async def test_what_cannot_be_read_is_said_and_stops_next_until_it_is_put_right(machine):
     async with opened("enter", "enter", "enter", "end", "x", "enter") as pilot:
         assert "Type a whole number" in shows(pilot)
@@ -148,6 +150,7 @@ async def test_cards_are_picked_by_space_and_kept_by_uuid(machine):
         assert pilot.app.screen.query_one("#gpus").disabled
 
 
+@pytest.mark.whole
 async def test_the_next_set_is_one_key_away(machine):
     machine(SETS)
     async with opened("enter") as pilot:
@@ -189,6 +192,7 @@ async def test_what_the_cards_do_is_shown_as_it_changes(machine, monkeypatch):
         await until_shown(pilot, "[x] 0")
 
 
+@pytest.mark.whole
 async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_consent(machine):
     async with opened("enter", "enter", "enter", size=(80, 40)) as pilot:
         await to(pilot, "ladder")
@@ -206,6 +210,7 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         assert "sequence_length" in pilot.app.profile.ladder.rungs
 
 
+@pytest.mark.whole
 async def test_down_reaches_every_row_also_when_the_form_scrolls(machine):
     rows = "Hidden size, Heads, Sequence, Micro, Global, Steps, Learning rate, Prec, ▸ Advanced, ▸ Out of memory"
     async with opened("enter", "enter", "enter", size=(80, 12)) as pilot:
@@ -215,6 +220,7 @@ async def test_down_reaches_every_row_also_when_the_form_scrolls(machine):
             assert f"▌{label}" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path, monkeypatch):
     del machine
     begun = []
@@ -258,6 +264,7 @@ async def test_saving_asks_before_it_replaces(machine):
         assert "Replaced" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_every_action_is_in_the_palette(machine):
     async with opened("enter", "enter", "enter", "enter", size=(120, 40)) as pilot:
         offered = {command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)}
@@ -304,6 +311,7 @@ def with_trainer(**values: Any) -> Profile:
     return msgspec.structs.replace(Profile(), trainer=msgspec.structs.replace(Profile().trainer, **values))
 
 
+@pytest.mark.whole
 async def test_an_unknown_preset_is_said_on_every_step_and_can_be_mended(machine):
     async with opened("enter", size=(80, 40)) as pilot:
         pilot.app.set_profile(with_trainer(kind="script", preset="no-such"))
@@ -327,6 +335,7 @@ async def test_losses_that_cannot_be_drawn_are_left_out_of_the_plot_and_called_o
         assert "step 1/60 | loss inf" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_what_was_edited_is_a_draft_that_a_lost_connection_keeps(machine):
     async with opened("enter", "enter", "enter", "4", "2", "escape") as pilot:
         assert last_session_profile().recipe.layers == 42, "kept as soon as the step is left"
@@ -350,6 +359,7 @@ async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
         assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
 
+@pytest.mark.whole
 async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatch):
     go = threading.Event()
     async with opened("enter", "enter", "enter", "enter", notifications=True) as pilot:
@@ -384,6 +394,7 @@ async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypa
         assert "/opt/other/bin/python was not found" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_fast_typing_is_kept_whole(machine):
     """Answers to earlier keys come late, and never write over what was typed since."""
     async with opened("enter", "enter", "enter", "end", "backspace") as pilot:
@@ -412,6 +423,7 @@ def numbered(first: int, last: int) -> str:
     return "".join(f"line {number}.\n" for number in range(first, last))
 
 
+@pytest.mark.whole
 async def test_a_log_that_is_scrolled_stays_on_its_lines(machine, tmp_path):
     run = finished_run(tmp_path)
     run.attempt_log(2).write_text(numbered(0, 5000))
@@ -489,6 +501,7 @@ async def test_a_log_is_searched_filtered_and_wrapped(machine, tmp_path):
         assert "New training" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_a_hit_is_in_sight_also_in_a_long_line(machine, tmp_path):
     run = finished_run(tmp_path)
     long = "中\t" + "word " * 3000 + "\x1b[31mnee\x1b[0mdle" + " word" * 3000
@@ -525,6 +538,7 @@ async def test_an_expression_that_takes_for_ever_leaves_every_key_at_work(machin
             await until_shown(pilot, words, during=True)
 
 
+@pytest.mark.whole
 async def test_another_attempt_and_one_rank_can_be_chosen(machine, tmp_path):
     run = finished_run(tmp_path)
     run.attempt_log(2).write_text("[rank0]: first\n[rank1]: second\nthird\n")
@@ -554,6 +568,7 @@ async def test_colours_of_a_log_are_kept_where_there_are_colours(machine, tmp_pa
         assert not style.blink
 
 
+@pytest.mark.whole
 async def test_a_value_with_control_characters_cannot_be_typed_over(machine):
     async with opened("enter", "enter", size=(80, 40)) as pilot:
         pilot.app.set_profile(with_trainer(arguments=("--text", "a\nb")))
@@ -578,6 +593,7 @@ async def test_a_key_tries_the_remedy_of_a_failed_run(machine, tmp_path):
         assert pilot.app.profile.recipe.micro_batch is None
 
 
+@pytest.mark.whole
 async def test_the_script_is_run_for_its_help_only_when_asked(machine, tmp_path, monkeypatch):
     own_python(monkeypatch)
     script = tmp_path / "train.py"
@@ -679,6 +695,7 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
         assert not [tool for tool in pilot.app.facts.toolchains if tool.problem and tool.python == str(python)]
 
 
+@pytest.mark.whole
 async def test_rows_of_a_container_are_there_when_one_is_chosen(machine):
     async with opened("enter", "enter", size=(120, 50)) as pilot:
         assert ("Shared memory" in shows(pilot), "Other Python" in shows(pilot)) == (False, True)
@@ -711,6 +728,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
         assert "the image another:1 is not on this machine" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch):
     asked = []
     monkeypatch.setattr(here, "read_chosen_image", lambda profile: asked.append(profile.container.image) or ())
@@ -797,6 +815,7 @@ def test_picture_of_the_trials(snap_compare, machine, monkeypatch, size):
     assert snap_compare(wizard(), terminal_size=size, run_before=keys("enter", "enter", "enter", "f4", "enter"))
 
 
+@pytest.mark.whole
 async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
     machine(SEED)
     monkeypatch.setattr(tuning, "tune", trials_of_a_card)

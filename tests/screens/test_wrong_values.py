@@ -68,6 +68,7 @@ def test_the_nearest_value_is_what_a_text_seems_to_mean(key, text, value):
     assert fields.most_likely_value(fields.get_field(key), text) == value
 
 
+@pytest.mark.whole
 async def test_f2_takes_the_nearest_value_or_the_one_before(app):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE)(pilot)
@@ -89,6 +90,7 @@ async def test_f2_takes_the_nearest_value_or_the_one_before(app):
         assert "Global batch is -3" in hint(app)
 
 
+@pytest.mark.whole
 async def test_the_key_of_a_fix_stays_where_an_error_is_long(app):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE)(pilot)
@@ -107,6 +109,7 @@ async def test_the_key_of_a_fix_stays_where_an_error_is_long(app):
         assert "bf16 needs" in hint(app)
 
 
+@pytest.mark.whole
 async def test_f2_is_there_only_where_it_fixes_what_is_said(app):
     """A file that is missing cannot be made up, and another error's fix is not offered for it."""
     async with app.run_test(size=(80, 24)) as pilot:
@@ -125,6 +128,7 @@ async def test_f2_is_there_only_where_it_fixes_what_is_said(app):
 # What is not said while something is wrong
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)
 async def test_no_estimate_stands_beside_what_cannot_be_read(app, size):
     follows = ("✓ fits", "accumulation") + (("What starts",) if size[0] > 100 else ())
@@ -142,6 +146,7 @@ async def test_no_estimate_stands_beside_what_cannot_be_read(app, size):
         assert "fits" not in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE, "enter")(pilot)
@@ -164,6 +169,7 @@ def test_a_preset_without_a_micro_batch_is_not_asked_for_one():
     assert "recipe.micro_batch" not in predict(setup).why_no_estimate
 
 
+@pytest.mark.whole
 async def test_digits_where_none_are_taken_are_answered(app, monkeypatch):
     rung = []
     async with app.run_test(size=(80, 24)) as pilot:
@@ -194,6 +200,7 @@ async def test_letters_are_text_in_every_field_that_takes_text(app):
         assert "F1 Help" in footer(app)
 
 
+@pytest.mark.whole
 async def test_a_question_mark_in_a_number_asks_for_help(app):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE, "9", "question_mark")(pilot)
@@ -205,6 +212,7 @@ async def test_a_question_mark_in_a_number_asks_for_help(app):
 # The way back
 
 
+@pytest.mark.whole
 async def test_undo_takes_back_what_is_typed_here_before_anything_else(app):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE, "9", "down", "x")(pilot)

@@ -324,6 +324,7 @@ def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     assert Setup(chosen, where).effective.recipe.precision == "fp16"
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_started_training_has_the_precision_of_the_users_config(tmp_path, monkeypatch, warm_python):
     """As `accelerate launch` would give it to the script."""

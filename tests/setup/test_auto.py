@@ -348,6 +348,7 @@ def test_a_help_that_says_nothing_leaves_the_arguments_unknown(tmp_path):
     assert argv(plan(chosen, known).attempts[0].command, "/run")[-1] == chosen.trainer.script
 
 
+@pytest.mark.whole
 async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp_path, monkeypatch):
     asked = []
 

@@ -348,6 +348,7 @@ def test_make_run_takes_the_torch_that_is_named(made, uv_fails):
     assert "Installing torch" not in said
 
 
+@pytest.mark.whole
 def test_make_run_says_that_its_torch_cannot_use_the_cards():
     """The check that ends it, with the torch of these tests."""
     command = [sys.executable, "-m", "tui_train.actions.environments.make_helper", "check"]
@@ -359,6 +360,7 @@ def test_make_run_says_that_its_torch_cannot_use_the_cards():
         assert part in said
 
 
+@pytest.mark.whole
 async def test_the_wizard_goes_on_only_with_consent(monkeypatch):
     where = facts(gpus=(gpu(0), gpu(1)), **CPU)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
@@ -430,6 +432,7 @@ async def shown(pilot, words):
     raise AssertionError(f"{words} is not shown:\n{shows(pilot)}")
 
 
+@pytest.mark.whole
 async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:

@@ -207,6 +207,7 @@ def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_pa
     assert apply_change(change, given).recipe.learning_rate == 0.3
 
 
+@pytest.mark.whole
 async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
     chosen = script(tmp_path, TEXT.replace('"data"', '"--data", required=True').replace("step size", "step [b]size"))

@@ -95,6 +95,7 @@ CELLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("trainer", "launcher"), sample(CELLS, 2))
 def test_the_training_is_what_was_planned(tmp_path, trainer, launcher):
     """What is missing among the cells, test_ladder_real.py trains."""

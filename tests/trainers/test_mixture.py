@@ -160,6 +160,7 @@ def test_the_plan_and_the_question_have_the_weights():
     assert question_about_data(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
 
 
+@pytest.mark.whole
 def test_the_data_command_shows_the_mixture(files):
     command = [sys.executable, "-m", "tui_train", "data", *map(str, files), f"--python={sys.executable}"]
     run = partial(subprocess.run, capture_output=True, text=True, check=False)

@@ -108,6 +108,7 @@ def test_only_the_newest_checkpoints_are_kept_unless_told_otherwise(script, tmp_
     assert checkpoints(tmp_path) == ["checkpoint-3", "checkpoint-4"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("launcher", [(), TORCHRUN], ids=["python", "torchrun"])
 def test_told_to_end_it_saves_first(script, tmp_path, launcher):
     """All ranks in the same step, though a signal reaches each at another moment."""
@@ -163,6 +164,7 @@ def test_the_losses_are_those_of_the_textbook_loop(whole, warm_python):
     assert same([*history(whole[0]).values()], json.loads(out))
 
 
+@pytest.mark.whole
 def test_losses_do_not_depend_on_the_micro_batch(script, whole, tmp_path):
     """Nor on activation checkpointing: the rungs of the fallback ladder train the same model."""
     half = start(script, tmp_path / "half", *TINY, *batch(8), "--max_steps=1", "--bf16=True")

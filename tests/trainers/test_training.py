@@ -52,6 +52,7 @@ def test_plain_python(undisturbed):
     assert re.search(r"rank 0/1 \| .* device cpu", log_of(run, 1))
 
 
+@pytest.mark.whole
 def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(tmp_path, undisturbed):
     run = RunDir(tmp_path / "again")
     shutil.copytree(undisturbed[0].path, run.path)
@@ -70,6 +71,7 @@ def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(t
     assert log == f"log: {run.attempt_log(2)}"
 
 
+@pytest.mark.whole
 def test_a_stop_saves_where_the_hf_trainer_was(tmp_path):
     """What the built-in trainer does then is in test_trainer.py."""
     values = {
