@@ -10,8 +10,6 @@ from tui_train.facts.types import YamlDocument
 from tui_train.runner import untrusted_json
 
 _MAX_FILE_BYTES = 2**20
-# A few lines with references can expand to billions of values.
-MAX_VALUES = 50_000
 _MAX_DEPTH = 40
 
 
@@ -35,7 +33,7 @@ def parse_document(data: bytes) -> YamlDocument:
     # Most trainings have no such file.
     import yaml
 
-    from tui_train.facts.yaml_loader import UserYamlLoader
+    from tui_train.facts.yaml_loader import MAX_VALUES, UserYamlLoader
 
     try:
         # A SafeLoader: it creates plain data only.
