@@ -94,14 +94,13 @@ def _repeats_keys_and_values(model: Dimensions, settings: MemorySettings) -> boo
 
 
 def _mlp_bytes(model: Dimensions, settings: MemorySettings) -> int:
-    value_bytes, ffn = settings.compute_bytes, model.ffn
-    times = max(1, model.experts_used)
+    value_bytes, ffn = settings.compute_bytes, model.token_ffn
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
     first = _norm_output_bytes(model, names, settings, copies=0 if model.parallel and model.norms == 1 else 1)
     last = _linear_input_bytes(ffn, ("down_proj",), settings)
     gate = (2 if settings.kernels == "liger" else 3) * (4 if settings.widened else value_bytes)
     inner = (gate if model.gated else _activation_function_bytes(model, settings)) * ffn
-    return first + times * (inner + last)
+    return first + inner + last
 
 
 def _activation_function_bytes(model: Dimensions, settings: MemorySettings) -> int:
@@ -142,10 +141,10 @@ def _linear_input_bytes(width: int, layer_names: tuple[str, ...], settings: Memo
 
 def backward_peak_bytes(model: Dimensions, settings: MemorySettings) -> int:
     """Return the peak of a layer's backward pass besides the activations that it kept."""
-    value_bytes, times = settings.compute_bytes, max(1, model.experts_used)
+    value_bytes = settings.compute_bytes
     # The gradients of both factors, and of the product if the layer before is trained.
     gated = (2 if settings.method == "full" else 3) if settings.kernels != "liger" else 1
-    mlp = (gated if model.gated else 2) * value_bytes * model.ffn * times
+    mlp = (gated if model.gated else 2) * value_bytes * model.token_ffn
     # When attention runs, the activations of the MLP are already freed, and the cast attention weights with them.
     weights = (8 - (value_bytes if value_bytes < 4 else 0)) * model.heads * settings.sequence_length
     eager = weights - _mlp_bytes(model, settings) if settings.attention == "eager" else 0
