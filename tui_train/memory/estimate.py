@@ -28,8 +28,8 @@ def estimate_memory(model: Dimensions, settings: MemorySettings) -> Estimate:
         and (model.norm == "layer" or settings.weights == "fp32")
     ):
         settings = replace(settings, widened=True)
-    if model.type == "gemma2" and settings.attention == "sdpa":
-        # Soft-capped attention is not possible with sdpa, so transformers uses eager.
+    if model.type in {"gemma2", "gpt_oss"} and settings.attention == "sdpa":
+        # Soft-capped attention and sinks are not possible with sdpa, so transformers uses eager.
         settings = replace(settings, attention="eager")
     sums = _MemoryParts(model, settings)
     persistent = (

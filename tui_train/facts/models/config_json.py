@@ -186,7 +186,8 @@ def _expert_sizes(kind: str, fields: _Fields) -> dict[str, Any]:
         "dense_layers": _dense_layers(fields),
     }
     if kind.startswith("llama4"):
-        found |= {"shared_ffn": width, "ffn": fields.integer("intermediate_size_mlp")}
+        # It gives all tokens to all experts, most of them as zeros.
+        found |= {"shared_ffn": width, "ffn": fields.integer("intermediate_size_mlp"), "experts_used": experts}
     return found
 
 
