@@ -113,7 +113,12 @@ class _MemoryParts:
         self.adapters = self._adapter_parameters() if settings.method == "lora" else 0
         self.trained = model.parameters if settings.method == "full" else self.adapters
         self._set_persistent_amounts()
-        self.layer = activations.layer_activation_bytes(model, settings)
+        sparse = activations.layer_activation_bytes(model, settings)
+        plain = (
+            activations.layer_activation_bytes(replace(model, experts=0), settings) if model.dense_layers else sparse
+        )
+        self.layer = max(sparse, plain)
+        self.mean_layer = sparse + (plain - sparse) * model.dense_layers // model.layers if model.experts else sparse
         tokens = settings.tokens
         # The input of the head, or a copy without the last token of each sample.
         head = (
@@ -234,7 +239,7 @@ class _MemoryParts:
         """Return what one layer keeps without checkpointing, or with selective checkpointing."""
         model, settings = self.model, self.settings
         if not settings.checkpointing:
-            return self.layer
+            return self.mean_layer
         products = sum(width for _, width in list(model.linear_shapes.values())[::2])
         kept = (
             settings.stream_bytes * model.hidden

@@ -138,7 +138,7 @@ def _sizes(fields: _Fields) -> dict[str, Any]:
     if not hidden or not heads or not layers or not vocab or layers > _MAX_LAYERS:
         raise ValueError("it lacks layers, heads, hidden size or vocabulary")
     width = {"intermediate_size", "moe_intermediate_size"} & fields.values.keys()
-    if fields.is_nested and not (width and "num_key_value_heads" in fields.values):
+    if fields.is_nested and not (width and fields.values.get("num_key_value_heads")):
         # Nested tables were written without the defaults of their type.
         raise ValueError("it lacks heads of keys and values, or the width of the MLP")
     return {
