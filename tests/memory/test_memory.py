@@ -484,6 +484,14 @@ def test_a_folder_tells_shape_and_exact_count(tmp_path):
     assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
 
 
+def test_files_in_mxfp4_are_not_counted_by_their_elements(tmp_path):
+    made = CONFIG | {"model_type": "gpt_oss", "num_local_experts": 2, "num_experts_per_tok": 1}
+    (tmp_path / "config.json").write_text(json.dumps(made | {"quantization_config": {"quant_method": "mxfp4"}}))
+    safetensors(tmp_path / "model.safetensors", {"w": {**bf16(5), "dtype": "U16"}}, data=bytes(10))
+    found = read_model_folder(str(tmp_path))
+    assert (found.problem, found.dimensions.exact, found.dimensions.dtype) == ("", 0, "bf16")
+
+
 def test_a_layer_is_found_by_the_end_of_its_path():
     model = ModelFolder(layers=("model.layers.0.mlp.up_proj",))
     assert all(map(model.has_layer, ("up_proj", "mlp.up_proj", "layers.7.mlp.up_proj")))

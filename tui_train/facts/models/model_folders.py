@@ -57,6 +57,9 @@ def read_model_folder(path: str) -> ModelFolder:
         shape = parse_dimensions(config, Path(path).name)
     except (ValueError, msgspec.ValidationError) as error:
         return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"), limit=max_tokens)
+    if config.get("quantization_config"):
+        # Its files do not have what is trained: one element of them is not one weight.
+        return ModelFolder(shape, limit=max_tokens)
     try:
         elements, layers = _count_weights_and_layers(Path(path))
     except DamagedWeightsError as error:
