@@ -26,10 +26,13 @@ _CPU_OOM_REMEDY = (
 )
 _TRACEBACK_HEADER = "Traceback (most recent call last)"
 _FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+# In a traceback that rich drew.
+_BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
 # Libraries, the standard library, and what has no file.
 _LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<")
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
 _LIBRARY_TITLES = {"peft": "PEFT", "trl": "TRL"}
+_RAISED_PATTERN = re.compile(r"[\w.]{1,100}(?:Error|Exception): (?P<message>.+)")
 _RAISE_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400  # lines of a traceback that are looked at
 _MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
@@ -61,6 +64,8 @@ def remedy_and_values(
             _CPU_OOM_REMEDY if signature.strength >= _MIN_CERTAIN_STRENGTH else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
         ), match_values
     values = {**_raiser_values(evidence.lines, error_line), **match_values}
+    if raised := _RAISED_PATTERN.match(error_line.text):
+        values.setdefault("message", raised["message"])
     if values.get("message", "").endswith(":"):
         values["message"] = _message_with_next_line(evidence.lines, error_line)
     if signature.remedy.startswith(_TRACEBACK_REMEDY_PREFIX):
@@ -82,7 +87,7 @@ def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
 
 
 def _raiser_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
-    """Return the library that raised an error itself (none: it only passed one on), and the place in a file of the user's."""
+    """Return the library that raised an error itself, if one did, and the place in a file of the user's."""
     values = {}
     at = next((index for index, line in enumerate(lines) if line is error_line), 0)
     ours = [line.text for line in lines[max(0, at - _MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
@@ -112,7 +117,7 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
             continue
         if _TRACEBACK_HEADER in line.text:
             return None
-        match = _FRAME_PATTERN.match(line.text)
+        match = _FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
         if match and not _LIBRARY_FILE_PATTERN.search(match["file"]):
             return TracebackFrame(match["file"], match["line"], match["function"] or "")
     return None
