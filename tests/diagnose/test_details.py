@@ -244,7 +244,7 @@ RAISED = [
     ("accelerate/utils/launch.py", "assert port", "AssertionError: no port for 3 machines",
      "user_exception", "accelerate raised: AssertionError: no port for 3 machines", "Do what accelerate says"),
     ("datasets/arrow_dataset.py", "raise ValueError(", ("ValueError: Column to remove ['a'] not in the dataset. "
-     "Current columns in the dataset: ['b', 'c']"), "user_exception", "no column ['a']; it has ['b', 'c']", "Name a column"),
+     "Current columns in the dataset: ['b']"), "user_exception", "no column ['a']; it has ['b']", "Name a column"),
     ("transformers/trainer.py", "raise ValueError(", ("ValueError: The model did not return a loss from the inputs, "
      "only the following keys: logits. For reference, the inputs it received are input_ids,mask."),
      "user_exception", "only logits: it got no labels (its inputs: input_ids,mask", "a column labels"),

@@ -25,7 +25,8 @@ _PACKAGE_OF_OTHER_NAME = {
     "mamba-ssm": "mamba-ssm --no-build-isolation", "nemo": "nemo_toolkit[nlp]", "nvitop": "nvitop", "pil": "Pillow",
     "pillow": "Pillow", "pkg-resources": "setuptools", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
     "sklearn": "scikit-learn", "transformer-engine": "transformer-engine[pytorch] --no-build-isolation",
-    "pytorch": "torch", "yaml": "PyYAML",
+    "pytorch": "torch", "te": "transformer-engine[pytorch] --no-build-isolation",
+    "transformerengine": "transformer-engine[pytorch] --no-build-isolation", "yaml": "PyYAML",
     "pyyaml": "PyYAML", "zmq": "pyzmq",
 }  # fmt: skip
 PACKAGE_BY_MODULE: dict[str, str] = {**{name: name for name in _MODULES_NAMED_AS_PACKAGE}, **_PACKAGE_OF_OTHER_NAME}
