@@ -152,6 +152,7 @@ NAMED = [
      "following columns have been ignored: [question, answer]."), "empty_dataset", ("question, answer", "input_ids")),
     ("RuntimeError: Evaluation hit an out-of-memory error. `auto_find_batch_size` only adjusts the training batch size",
      "cuda_oom", ("in evaluation", "per_device_eval_batch_size")),
+    ("FileNotFoundError: Expected /no/such/prefix.bin to exist.", "missing_file", ("not exist: /no/such/prefix.bin.",)),
     ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: model.data", "config_invalid",
      ("Missing mandatory value: model.data",)),
 ]  # fmt: skip
