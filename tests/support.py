@@ -75,6 +75,7 @@ HOSTILE = (
     "{steps} {unknown} {}",
     "\x07bell \x1b[31mred",
     "\u202eright to left",
+    "\\\n$'\\n' <(touch pwned) \x85\u2028\ufeff @TUI_TRAIN_RUN_DIR@ ${settings[@]}\nEOF\ntouch pwned\n",
     "",
 )  # fmt: skip
 

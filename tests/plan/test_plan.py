@@ -28,22 +28,6 @@ def environment(chosen, found=None, attempt=0):
     return {setting.name: expand_word(setting.value, values) for setting in made.attempts[attempt].command.env}
 
 
-@pytest.mark.parametrize(
-    ("warmup", "newer", "older"),
-    [
-        (None, "--warmup_steps=0.1", "--warmup_ratio=0.1"),
-        (0.25, "--warmup_steps=0.25", "--warmup_ratio=0.25"),
-        (50.0, "--warmup_steps=50", "--warmup_steps=50"),
-        (0.0, "--warmup_steps=0", "--warmup_steps=0"),
-    ],
-)
-def test_the_warmup_has_the_name_that_this_transformers_knows(warmup, newer, older):
-    chosen = profile({"recipe.warmup": warmup} if warmup is not None else {})
-    for version, expected in (("5.0.0", newer), ("4.57.6", older)):
-        told = words(chosen, facts(python="/py", transformers=version))
-        assert [word for word in told if word.startswith("--warmup")] == [expected]
-
-
 def test_a_pretraining_evaluates_where_it_has_data():
     def told(**values):
         made = words(profile({key.replace("__", "."): value for key, value in values.items()}))

@@ -814,25 +814,6 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
         assert held["eos_token_id"] == [257, 258]
 
 
-@with_trl
-def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
-    data = written(tmp_path / "d.jsonl", [CHAT])
-    chosen = chosen_for(model, data, trainer__arguments=("--nonsense=1",))
-    assert any(each.forbids_plan for each in check(chosen, replace(facts(), toolchains=(trl,))))
-    # Of a TRL whose options are not known.
-    run, _ = trained(tmp_path / "run", chosen, replace(trl, trl_options={}), code=1)
-    assert "--nonsense=1" in log_of(run, 1)
-
-
-@with_trl
-def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
-    data = tmp_path / "d.jsonl"
-    data.write_text('{"messages": []}\n')
-    run, _ = trained(tmp_path / "run", chosen_for(model, data), trl, code=65)
-    assert "no row of" in log_of(run, 1)
-    assert "Loading weights" not in log_of(run, 1)
-
-
 @pytest.mark.parametrize(
     ("without", "cuda", "able"),
     [
