@@ -14,8 +14,7 @@ from types import SimpleNamespace
 import click
 import pexpect
 import pytest
-import warm
-from support import HOSTILE, SCRIPTS, facts, marked, sample, until
+from support import HOSTILE, SCRIPTS, facts, marked, sample, tui, until
 
 from screens.run.run_end import explain_end
 from tui_train import __main__, __version__, wizard
@@ -65,14 +64,6 @@ def one_python(tools, tmp_path, monkeypatch):
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-
-
-def tui(*arguments, code=0, **more):
-    """Run a command to its end, in a Python that has imported it; nothing it says is ever a traceback."""
-    done = subprocess.run(warm.program(*arguments), capture_output=True, text=True, timeout=100, check=False, **more)
-    assert "Traceback" not in done.stderr + done.stdout, done.stderr
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
 
 
 def told(*arguments, code=0):

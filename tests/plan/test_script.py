@@ -480,22 +480,6 @@ def test_each_machine_starts_its_own_number_of_processes(tmp_path):
     assert (done.returncode, "--gpus names 1, and this trains on 3" in done.stderr.decode()) == (64, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "part"),
-    [
-        (["--node-rank=1", "--gpus=GPU-a"], 64, "--gpus names 1, and each machine trains on 2"),
-        (["--node-rank=1", "--gpus=GPU-a,GPU-c"], 69, "the GPU GPU-c (chosen here) is not there"),
-        (["--node-rank=0"], 69, f"the GPU {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
-    ],
-)
-def test_cards_that_are_not_there_are_refused(tmp_path, arguments, code, part):
-    run, _, environment = machines(tmp_path)
-    done = bash(run, *arguments, env=environment)
-    assert done.returncode == code
-    assert part in done.stderr.decode()
-    assert not (tmp_path / "notes").exists()
-
-
 def test_each_machine_takes_its_own_gpus(tmp_path):
     folder = tmp_path.resolve()
     run, plan, environment = machines(folder)

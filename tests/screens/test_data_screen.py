@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from itertools import product
@@ -12,9 +11,9 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from chats import CHAT, MARKED, ROWS, says, user, written
+from chats import CHAT, ROWS, says, user, written
 from pilot import BARE, CPU, CUDA, settle, shows, to, until_shown, until_true
-from support import SCRIPTS, facts, gpu, profile, sample
+from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
 from tui_train.screens.messages import OpenStep, ValueChosen
 
@@ -32,18 +31,6 @@ from tui_train.wizard import wizard
 SIZES = [(60, 24), (80, 24), (120, 40), (160, 50)]
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
 LEARNED, AVOIDED = "▌", "✗"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> str:
-    """A tokenizer with a chat template that marks answers."""
-    folder = tmp_path_factory.mktemp("model") / "tiny-qwen"
-    folder.mkdir()
-    template = folder / "template"
-    template.write_text(MARKED)
-    command = [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), "--with-model", f"--template={template}"]
-    subprocess.run(command, check=True, capture_output=True)
-    return str(folder)
 
 
 @pytest.fixture
@@ -69,9 +56,9 @@ def chats(folder: Path, count: int = 40, name: str = "chat.jsonl") -> Path:
     return written(folder / name, rows)
 
 
-def last_values(model: str, *data: Path, **more: Any) -> None:
+def last_values(model: Path | str, *data: Path, **more: Any) -> None:
     """The wizard begins with this fine-tuning."""
-    values = {"trainer.kind": "finetune", "trainer.model": model, "trainer.data": tuple(map(str, data))}
+    values = {"trainer.kind": "finetune", "trainer.model": str(model), "trainer.data": tuple(map(str, data))}
     values |= {key.replace("__", "."): value for key, value in more.items()}
     made = Profile()
     for key, value in values.items():
