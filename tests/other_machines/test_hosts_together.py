@@ -317,11 +317,39 @@ def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     assert (code, "nowhere: " in said) == (69, True), said
     code, said, _ = refused(pair, {"nodes.hosts": ("gpu-b", "gpu-a")})
     assert (code, "gpu-a: it is the machine on which this was started" in said) == (69, True), said
-    if not shutil.which("iptables"):
-        pytest.skip("NOT TESTED, for want of iptables: a port that another host does not reach")
+    iptables_or_skip()
     hosts[0].run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "29500", "-j", "REJECT")
     code, said, plan = refused(pair)
     assert (code, f"gpu-b does not reach port {plan.port}" in said) == (69, True), said
+
+
+def iptables_or_skip():
+    if not shutil.which("iptables"):
+        pytest.skip("NOT TESTED, for want of iptables: ports that another host does not reach")
+
+
+def close_random_ports(host, *, but=()):
+    """Have the firewall of a host take no new connection at ports of programs, but for some."""
+    for port in but:
+        host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", str(port), "-j", "ACCEPT")
+    host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", "REJECT")
+
+
+@pytest.mark.parametrize("closed", ["gpu-a", "gpu-b"])
+def test_a_closed_random_port_is_named_with_its_direction_before_the_start(pair, closed):
+    iptables_or_skip()
+    environment, hosts, folder = pair
+    close_random_ports(hosts[closed == "gpu-b"], but=(29500,))
+    code, said, _ = refused(pair)
+    direction = {"gpu-a": "from gpu-b to this machine", "gpu-b": "from this machine to gpu-b"}[closed]
+    assert (code, "random ports are closed" in said, said.count("this machine")) == (69, True, 1), said
+    assert direction in said, said
+    # A training that names its network interface may use another network than the one that would be tried.
+    run, _ = exported_for(folder, hosts, **{"communication.interface": "eth0"})
+    started = start(hosts[0], run, environment)
+    until(lambda: "attempt_started" in run.events_file.read_text(), 60)
+    stop(hosts[0], run, "--now")
+    ended(started)
 
 
 @pytest.mark.whole

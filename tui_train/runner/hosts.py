@@ -90,6 +90,7 @@ def connect_hosts(start: Start) -> Start:
             )
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
+    _require_open_ports(plan, answers)
     environment = {**os.environ, **start.environment, _ADDRESS_VARIABLE: answers[0]["address"]}
     more = {_ADDRESS_VARIABLE: environment[_ADDRESS_VARIABLE], **machines.interface_environment(plan, environment)}
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
@@ -151,6 +152,24 @@ def _require_host_ready(
         raise Refused(
             MISSING_EXIT_CODE, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}"
         )
+
+
+def _require_open_ports(plan: Planned, answers: list[dict[str, Any]]) -> None:
+    """Refuse (69) where a random port was tried in vain; none is where an interface is named that was not tried."""
+    others = list(zip(map(visible, plan.hosts[1:]), answers))
+    from_others = [host for host, answer in others if not answer.get("reaches_first", True)]
+    from_here = [host for host, answer in others if not answer.get("reached", True)]
+    closed = [
+        *([f"from {', '.join(from_others)} to this machine"] if from_others else []),
+        *([f"from this machine to {', '.join(from_here)}"] if from_here else []),
+    ]
+    if closed:
+        library = "NCCL" if plan.backend == "nccl" else "Gloo"
+        words = f"random ports are closed {' and '.join(closed)}, and {library} needs them besides port {plan.port}"
+        remedy = (
+            "open all TCP ports between the hosts in their firewalls, or name the network interface on which they are"
+        )
+        raise Refused(MISSING_EXIT_CODE, f"{words}: {remedy} (communication.interface)")
 
 
 def _clock_direction(offset_seconds: float) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from . import machines, planned, program, ssh, untrusted_json
 from .planned import Planned
@@ -34,7 +34,9 @@ def main(request_json: str, run_dir: str) -> int:
         question["only_look"] = request["only_look"]
     else:
         question, files = _run_folder_question(request, plan, run_dir)
-    with _token_server(plan.port, question.get("token", "")):
+    with _token_server(plan.port, question.get("token", "")) as random_port:
+        if random_port and _tries_random_ports(plan):
+            question["random_port"] = random_port
         threads = []
         for rank, host in enumerate(plan.hosts[1:], start=1):
             link = _SshLink(host, request["python"], {**question, "rank": rank}, files)
@@ -52,6 +54,11 @@ def main(request_json: str, run_dir: str) -> int:
         if child.poll() is None:
             child.kill()
     return 0
+
+
+def _tries_random_ports(plan: Planned) -> bool:
+    """Tell whether NCCL and Gloo use the network by which the first machine is reached, and not a chosen one."""
+    return not plan.names_interface and not machines.names_interface(os.environ)
 
 
 def _store_answer(answers: list[dict[str, Any]], index: int, exchange: Callable[[], dict[str, Any]]) -> None:
@@ -133,6 +140,10 @@ class _SshLink:
         last = self._next_answer()
         if last is None:
             return {"problem": f"does not answer: {ssh.failure_advice(stderr.read(_PIECE_BYTES))}"}
+        if last.get("listens"):
+            address, port = last["listens"]
+            token = str(self.question["token"]).encode()
+            last["reached"] = bool(machines.own_address_at(str(address), int(port), token))
         return {**answer, **last}
 
     def _next_answer(self) -> dict[str, Any] | None:
@@ -148,25 +159,20 @@ class _SshLink:
 
 @contextlib.contextmanager
 def _token_server(port: int, token: str) -> Any:
-    """Answer with the token whoever connects to the port meanwhile."""
+    """Answer with the token whoever connects meanwhile to the port, or to a random one, which is given; 0: no token."""
     if not token:
-        yield
+        yield 0
         return
-    with machines.listen_on_port(port) as server:
+    with machines.listen_on_port(port) as server, machines.listen_on_port(0) as random_server:
         closing = threading.Event()
-        threading.Thread(target=_serve_token, args=(server, token.encode(), closing), daemon=True).start()
-        yield
+        servers = (server, random_server)
+        threading.Thread(target=_serve_token, args=(servers, token.encode(), closing), daemon=True).start()
+        yield random_server.getsockname()[1]
         closing.set()
 
 
-def _serve_token(server: socket.socket, token: bytes, closing: threading.Event) -> None:
+def _serve_token(servers: Sequence[socket.socket], token: bytes, closing: threading.Event) -> None:
     while not closing.is_set():
-        if not select.select([server], [], [], 0.1)[0]:
-            continue
-        with contextlib.suppress(OSError):
-            link, _ = server.accept()
-            with link:
-                link.settimeout(5.0)
-                link.sendall(token)
-                # Whoever closes last keeps no port: the other one is to be first.
-                link.recv(1)
+        for server in select.select(servers, [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):
+                machines.answer_with_token(server, token)
