@@ -328,11 +328,11 @@ def iptables_or_skip():
         pytest.skip("NOT TESTED, for want of iptables: ports that another host does not reach")
 
 
-def close_random_ports(host, *, but=()):
+def close_random_ports(host, *, but=(), target="REJECT"):
     """Have the firewall of a host take no new connection at ports of programs, but for some."""
     for port in but:
         host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", str(port), "-j", "ACCEPT")
-    host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", "REJECT")
+    host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", target)
 
 
 @pytest.mark.parametrize("closed", ["gpu-a", "gpu-b"])
@@ -350,6 +350,26 @@ def test_a_closed_random_port_is_named_with_its_direction_before_the_start(pair,
     until(lambda: "attempt_started" in run.events_file.read_text(), 60)
     stop(hosts[0], run, "--now")
     ended(started)
+
+
+@pytest.mark.whole
+def test_a_host_that_gets_no_answer_is_named_while_it_waits(pair):
+    iptables_or_skip()
+    environment, hosts, folder = pair
+    for host in hosts:
+        close_random_ports(host, but=(29500,), target="DROP")
+    run, _ = exported_for(folder, hosts, **{"communication.interface": "eth0"})
+    started = start(hosts[0], run, environment)
+    until(lambda: "and got no answer for a minute" in log_of(run), 180)
+    assert started.poll() is None
+    named = re.search(r"launch\.sh: (\S+) waits for (.+) at port (\d+)", log_of(run))
+    assert named[1] in {"gpu-a", "gpu-b"}
+    assert named[2] == {"gpu-a": "10.213.47.2", "gpu-b": "gpu-a (10.213.47.1)"}[named[1]]
+    assert int(named[3]) > 29500
+    for host in hosts:
+        host.run("iptables", "-F")
+    code, said = ended(started)
+    assert code == 0, said
 
 
 @pytest.mark.whole

@@ -18,7 +18,6 @@ from .signals import AT_ONCE_SIGNAL
 from .start import Start, print_message
 from .transport import LocalTask, LocalTransport, NodeCommand
 
-_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
 _ANSWER_SECONDS = 60.0
 _END_SECONDS = 12.0
@@ -91,8 +90,8 @@ def connect_hosts(start: Start) -> Start:
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
     _require_open_ports(plan, answers)
-    environment = {**os.environ, **start.environment, _ADDRESS_VARIABLE: answers[0]["address"]}
-    more = {_ADDRESS_VARIABLE: environment[_ADDRESS_VARIABLE], **machines.interface_environment(plan, environment)}
+    environment = {**os.environ, **start.environment, machines.ADDRESS_VARIABLE: answers[0]["address"]}
+    more = {machines.ADDRESS_VARIABLE: answers[0]["address"], **machines.interface_environment(plan, environment)}
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
 
 

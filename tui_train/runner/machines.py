@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
 
 _RANK_VARIABLE = "TUI_TRAIN_NODE_RANK"
-_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
+ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for a name server to answer, and for a port.
 _ANSWER_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -119,7 +119,7 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
     """
     if not planned.find_interface:
         return {}
-    interface = _interface_to(environment.get(_ADDRESS_VARIABLE) or planned.address)
+    interface = _interface_to(environment.get(ADDRESS_VARIABLE) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface

@@ -30,6 +30,7 @@ from .refused import MISSING_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import StopSignals
 from .ssh import CONNECTION_LOST_EXIT_CODE
+from .unanswered import UnansweredConnections
 
 # What is written to a keeper: it lives, and its training is to save and end.
 HEARTBEAT_WORD = b"h"
@@ -147,7 +148,8 @@ def run_machine_part(run_dir: str) -> int:
     leader = process_at(child.pid)._replace(pid=child.pid)
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
-        code = _wait_for_end(leader, family, signals, output)
+        unanswered = UnansweredConnections(plan, environment.get(machines.ADDRESS_VARIABLE, ""))
+        code = _wait_for_end(leader, family, signals, output, unanswered)
     finally:
         _kill_family(family)
         output.finish()
@@ -212,7 +214,13 @@ def _read_request_line() -> bytes:
     return line
 
 
-def _wait_for_end(leader: Process, family: ProcessFamily, signals: StopSignals, output: _ForwardedOutput) -> int:
+def _wait_for_end(
+    leader: Process,
+    family: ProcessFamily,
+    signals: StopSignals,
+    output: _ForwardedOutput,
+    unanswered: UnansweredConnections,
+) -> int:
     """Return the exit code of a part once it has ended, or has to."""
     heard_at, asked, seen_at = time.monotonic(), False, 0.0
     while True:
@@ -234,7 +242,8 @@ def _wait_for_end(leader: Process, family: ProcessFamily, signals: StopSignals, 
             send_signal(leader, signal.SIGTERM)
         if time.monotonic() - seen_at > _FAMILY_CHECK_SECONDS:
             seen_at = time.monotonic()
-            family.living()
+            for line in unanswered.new_sentences(family.living(), seen_at):
+                os.write(2, f"{line}\n".encode(errors="replace"))
         if time.monotonic() - heard_at > _MAX_SILENCE_SECONDS:
             return 128 + signal.SIGKILL
 

@@ -69,7 +69,7 @@ def _run_folder_question(request: dict[str, Any], plan: Planned, run_dir: str) -
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
     names = [request["script"], planned.PLAN_FILE_NAME, program.ZIP_NAME, *plan.files]
     files = {name: os.path.join(run_dir, name) for name in names}
-    chosen = os.environ.get("TUI_TRAIN_ADDRESS") or plan.address
+    chosen = os.environ.get(machines.ADDRESS_VARIABLE) or plan.address
     question = {
         "what": "run",
         "folder": run_dir,
