@@ -1,5 +1,6 @@
 """Several hosts over ssh that one start trains on: real sshds in network namespaces, real trainings on the CPU."""
 
+import ast
 import json
 import re
 import shutil
@@ -321,6 +322,40 @@ def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     hosts[0].run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "29500", "-j", "REJECT")
     code, said, plan = refused(pair)
     assert (code, f"gpu-b does not reach port {plan.port}" in said) == (69, True), said
+
+
+def lock_key(folder, *, old="", new=""):
+    words = ["ssh-keygen", "-q", "-p", "-P", old, "-N", new, "-f", folder / "id"]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_host_that_asks_for_a_password_trains_after_a_login_by_hand(pair):
+    environment, hosts, folder = pair
+    lock_key(folder, new="correct horse")
+    code, said, _ = refused(pair)
+    assert (code, "To log in: tui-train hosts login gpu-b" in said) == (69, True), said
+    # Nobody is here to type: what the login asks is left out.
+    lock_key(folder, old="correct horse")
+    tui(hosts[0], environment | {"PYTHONPATH": str(ROOT)}, "hosts", "login", "gpu-b")
+    lock_key(folder, new="correct horse")
+    run, _ = exported_for(folder, hosts)
+    code, said = ended(start(hosts[0], run, environment))
+    assert code == 0, said + log_of(run)
+    assert "host gpu-b" in log_of(run)
+    (facts_of_b,) = probed(hosts[0], environment, "gpu-b")
+    assert facts_of_b == ""
+
+
+def probed(host, environment, *names):
+    """Why hosts cannot be asked as the wizard asks them, empty where they can."""
+    code = "import sys; from tui_train.facts.other_machines.training_hosts import probe_hosts\n"
+    code += "print([host.problem for host in probe_hosts(sys.argv[1:], sys.executable, []).values()])"
+    words = host.words(sys.executable, "-c", code, *names)
+    done = subprocess.run(
+        words, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return ast.literal_eval(done.stdout)
 
 
 def iptables_or_skip():

@@ -32,9 +32,10 @@ class HostsTransport(LocalTransport):
     def __init__(self, start: Start, python: str, answers: list[dict[str, Any]]) -> None:
         super().__init__()
         self._start, self._python = start, python
-        own = {"host": start.planned.hosts[0], "address": answers[0]["address"], "shared": True}
+        own = {"host": start.planned.hosts[0]}
+        names = ("address", "shared", "connection")
         others = [
-            {"host": host, "address": answer["address"], "shared": answer["shared"]}
+            {"host": host, **{name: answer[name] for name in names}}
             for host, answer in zip(start.planned.hosts[1:], answers)
         ]
         self._fan_request = {"hosts": [own, *others], "python": python, "grace": start.grace}

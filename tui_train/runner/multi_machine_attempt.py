@@ -134,7 +134,9 @@ def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], ru
     # Its cards are its own.
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
-    command = ssh.ssh_command(host["host"], program.command_in_run_folder(run_dir, request["python"], "keep"))
+    command = ssh.ssh_command(
+        host["host"], program.command_in_run_folder(run_dir, request["python"], "keep"), host["connection"]
+    )
     child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type
     with contextlib.suppress(OSError):

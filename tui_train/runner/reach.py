@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pkgutil
@@ -39,9 +40,8 @@ def main(request_json: str, run_dir: str) -> int:
             question["random_port"] = random_port
         threads = []
         for rank, host in enumerate(plan.hosts[1:], start=1):
-            link = _SshLink(host, request["python"], {**question, "rank": rank}, files)
-            links.append(link.child)
-            threads.append(threading.Thread(target=_store_answer, args=(answers, rank - 1, link.exchange), daemon=True))
+            ask = functools.partial(_ask, host, request["python"], {**question, "rank": rank}, files, links)
+            threads.append(threading.Thread(target=_store_answer, args=(answers, rank - 1, ask), daemon=True))
         for thread in threads:
             thread.start()
         # A checkpoint may be large; a link that is gone ends by itself.
@@ -54,6 +54,19 @@ def main(request_json: str, run_dir: str) -> int:
         if child.poll() is None:
             child.kill()
     return 0
+
+
+def _ask(
+    host: str, python: str, question: dict[str, Any], files: dict[str, str], links: list[subprocess.Popen[bytes]]
+) -> dict[str, Any]:
+    """Return what a host answers, and over which connection; one of a login by hand serves where there is no other."""
+    for connection in ("none", ssh.login_connection(os.environ)):
+        link = _SshLink(host, python, question, files, connection)
+        links.append(link.child)
+        answer = {**link.exchange(), "connection": connection}
+        if not link.wants_login:
+            break
+    return answer
 
 
 def _tries_random_ports(plan: Planned) -> bool:
@@ -101,10 +114,12 @@ def _checkpoint_question(path: str) -> tuple[dict[str, Any], dict[str, str]]:
 class _SshLink:
     """An ssh to a machine on which receive.py runs, and what it is asked."""
 
-    def __init__(self, host: str, python: str, question: dict[str, Any], files: dict[str, str]) -> None:
+    def __init__(
+        self, host: str, python: str, question: dict[str, Any], files: dict[str, str], connection: str
+    ) -> None:
         receive = pkgutil.get_data(__package__, "receive.py") or b""
-        words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", receive.decode()))
-        self.question, self.files = question, files
+        words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", receive.decode()), connection)
+        self.host, self.question, self.files, self.wants_login = host, question, files, False
         self.child = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=-1
         )
@@ -128,7 +143,8 @@ class _SshLink:
             code = self.child.wait()
             if code in (126, 127):
                 return {"problem": "no_python"}
-            return {"problem": f"does not answer: {ssh.failure_advice(error)}"}
+            self.wants_login = ssh.wants_login(error)
+            return {"problem": f"does not answer: {ssh.login_advice(self.host, error)}"}
         answer["off"] = float(answer.pop("clock", 0.0)) - time.time()
         if answer.get("problem") or self.question.get("only_look"):
             return answer

@@ -1,6 +1,7 @@
 """The hosts of a training over ssh, asked side by side: the GPUs, the Python, the paths and the clock of each."""
 
 import math
+import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ def probe_hosts(
     asking = _read_asking_machine(asking_host)
 
     def probe(host: str) -> _Answer:
-        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND)
+        environment = {} if asking_host else os.environ
+        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_connection(environment))
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
         # keeps its priority.
         words = [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
