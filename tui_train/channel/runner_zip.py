@@ -5,17 +5,20 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
+from tui_train.runner.nvml_card import pynvml
+
 _PACKAGE_FOLDER = Path(__file__).parents[1]
 
 
 @cache
 def runner_modules() -> dict[str, str]:
-    """Return the text of each file in the zip, by its path there."""
+    """Return the text of each file in the zip, by its path there; the binding of NVIDIA's driver is one of them."""
     paths = sorted((_PACKAGE_FOLDER / "runner").rglob("*.py"))
     names = (
         path.relative_to(_PACKAGE_FOLDER).as_posix().replace("runner/__main__.py", "__main__.py") for path in paths
     )
-    return {name: path.read_text("utf-8") for name, path in zip(names, paths, strict=True)}
+    own = {name: path.read_text("utf-8") for name, path in zip(names, paths, strict=True)}
+    return own | {"runner/pynvml.py": Path(str(pynvml.__file__)).read_text("utf-8")}
 
 
 @cache

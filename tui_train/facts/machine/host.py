@@ -10,6 +10,7 @@ from tui_train.facts.machine import logout
 from tui_train.facts.machine.host_memory import host_memory_total_and_available
 from tui_train.facts.types import Machine
 from tui_train.runner.cgroup_limits import cgroup_limits, least_known, read_text
+from tui_train.runner.safe_text import as_valid_utf8
 
 
 def read_host() -> Machine:
@@ -29,11 +30,6 @@ def read_host() -> Machine:
         interfaces=_network_interfaces(),
         logout=logout.read_logout_effect(),
     )
-
-
-def as_valid_utf8(text: str) -> str:
-    """Return `text` with undecodable bytes replaced, so that it can be encoded as UTF-8."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def count_usable_cpus(cpu_quota: float | None) -> int:

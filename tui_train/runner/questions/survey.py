@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import os
 import platform
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,24 +20,29 @@ from typing import Any, Sequence
 from ..cgroup_limits import cgroup_limits, least_known
 from ..paths import folder_names, free_bytes, path_state, runs_folder, why_unwritable
 from ..processes import machine_identity
-from ..safe_open import user_name
 
 _MAX_FILE_BYTES = 2**18
 _PYTHON_SECONDS = 10
 # A driver that wakes up takes its time.
 _COMMAND_SECONDS = 30
 _LATE_EXIT_CODE = 124
+# Of the time for the driver; the rest is for reporting the cards that did answer.
+_DRIVER_SHARE = 0.8
 
 
 def send_survey(question: dict[str, Any]) -> None:
     """Send the facts of this machine: its `paths`, `files` in base64 (256 KiB of each), `pythons` and other Pythons.
 
-    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. Of
-    `commands` each is run until one does what it is for; where the first does, or with `only_named`, no other Pythons
-    than those named are looked for. `processes` is the command that lists who computes on which GPU.
+    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. Where
+    the command `own` says all of the cards, or with `only_named`, no other Pythons than those named are looked for.
+    Else the driver's library is asked, for `cards` seconds; where it knows none, the command `smi`, and `processes`
+    lists who computes on which.
     """
-    said = _results_until_success(question.get("commands", ()))
-    only_named = bool(question.get("only_named") or (said and said[0] and not said[0]["code"]))
+    own = _command_result(question["own"]) if question.get("own") else None
+    has_own = bool(own and not own["code"])
+    only_named = bool(question.get("only_named") or has_own)
+    cards = _read_cards(question["cards"]) if question.get("cards") and not has_own else None
+    smi = _command_result(question["smi"]) if question.get("smi") and not has_own and cards is None else None
     hub = str(question.get("hub") or "")
     config = str(_call_in_program(hub, "accelerate_config") or "")
     paths, files = question.get("paths", ()), question.get("files", ())
@@ -49,10 +57,11 @@ def send_survey(question: dict[str, Any]) -> None:
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
-        "said": said,
-        # The last of the commands lists the GPUs.
+        "own": own,
+        "cards": cards,
+        "smi": smi,
         "processes": _card_processes(question["processes"])
-        if question.get("processes") and len(said) == len(question["commands"]) and said[-1] and not said[-1]["code"]
+        if question.get("processes") and smi and not smi["code"]
         else [],
         "clock": time.time(),
         "identity": _identity(),
@@ -132,22 +141,15 @@ def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[An
 def _card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
     result = _command_result(command)
+    from ..nvml_card import process_names
+
     found = []
     for line in result["text"].splitlines() if result and not result["code"] else ():
         uuid, pid, mebibytes = ([cell.strip() for cell in line.split(",")] + ["", ""])[:3]
         if pid.isdigit():
             memory = int(mebibytes) * 2**20 if mebibytes.isdigit() else None
-            found.append({"uuid": uuid, "pid": int(pid), **_process_names(pid), "memory": memory})
+            found.append({"uuid": uuid, "pid": int(pid), **process_names(int(pid)), "memory": memory})
     return found
-
-
-def _process_names(pid: str) -> dict[str, str]:
-    """Return the name of a process and of its user, empty where they are not to be seen."""
-    try:
-        name = Path("/proc", pid, "comm").read_text(encoding="utf-8", errors="replace").strip()
-        return {"name": name, "user": user_name(Path("/proc", pid).stat().st_uid)}
-    except OSError:
-        return {"name": "", "user": ""}
 
 
 def _read_processor() -> dict[str, Any]:
@@ -181,14 +183,50 @@ def _read_memory() -> dict[str, int | None]:
     return found
 
 
-def _results_until_success(commands: Sequence[Sequence[str]]) -> list[dict[str, Any] | None]:
-    """Run one command after the other until one ends with 0, and return what they say."""
-    results: list[dict[str, Any] | None] = []
-    for command in commands:
-        results.append(_command_result(command))
-        if results[-1] and not results[-1]["code"]:
+def _read_cards(seconds: float) -> dict[str, Any] | None:
+    """Return what the driver's library says of the cards; None where it knows none, or does not answer in time.
+
+    It is asked in a child: a driver that hangs cannot be interrupted.
+    """
+    ready, out = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            from ..nvml import read_cards
+
+            # It may outlive the answer, whose reader waits for all that could write to it.
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for end in (0, 1, 2):
+                os.dup2(nothing, end)
+            with open(out, "wb") as pipe:
+                pipe.write(json.dumps(read_cards(seconds * _DRIVER_SHARE)).encode())
+        finally:
+            os._exit(0)
+    os.close(out)
+    try:
+        answer = _read_until(ready, time.monotonic() + seconds)
+    finally:
+        os.close(ready)
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        # One that hangs in the driver may not end: it is not waited for.
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        report: dict[str, Any] = json.loads(answer)
+    except ValueError:
+        return None
+    return report if report["gpus"] else None
+
+
+def _read_until(end: int, deadline: float) -> bytes:
+    """Return what comes before the deadline."""
+    answer = b""
+    while select.select([end], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        piece = os.read(end, 1 << 16)
+        if not piece:
             break
-    return results
+        answer += piece
+    return answer
 
 
 def _command_result(command: Sequence[str]) -> dict[str, Any] | None:
