@@ -329,6 +329,7 @@ def lock_key(folder, *, old="", new=""):
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.whole
 def test_a_host_that_asks_for_a_password_trains_after_a_login_by_hand(pair):
     environment, hosts, folder = pair
     lock_key(folder, new="correct horse")
@@ -370,6 +371,7 @@ def close_random_ports(host, *, but=(), target="REJECT"):
     host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", target)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("closed", ["gpu-a", "gpu-b"])
 def test_a_closed_random_port_is_named_with_its_direction_before_the_start(pair, closed):
     iptables_or_skip()

@@ -3,6 +3,7 @@
 import io
 import zipfile
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from tui_train.runner.nvml_card import pynvml
@@ -18,7 +19,10 @@ def runner_modules() -> dict[str, str]:
         path.relative_to(_PACKAGE_FOLDER).as_posix().replace("runner/__main__.py", "__main__.py") for path in paths
     )
     own = {name: path.read_text("utf-8") for name, path in zip(names, paths, strict=True)}
-    return own | {"runner/pynvml.py": Path(str(pynvml.__file__)).read_text("utf-8")}
+    # Imported it would take longer than all else of a start.
+    binding = find_spec("pynvml")
+    assert binding is not None and binding.origin is not None  # noqa: S101, PT018 - it is installed with this program
+    return own | {"runner/pynvml.py": Path(binding.origin).read_text("utf-8")}
 
 
 @cache
