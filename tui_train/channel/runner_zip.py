@@ -6,8 +6,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from tui_train.runner.nvml_card import pynvml
-
 _PACKAGE_FOLDER = Path(__file__).parents[1]
 
 
