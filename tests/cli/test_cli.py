@@ -214,7 +214,7 @@ def test_what_nobody_foresaw_is_two_lines(monkeypatch, capsys):
 def test_a_terminal_of_few_letters(mine):
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     tui("run", mine)
-    tui("resume", "last")
+    tui("resume", "last", "--force")
     done = subprocess.run([*TUI_TRAIN, "attach", "last"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u2014 attempt 2: " in done.stdout
@@ -289,7 +289,8 @@ def test_a_run_is_shown_listed_and_resumed(mine):
         assert tui("logs", reference).stdout.startswith("tick 1\n")
     assert tui("attach", name).stdout.startswith("tick 1\n")
     assert tui("stop", name).stdout == f"{name} is not running: finished\n"
-    assert tui("resume", "last").stdout.splitlines()[-1] == f"{name}: finished"
+    assert f"tui-train resume {name} --force" in tui("resume", "last").stdout
+    assert tui("resume", "last", "--force").stdout.splitlines()[-1] == f"{name}: finished"
     assert len(told("runs")[0]["attempts"]) == 2
     assert tui("logs", "last", "--attempt", "2").stdout.startswith("tick 1\n")
     refused("logs", "last", "--attempt", "3", code=65)

@@ -138,7 +138,8 @@ TABLE = {"tied": True, "vocab": 50000}
 
 def like(name, **sizes):
     """The sizes of a model whose layers are built like those of a type."""
-    return {"type": name, **layer_structure_by_type()[name], **sizes}
+    built = {key: value for key, value in layer_structure_by_type()[name].items() if key != "absent"}
+    return {"type": name, **built, **sizes}
 
 
 SUMMED = [

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, note, warning
+from tui_train.checks.trainer.declared_arguments import lookalike_changes
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA_VERSION, Profile
@@ -39,6 +40,7 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
     change = Change(
         "unset what is not used", ", ".join(fields.get_field(key).label.lower() for key in why_unused), edits
     )
+    passes = lookalike_changes(setup) if why_unused and trainer_has_own_field(profile, "trainer.script") else {}
     for key, why in why_unused.items():
         row = fields.get_field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
@@ -54,8 +56,10 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
             else "warning",
             key=key,
             message=f"{row.label} ({key}) is set and not used: {why}",
-            remedy=f"Leave it out{example if passable else ''}.",
-            change=change,
+            remedy="Pass it as the argument that it may be by its name, or leave it out."
+            if key in passes
+            else f"Leave it out{example if passable else ''}.",
+            change=passes.get(key, change),
         )
 
 

@@ -131,6 +131,25 @@ def invalid_values(setup: Setup) -> Iterator[Finding]:
 
 def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
     """Arguments that may be a value of the recipe by their name, which only the user knows."""
+    for argument, name, change in _lookalikes(setup):
+        key = KEY_BY_PLACEHOLDER[name]
+        label = fields.get_field(key).label.lower()
+        yield note(
+            _ARGUMENTS_KEY,
+            f"is {visible(argument)} the {label}? its name suggests it",
+            f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
+            argument=argument,
+            change=change,
+        )
+
+
+def lookalike_changes(setup: Setup) -> dict[str, Change]:
+    """Return the changes that pass a value of the recipe as the argument that may be it by its name, by key."""
+    return {KEY_BY_PLACEHOLDER[name]: change for _, name, change in reversed([*_lookalikes(setup)])}
+
+
+def _lookalikes(setup: Setup) -> Iterator[tuple[str, str, Change]]:
+    """Yield an argument, the placeholder of what it may be, and the change that passes it."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
     words = profile.trainer.arguments
@@ -139,17 +158,8 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
         if not source or not name or name in setup.ladder_context.accepted:
             continue
         change = _pass_value_change(source, profile, parameter, name)
-        if change is None or given_arguments.preset_arguments(setup.preset, parameter):
-            continue
-        key = KEY_BY_PLACEHOLDER[name]
-        label = fields.get_field(key).label.lower()
-        yield note(
-            _ARGUMENTS_KEY,
-            f"is {visible(parameter.name)} the {label}? its name suggests it",
-            f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
-            argument=parameter.name,
-            change=change,
-        )
+        if change is not None and not given_arguments.preset_arguments(setup.preset, parameter):
+            yield parameter.name, name, change
 
 
 def _pass_value_change(source: ScriptSource, profile: Profile, parameter: ScriptParameter, name: str) -> Change | None:

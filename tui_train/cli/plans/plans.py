@@ -262,6 +262,15 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         profile = fields.with_value(profile, key, value)
         if key == "trainer.python":
             trusted_pythons.remember_chosen_python(profile.trainer.python)
+    if (
+        "trainer.script" in keys_set
+        and "trainer.kind" not in keys_set
+        and profile.trainer.script
+        and not fields.is_chosen(profile, "trainer.kind")
+    ):
+        # The default would train a model of its own.
+        profile = fields.with_value(profile, "trainer.kind", "script")
+        click.echo("trainer.kind=script, for a script is named", err=True)
     store.check_preset_exists(profile)
     kept = store.with_webhook_stored(profile)
     if kept != profile:

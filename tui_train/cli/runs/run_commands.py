@@ -141,7 +141,7 @@ def stop(run: str, *, now: bool) -> None:
 @cli.command()
 @RUN_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-@click.option("--force", is_flag=True, help="Even where it would fail as it did.")
+@click.option("--force", is_flag=True, help="Where it would fail again too, or has finished.")
 def resume(run: str, *, detach: bool, force: bool) -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
     from tui_train.cli.runs import start

@@ -31,6 +31,7 @@ from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.results.result import read_result
+from tui_train.runs.results.resuming import NO_CHECKPOINT, why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained, launcher_output
 from tui_train.runs.status import read_status
@@ -76,9 +77,11 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     if status.live:
         doing = "is queued" if status.state == "queued" else "is running"
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
-    if is_all_trained(run_dir):
-        again = f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
-        click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")
+    if is_all_trained(run_dir) or (status.state == "finished" and not force):
+        name, again = visible(run_dir.name), f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
+        click.echo(f"{name} has finished: nothing is left to train. Train again: {again}")
+        if not is_all_trained(run_dir):
+            click.echo(f"In the same folder, over what it saved: tui-train resume {name} --force")
         return
     if not force and (same := repeating_failure(run_dir, status)):
         name, change = visible(run_dir.name), same.change
@@ -87,9 +90,12 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         anyway = f"\n  Where you have changed what it needs: tui-train resume {name} --force"
         why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
         raise Unavailable(why, same.remedy + other + anyway)
+    resumes_from_nothing = why_not_resumable(run_dir, status) == NO_CHECKPOINT
     with defer_signals(click.echo) as interrupts:
         words = target_of_run(run_dir).resume(run_dir, interrupts)
         with _exit_on_lost_terminal(interrupts):
+            if resumes_from_nothing:
+                click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it begins with the first step.")
             if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")
         _watch_started(run_dir, interrupts, detach=detach)

@@ -202,6 +202,7 @@ def _click_argument(call: ast.Call) -> ScriptParameter | None:
     choices = typed.args[0] if isinstance(typed, ast.Call) and called_name(typed) == "Choice" and typed.args else None
     bounded = {"IntRange": "int", "FloatRange": "float", "Path": "str", "Choice": "str"}
     named = called_name(typed) if isinstance(typed, ast.Call) else last_name(typed)
+    required = plain_value(keyword_value(call, "required"))
     nargs, multiple = plain_value(keyword_value(call, "nargs")), is_constant_true(keyword_value(call, "multiple"))
     return ScriptParameter(
         name=names[0] if positional else max(flags, key=lambda flag: (flag.startswith("--"), len(flag))),
@@ -214,8 +215,7 @@ def _click_argument(call: ast.Call) -> ScriptParameter | None:
         default=plain_value(default),
         choices=plain_values(choices),
         help=one_line_text(keyword_value(call, "help")),
-        required=is_constant_true(keyword_value(call, "required"))
-        or (positional and default is None and nargs != "-1"),
+        required=required == "True" or (positional and not required and default is None and nargs != "-1"),
         takes_several=multiple or nargs not in {"", "1"},
         repeats=multiple and nargs in {"", "1"},
         line=call.lineno,

@@ -55,7 +55,7 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
     except _PARSE_ERRORS as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
         return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_name_if_not_python(data))
-    if other := _name_if_notebook(script.nodes[0]):
+    if other := _name_if_data(script.nodes[0]):
         return ScriptSource(problem="it is not Python", not_python=other)
     return ScriptSource(
         kind=command_line.kind,
@@ -113,10 +113,14 @@ def _imported_modules(script: ScriptModule, folder: str) -> Iterator[ScriptModul
             yield _parse_module(name, read_regular(f"{folder}/{name}", _MAX_SCRIPT_BYTES))
 
 
-def _name_if_notebook(tree: ast.AST) -> str:
-    """Return what a text is that Python could read and that trains nothing: a notebook is one literal."""
-    only = tree.body[0] if isinstance(tree, ast.Module) and len(tree.body) == 1 else None
-    return "a notebook" if isinstance(only, ast.Expr) and isinstance(only.value, ast.Dict) else ""
+def _name_if_data(tree: ast.AST) -> str:
+    """Return what a text is that Python could read and that trains nothing, as it holds no more than values."""
+    values = [each.value for each in tree.body if isinstance(each, ast.Expr)] if isinstance(tree, ast.Module) else []
+    if not values or len(values) != len(tree.body) or not all(isinstance(each, ast.Dict | ast.List) for each in values):
+        return ""
+    first = values[0]
+    keys = {key.value for key in first.keys if isinstance(key, ast.Constant)} if isinstance(first, ast.Dict) else ()
+    return "a notebook" if "cells" in keys else "data"
 
 
 def _name_if_not_python(data: bytes) -> str:

@@ -9,6 +9,8 @@ from tui_train.runner.state import Status
 from tui_train.runs.other_machines.place import read_host_report, read_place
 from tui_train.runs.rundir import RunDir
 
+NO_CHECKPOINT = "has no complete checkpoint"
+
 
 def resume_mode(run: RunDir) -> str:
     """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: from step 0."""
@@ -29,11 +31,7 @@ def why_not_resumable(run: RunDir, status: Status) -> str:
     how = resume_mode(run)
     if how == "never":
         return "cannot resume: its preset passes no checkpoint"
-    return (
-        ""
-        if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position)
-        else "has no complete checkpoint"
-    )
+    return "" if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position) else NO_CHECKPOINT
 
 
 def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
