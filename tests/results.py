@@ -6,9 +6,8 @@ import subprocess
 import sys
 import time
 
-import msgspec
 import warm
-from support import SCRIPTS, exported, facts, profile
+from support import SCRIPTS, attempted, exported, facts, profile
 
 ADAPTER = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 32, "base_model_name_or_path": "org/base"}
 
@@ -42,14 +41,7 @@ def ended(folder, lines=(), state="finished", python=sys.executable, **values):
     named = dict.fromkeys((values["trainer.model"],), "folder")
     packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
     run, _ = exported(folder, profile(values), facts(python=python, paths=named, packages=packages))
-    now = time.time() - 3600
-    events = [
-        {"time": now, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
-        {"time": now, "event": "attempt_started", "attempt": 1, "position": 1},
-        {"time": now + 90, "event": "attempt_ended", "attempt": 1, "exit_code": 0},
-        {"time": now + 90, "event": "run_ended", "state": state, "exit_code": 0},
-    ]
-    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    attempted(run, 90, state, began=time.time() - 3600)
     run.attempt_log(1).write_text("".join(f"{line}\n" for line in lines))
     return run
 

@@ -240,6 +240,18 @@ def exported(folder, chosen, found):
     return RunDir(Path(folder)), prepared.plan
 
 
+def attempted(run, seconds, state="finished", *, began=1000.0, position=1, **end):
+    """Write down that a run had one attempt, and how that ended."""
+    over = {"time": began + seconds, "exit_code": 0}
+    events = [
+        {"time": began, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+        {"time": began, "event": "attempt_started", "attempt": 1, "position": position},
+        {"event": "attempt_ended", "attempt": 1, **over, **end},
+        {"event": "run_ended", "state": state, **over},
+    ]
+    run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+
+
 # What all runs of a test session keep in common: the modules of the runner, compiled.
 SHARED_CACHE = tempfile.mkdtemp(prefix="tui-train-cache-")
 atexit.register(shutil.rmtree, SHARED_CACHE, ignore_errors=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import MACHINES, driver_environment
-from support import SCRIPTS, UUIDS, facts, gpu, profile, ready, until
+from support import SCRIPTS, UUIDS, attempted, facts, gpu, profile, ready, until
 
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
@@ -282,14 +282,10 @@ def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     prepared = ready(profile(), facts())
     run = rundir.create_run("done", prepared.files)
-    lines = [
-        {"time": 1.0, "event": "run_started", "mark": "x", "pid": 1},
-        {"time": 2.0, "event": "run_ended", "state": "finished", "exit_code": 0},
-    ]
-    run.events_file.write_text("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines))
+    attempted(run, 1.0)
     with pytest.raises(Unavailable, match="nothing left to train"):
         start_run(run)
     words = [*PROGRAM, "resume", run.name]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     assert f"tui-train run {run.profile}" in done.stdout
-    assert (read_status(run).state, read_status(run).ended) == ("finished", 2.0)
+    assert (read_status(run).state, read_status(run).ended) == ("finished", 1001.0)

@@ -11,7 +11,7 @@ import time
 import pexpect
 import pytest
 from click.testing import CliRunner
-from support import bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
+from support import attempted, bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import number_ranges, sparkline, text_table
@@ -267,13 +267,7 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
 def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro, position):
     chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
     run = rundir.create_run("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
-    events = [
-        {"event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
-        {"event": "attempt_started", "attempt": 1, "position": position},
-        {"event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True, "phase": "loss"},
-        {"event": "run_ended", "state": "failed", "exit_code": 1},
-    ]
-    run.events_file.write_text("".join(f"{json.dumps({'time': 1000.0, **event})}\n" for event in events))
+    attempted(run, 0, "failed", position=position, exit_code=1, out_of_memory=True, phase="loss")
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     diagnosis = diagnose_run(run)
     title = diagnosis.change.title if diagnosis.change else ""

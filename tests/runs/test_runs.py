@@ -419,7 +419,7 @@ def test_a_lock_that_nobody_can_take_is_said(made):
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_of_many_starts_at_once_one_wins(made, stale):
-    run = made("--seconds=3")
+    run = made()
     if stale:
         dead = lock_owner.this_process_as_owner("m", str(run.path))._replace(pid=4000000)
         (run.path / ".lock").mkdir()
@@ -427,7 +427,9 @@ def test_of_many_starts_at_once_one_wins(made, stale):
     several = [
         subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL) for _ in range(6)
     ]
-    assert sorted(process.wait(30) for process in several) == [0, *[75] * 5]
+    until(lambda: [process.poll() for process in several].count(75) == 5, 60)
+    assert stop_run(run).state == "stopped"
+    assert sorted(process.wait(30) for process in several) == [*[75] * 5, 143]
     assert events(run).count("run_started") == 1
 
 

@@ -25,6 +25,7 @@ from tui_train.profile.fields import FIELDS, with_value
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
+from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD
 from tui_train.views import choices
 from tui_train.wizard import wizard
 
@@ -233,6 +234,37 @@ async def test_what_stands_in_the_data_is_shown_as_text(tmp_path, tuner):
         assert "3 Recipe › Data" in text, "the title names the step"
         assert "[bold]" in text
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
+
+
+@pytest.mark.whole
+async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_path, model, tuner):
+    last_values(model, chats(tmp_path, 8))
+    async with on_backend(size=(120, 40)) as pilot:
+        pilot.app.post_message(OpenStep("recipe"))
+        await settle(pilot)
+        form = pilot.app.screen.form
+
+        def rate() -> str:
+            return next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
+
+        form.go_to_row("recipe.learning_rate")
+        for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
+            form.entry.value = typed
+            await settle(pilot)
+            assert form.state.unread_key == "recipe.learning_rate"
+            assert form.state.unread_fix == f"use {offered}", typed
+        form.entry.value = "0.005"
+        await settle(pilot)
+        assert "! the learning rate" in rate()
+        assert "F2 learning rate 0.0002" in rate()
+        form.go_to_row("recipe.seed")
+        await settle(pilot)
+        assert "!" in rate()
+        form.go_to_row("recipe.learning_rate")
+        await press(pilot, "f2")
+        # Unset, so that it follows the method.
+        assert pilot.app.profile.recipe.learning_rate is None
+        assert pilot.app.screen.setup.effective.recipe.learning_rate == LEARNING_RATES_BY_METHOD["sft"][1]
 
 
 @pytest.mark.whole

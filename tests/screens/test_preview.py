@@ -4,14 +4,13 @@ import json
 import re
 import subprocess
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 from hostile import WAYS, built
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pilot import keys, opened, settle, shows
-from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready
+from support import HOSTILE, OF_BASH, attempted, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.code import FileViewer, file_names_lines, fold_comments, search_hits
@@ -102,13 +101,7 @@ def run_of(chosen, *, seconds=None):
     """The folder of a run of a profile; with `seconds` one that finished."""
     run = rundir.create_run(chosen.name, ready(chosen, facts()).files)
     if seconds:
-        events = [
-            {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
-            {"time": 1000.0, "event": "attempt_started", "attempt": 1, "position": 1},
-            {"time": 1000.0 + seconds, "event": "attempt_ended", "attempt": 1, "exit_code": 0},
-            {"time": 1000.0 + seconds, "event": "run_ended", "state": "finished", "exit_code": 0},
-        ]
-        run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)))
+        attempted(run, seconds)
     return run
 
 
