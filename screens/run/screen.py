@@ -424,10 +424,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @work(thread=True, group="stop")
     def _stop_run(self, *, then_leave_wizard: bool = False) -> None:
-        from tui_train.targets import target_of_run
+        from tui_train.places import place_of_run
 
         try:
-            ended = target_of_run(self.run).stop(self.run)
+            ended = place_of_run(self.run).stop(self.run)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:
@@ -440,10 +440,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     @work(thread=True, group="resume")
     def action_resume(self) -> None:
         """Start the same script again."""
-        from tui_train.targets import target_of_run
+        from tui_train.places import place_of_run
 
         try:
-            words = target_of_run(self.run).resume(self.run)
+            words = place_of_run(self.run).resume(self.run)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:

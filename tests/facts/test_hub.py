@@ -17,13 +17,13 @@ from support import boxed, check, facts, inside, plan, prepare, profile, sample,
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
+from tui_train.places.local_facts import probe_facts, submit_here
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import with_value
 from tui_train.programs import hub_cache
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
-from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views.overview import overview_lines
 
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"

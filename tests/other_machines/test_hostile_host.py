@@ -22,6 +22,7 @@ from tui_train.actions import sending
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.channel import session, ssh
 from tui_train.channel.session import PYTHON_COMMAND
+from tui_train.places import host, place_of_run
 from tui_train.plan.render import RUNNER_NAME, File, runner_file
 from tui_train.runner.questions import run_output
 from tui_train.runner.state import Status
@@ -33,7 +34,6 @@ from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.other_machines.place import HostReport, read_host_report
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import read_status
-from tui_train.targets import host, target_of_run
 
 # The input begins with the text that finds the runner, and the line with the question.
 STUB = """\
@@ -510,7 +510,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     until(lambda: pids(new))
     for question in ("start", "status", "feed"):
         del box[question]
-    assert target_of_run(run).probe_state(run).state != "new"
+    assert place_of_run(run).probe_state(run).state != "new"
     assert len(pids(new)) == 1
 
 
@@ -552,7 +552,7 @@ def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run
     box["stop"] = "open(path + '.done', 'w'); say(stopped=True)"
     box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"
     box["feed"] = "say(beat=True); time.sleep(120); open(path + '.ended', 'w')"
-    target = target_of_run(run)
+    target = place_of_run(run)
     assert (target.probe_state(run).state, target.stop(run).state) == ("running", "stopped")
     assert not (box.answers / "feed.ended").exists()
     assert read_status(run).state == "stopped"
@@ -572,7 +572,7 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
     monkeypatch.setattr(far, "_ANSWER_TIMEOUT_SECONDS", 0.5)
     write_report(run, HostReport(at=time.time() - 65, status=Status("running", grace=0)))
     box["status"] = box["stop"] = "time.sleep(1000)"
-    target = target_of_run(run)
+    target = place_of_run(run)
     ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.probe_state(run))
     with pytest.raises(
         NoAnswer, match=r"not known how .* stands \(running 1 min 0\d s ago\): box gave no answer"

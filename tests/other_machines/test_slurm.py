@@ -16,13 +16,13 @@ from support import check, facts, gpu, plan, profile, until
 from trainings import TINY, failing
 from trainings import losses as checkpointed
 
+from tui_train.places import place_of_run
+from tui_train.places.slurm import Slurm
 from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME, render_batch_script
 from tui_train.profile.store import save
 from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
-from tui_train.targets.slurm import Slurm
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
@@ -40,7 +40,7 @@ def nodes(cluster, monkeypatch):
 
 
 def in_queue(run):
-    return target_of_run(run).state(run)
+    return place_of_run(run).state(run)
 
 
 def test_a_job_is_watched_to_its_end(nodes, tmp_path):
@@ -72,11 +72,11 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
     run = rundir.find_run("last")
     copy = rundir.RunDir(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
-    target_of_run(copy).stop(copy)
+    place_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
     (copy.path / queue.JOB_FILE).write_text('{"number": "--user=root", "starts": 0}')
     assert queue.read_job(copy.path) is None
-    assert target_of_run(run).stop(run).state == "new"
+    assert place_of_run(run).stop(run).state == "new"
 
 
 @pytest.mark.whole

@@ -11,12 +11,12 @@ from slurm import tui
 from support import facts, gpu, plan, profile
 
 from tui_train.base.errors import Unavailable
+from tui_train.places import place_of_run
 from tui_train.plan.render.slurm import render_batch_script
 from tui_train.runner import events
 from tui_train.runner.events import Event
 from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
-from tui_train.targets import target_of_run
 
 # $all: what it was called with; $folder: the newest run folder.
 _COMMAND = """\
@@ -142,7 +142,7 @@ def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, s
     monkeypatch.setattr(queue, "_COMPLETING_SECONDS", 0.0)
     before = fake.calls("sbatch")
     with pytest.raises(Unavailable, match=f"4712.*{state}"):
-        target_of_run(run).resume(run)
+        place_of_run(run).resume(run)
     assert fake.calls("sbatch") == before
     assert "is not running" not in tui("stop", "last").stdout
     assert any(call.endswith("4712") for call in fake.calls("scancel"))

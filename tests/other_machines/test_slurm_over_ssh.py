@@ -17,13 +17,13 @@ from support import profile, until
 
 from tui_train.actions.machine_facts import MachineSource, source_for_profile
 from tui_train.channel.session import PYTHON_COMMAND, ask
+from tui_train.places import place_of_run
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
@@ -147,7 +147,7 @@ def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
     assert "queued" in tui("resume", "last", code=69).stderr
     assert login.jobs() == [queue.read_job(run.path).number]
     assert "had not started" in tui("stop", "last").stdout
-    assert (target_of_run(run).state(run).state, login.jobs()) == ("new", [])
+    assert (place_of_run(run).state(run).state, login.jobs()) == ("new", [])
     assert "not running" in tui("stop", "last").stdout
 
 

@@ -24,13 +24,13 @@ from tui_train.facts.other_machines.cluster import (
     sbatch_time_limit,
 )
 from tui_train.facts.other_machines.slurm import planned_machine, planned_node_group
+from tui_train.places.slurm import Slurm, node_for_profile
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.runs import folders, rundir
 from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.status import read_status
-from tui_train.targets.slurm import Slurm, node_for_profile
 from tui_train.wizard import wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]

@@ -17,10 +17,10 @@ from support import check, facts, gpu, plan, profile
 
 from tui_train.base.command import argv
 from tui_train.launchers import LAUNCHERS
+from tui_train.places import place_of
 from tui_train.profile.fields import FIELDS
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.setup.setup import Setup
-from tui_train.targets import target_of
 from tui_train.trainers import TRAINERS, trainer_has_own_field
 
 ROOT = Path(__file__).parents[2]
@@ -65,9 +65,9 @@ def test_a_trainer_takes_fields_that_there_are(kind):
 
 
 def test_a_target_without_runs_says_what_to_do_instead():
-    target = target_of(Path("/m.json"))
+    target = place_of(Path("/m.json"))
     assert target.name
-    assert [each.can_start for each in (target, target_of(host="box"), target_of())] == [False, True, True]
+    assert [each.can_start for each in (target, place_of(host="box"), place_of())] == [False, True, True]
     for ask in (target.state, target.stop, target.resume):
         with pytest.raises(Exception, match="another machine") as caught:
             ask(None)
@@ -182,7 +182,7 @@ def test_a_trainer_is_added(project):
 TARGET = """
 import msgspec
 
-from tui_train.targets.here import LocalTarget, probe_facts
+from tui_train.places.local_facts import LocalTarget, probe_facts
 
 
 class Toy(LocalTarget):
@@ -194,7 +194,7 @@ class Toy(LocalTarget):
 
 
 NAMED = """    if host == "toy":
-        from tui_train.targets.toy import Toy
+        from tui_train.places.toy import Toy
 
         return Toy()
 """
@@ -204,8 +204,8 @@ NAMED = """    if host == "toy":
 @pytest.mark.training
 def test_a_target_is_added(project):
     package = project / "tui_train"
-    (package / "targets/toy.py").write_text(TARGET)
-    entries = package / "targets/__init__.py"
+    (package / "places/toy.py").write_text(TARGET)
+    entries = package / "places/__init__.py"
     edit(entries, "    if machine_file:\n", f"{NAMED}    if machine_file:\n")
     made = json.loads(printed(project, "plan", "quickstart", "--json", "--host", "toy", *ON_CPU))["plan"]
     assert "toyland" in " ".join(made["notes"])

@@ -11,6 +11,7 @@ import pytest
 from support import UUIDS, facts, gpu, ready, sleeping, until
 
 from tui_train.base.errors import Unavailable
+from tui_train.places.local_facts import submit_here
 from tui_train.runner import gpus, other_programs
 from tui_train.runner.planned import Planned
 from tui_train.runner.processes import start_ticks
@@ -21,7 +22,6 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import restart_note, start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.targets.here import submit_here
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})
 GPU 1: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[1]})"""

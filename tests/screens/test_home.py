@@ -19,6 +19,7 @@ from tui_train.screens.widgets.cursor_list import CursorList
 
 from tui_train.base.text import size
 from tui_train.diagnose import diagnose_run
+from tui_train.places.local_facts import LocalTarget
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import folders, rundir
@@ -26,7 +27,6 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.targets.here import LocalTarget
 from tui_train.views.digest_text import date_text, matches_filter, remaining_time_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
@@ -357,7 +357,7 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
 
 
 def real_look(chosen: Profile) -> Any:
-    from tui_train.targets.here import read_profile_files
+    from tui_train.places.local_facts import read_profile_files
 
     return facts(paths=read_profile_files(chosen).paths)
 

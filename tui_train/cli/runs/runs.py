@@ -12,6 +12,7 @@ from tui_train.cli.columns import aligned_table
 from tui_train.cli.plans.plans import print_json
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.facts.other_machines import machine_files
+from tui_train.places import place_of_run
 from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
@@ -23,7 +24,6 @@ from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
 from tui_train.views import show
 
 
@@ -72,12 +72,12 @@ def stop_and_report(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
     run = next((each.run for each in read_listed_runs() if each.stoppable), None) if reference == "last" else None
     run = run or rundir.find_run(reference)
-    before = target_of_run(run).probe_state(run)
+    before = place_of_run(run).probe_state(run)
     # The job of a run that is lost may be queued again.
     if not (before.live or before.leftover or before.container or queue.is_in_queue(run.path)):
         click.echo(f"{visible(run.name)} is not running: {show.run_state_text(before)}")
         return
-    ended = target_of_run(run).stop(run, at_once=True) if at_once else stop_run_with_grace(run, before)
+    ended = place_of_run(run).stop(run, at_once=True) if at_once else stop_run_with_grace(run, before)
     click.echo(show.after_stop_text(ended))
     if commands := next_commands_text(run, ended):
         click.echo(commands)
@@ -89,12 +89,12 @@ def stop_and_report(reference: str, *, at_once: bool) -> None:
 def stop_run_with_grace(run: RunDir, status: Status) -> Status:
     """End a run; Ctrl-C meanwhile ends it without its grace period."""
     click.echo(f"stopping {visible(run.name)}: it gets {status.grace} s to save and end; Ctrl-C ends it at once")
-    target = target_of_run(run)
+    place = place_of_run(run)
     try:
-        return target.stop(run)
+        return place.stop(run)
     except KeyboardInterrupt:
         click.echo("\nending it at once …")
-        return target.stop(run, at_once=True)
+        return place.stop(run, at_once=True)
 
 
 def next_commands_text(run: RunDir, status: Status) -> str:
@@ -146,7 +146,7 @@ def _machine_file_text(run: RunDir) -> str:
     place = read_place(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
-        return machine_files.machine_file_text(target_of_run(run).probe_for(_load_run_profile(run)))
+        return machine_files.machine_file_text(place_of_run(run).probe_for(_load_run_profile(run)))
     except Unavailable as error:
         click.echo(f"Left out what it is: {error}", err=True)
         return ""

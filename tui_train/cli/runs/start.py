@@ -19,6 +19,8 @@ from tui_train.cli.runs.runs import next_commands_text
 from tui_train.cli.runs.watch import ask_detach_or_stop, stream_run, training_exit_code
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
+from tui_train.places import place_of_run
+from tui_train.places.local_facts import probe_facts, submit_here
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
@@ -34,8 +36,6 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained, launcher_output
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
-from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views import show
 
 
@@ -55,14 +55,14 @@ def run_profile(
             raise click.UsageError(f"{option} needs --slurm, or a profile with hardware.scheduler=slurm.")
         if chosen.slurm and not source.slurm:
             click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
-        target = chosen.target
+        place = chosen.place
         if array:
-            arrays.submit_members(arrays.plan_members(profile, array, target), target)
+            arrays.submit_members(arrays.plan_members(profile, array, place), place)
             return
         prepared = prepare_plan(set_up(profile, facts_for_start(profile, chosen, columns.report_waiting)))
         plan = require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
-        started = target.submit(prepared, plan, interrupts)
+        started = place.submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
             print_other_machines_notes(plan)
         _watch_started(started, interrupts, detach=detach)
@@ -72,7 +72,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = rundir.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
-    status = target_of_run(run_dir).state(run_dir)
+    status = place_of_run(run_dir).state(run_dir)
     if status.live:
         doing = "is queued" if status.state == "queued" else "is running"
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
@@ -88,7 +88,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
         raise Unavailable(why, same.remedy + other + anyway)
     with defer_signals(click.echo) as interrupts:
-        words = target_of_run(run_dir).resume(run_dir, interrupts)
+        words = place_of_run(run_dir).resume(run_dir, interrupts)
         with _exit_on_lost_terminal(interrupts):
             if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from tui_train.facts.types import Facts
+from tui_train.places.local_facts import LocalTarget
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile import hosts
@@ -13,10 +14,9 @@ from tui_train.runner.state import Status
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.rundir import RunDir
-from tui_train.targets.here import LocalTarget
 
 
-class Target(Protocol):
+class Place(Protocol):
     """A machine for trainings: `name` is empty for this one, `can_start` is whether a training can be started there.
 
     Where none can, submit, state and stop raise Unavailable with what to do instead.
@@ -61,36 +61,36 @@ class Target(Protocol):
         ...
 
 
-def target_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = False) -> Target:
+def place_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = False) -> Place:
     """Return the target of a machine file or a host, which may be saved by its name: this machine without both.
 
     With `slurm` it is the cluster of this machine or the host, whose nodes are like the machine in the file.
     """
     # Most commands are about this machine, and what the others need takes long to import.
     if slurm:
-        from tui_train.targets.slurm import Slurm
+        from tui_train.places.slurm import Slurm
 
         return Slurm(machine_file, hosts.host_address(host) if host else "")
     if machine_file:
-        from tui_train.targets.elsewhere import MachineFile
+        from tui_train.places.elsewhere import MachineFile
 
         return MachineFile(machine_file)
-    return _host_target(hosts.host_address(host)) if host else LocalTarget()
+    return _host_place(hosts.host_address(host)) if host else LocalTarget()
 
 
-def target_of_run(run: RunDir) -> Target:
+def place_of_run(run: RunDir) -> Place:
     """Return the target on which a run is."""
     from tui_train.runs.other_machines.queue import read_job
 
     place = read_place(run.path)
     if read_job(run.path):
-        from tui_train.targets.slurm import Slurm
+        from tui_train.places.slurm import Slurm
 
         return Slurm(host=place.host if place else "")
-    return _host_target(place.host) if place else LocalTarget()
+    return _host_place(place.host) if place else LocalTarget()
 
 
-def _host_target(host: str) -> Target:
-    from tui_train.targets.host import Host
+def _host_place(host: str) -> Place:
+    from tui_train.places.host import Host
 
     return Host(host)

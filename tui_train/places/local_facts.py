@@ -35,6 +35,7 @@ from tui_train.facts.types import (
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
 from tui_train.memory.data_defaults import set_up
+from tui_train.places.help_question import help_question_for_auto
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
@@ -52,7 +53,6 @@ from tui_train.runs.stop import stop_run
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
-from tui_train.targets.help_question import help_question_for_auto
 from tui_train.trainers import profile_paths, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
 

@@ -12,6 +12,7 @@ from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
+from tui_train.places.local_facts import config_file_paths, read_model_shape, read_script_sources
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile.presets.user_presets import user_presets
@@ -19,7 +20,6 @@ from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.targets.here import config_file_paths, read_model_shape, read_script_sources
 
 
 def with_local_files(profile: Profile, facts: Facts) -> Facts:

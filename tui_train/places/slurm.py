@@ -15,6 +15,8 @@ from tui_train.facts.other_machines import machine_files
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import last_gres_value, planned_machine, read_cluster
 from tui_train.facts.types import Facts, Machine, ResourcesInUse
+from tui_train.places.host import Host, copy_to_host, receive_last_log
+from tui_train.places.local_facts import probe_facts, read_profile_files
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SCRIPT_NAME as SLURM_SCRIPT
 from tui_train.plan.types import Plan
@@ -28,8 +30,6 @@ from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained
 from tui_train.runs.status import read_status
-from tui_train.targets.here import probe_facts, read_profile_files
-from tui_train.targets.host import Host, copy_to_host, receive_last_log
 
 
 def node_for_profile(submit_machine: Machine, cluster: Cluster, profile: Profile) -> Machine:

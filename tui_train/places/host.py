@@ -15,6 +15,8 @@ from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import duration_text, visible
 from tui_train.facts.other_machines import remote
 from tui_train.facts.types import Facts
+from tui_train.places.elsewhere import with_local_files
+from tui_train.places.local_facts import config_file_paths, named_python
 from tui_train.plan.render import RUNNER_NAME
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
@@ -32,8 +34,6 @@ from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import read_status
-from tui_train.targets.elsewhere import with_local_files
-from tui_train.targets.here import config_file_paths, named_python
 from tui_train.trainers import profile_paths, trainer_has_own_field
 
 # Seconds in which the log of a run that was stopped comes along.
