@@ -19,7 +19,7 @@ from tui_train.base.text import text_table
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.places.local_facts import probe_facts
+from tui_train.places.profile_facts import probe_facts
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tui_train.facts.gpus.samples import Samples
     from tui_train.facts.machine.folder_names import RemoteFolderNames
     from tui_train.facts.types import Facts, Machine
-    from tui_train.places import Place
     from tui_train.places.help_question import HelpQuestion
+    from tui_train.places.place import Place
     from tui_train.setup.setup import Setup
 
 _SAMPLING_GROUP = "live"
@@ -169,7 +169,7 @@ class DiscoveryApp(GuardedApp):
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
         from tui_train.actions.machine_facts import MachineSource, source_for_profile
 
-        return (self._source_for(profile) or source_for_profile(profile, MachineSource())).target
+        return (self._source_for(profile) or source_for_profile(profile, MachineSource())).place
 
     @property
     def initial_facts(self) -> "Facts":
@@ -265,7 +265,7 @@ class DiscoveryApp(GuardedApp):
         facts = self.facts
         if facts is None or facts.cluster is None or facts.cluster.problem or not self.uses_slurm:
             return
-        from tui_train.places.slurm import node_for_profile
+        from tui_train.places.profile_facts import node_for_profile
 
         machine = node_for_profile(facts.machine, facts.cluster, self.profile)
         if machine != facts.machine:
@@ -273,7 +273,7 @@ class DiscoveryApp(GuardedApp):
 
     def query_hub_for_model(self) -> None:
         """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
-        from tui_train.places.local_facts import ask_hub_for_model
+        from tui_train.places.profile_facts import ask_hub_for_model
         from tui_train.setup.recipe.hub_model import model_to_query
 
         facts, profile = self.facts, self.profile

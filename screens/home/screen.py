@@ -460,11 +460,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @work(thread=True, group="delete", exclusive=True)
     def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", runs_in_words: str) -> None:
         """Find what the runs take on disk, then ask."""
+        from tui_train.places import place_of_run
         from tui_train.runs import folders
 
         try:
             for run in runs:
-                folders.refuse_if_active(run)
+                place_of_run(run).refuse_if_active(run)
             total = sum(folders.folder_extent(run).size for run in runs)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))

@@ -20,10 +20,10 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
+from tui_train.places.fetching import fetch_results
+from tui_train.places.mirror import RunMirror
 from tui_train.profile import store
 from tui_train.runs.follow import RunNews, follow_news
-from tui_train.runs.other_machines.fetching import fetch_results
-from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.previous_run import find_run_before

@@ -8,7 +8,7 @@ from support import check, facts, gpu, profile
 from screens.discovery.machine_queries import facts_with_answer
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.disk import checkpoint_disk_use
-from tui_train.places.local_facts import probe_facts, read_profile_files
+from tui_train.places.profile_facts import probe_facts, read_profile_files
 from tui_train.profile.changes import apply_change
 
 GIB = 2**30

@@ -26,18 +26,18 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.channel.runner_zip import runner_modules
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
-from tui_train.places import place_of_run
+from tui_train.places import asking, place_of_run
+from tui_train.places.fetching import fetch_results
+from tui_train.places.mirror import RunMirror
 from tui_train.plan.render import File
 from tui_train.profile import hosts
 from tui_train.profile.fields import with_value
 from tui_train.profile.store import save
 from tui_train.runner.ssh import failure_advice
 from tui_train.runs import rundir
+from tui_train.runs.elsewhere import RunPlace, read_place
 from tui_train.runs.listing import read_listed_run
-from tui_train.runs.other_machines import far
-from tui_train.runs.other_machines.fetching import fetch_results, is_fetched
-from tui_train.runs.other_machines.mirror import RunMirror
-from tui_train.runs.other_machines.place import RunPlace, read_place
+from tui_train.runs.results.run_output import is_fetched
 from tui_train.runs.status import read_status
 from tui_train.views import show
 from tui_train.wizard import wizard
@@ -213,7 +213,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
     assert "no-such-host-at-all" in unknown
     with pytest.raises(BadInput):
-        far.ask_host_report(RunPlace("-oProxyCommand=x", "/"))
+        asking.ask_report(RunPlace("-oProxyCommand=x", "/"))
     tui("run", "far", "--host", "box")
     run = rundir.find_run("last")
     (there,) = runs_there(host)
@@ -252,7 +252,7 @@ def test_what_ssh_says_has_a_remedy(said, part):
 
 def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
-        far.create_on_host("box", rundir.create_run("x", []), [File("../x", "x")])
+        asking.create_on_host("box", rundir.create_run("x", []), [File("../x", "x")])
     assert runs_there(host) == []
 
 

@@ -1,4 +1,4 @@
-"""Trainers, launchers and targets keep their contracts, and what CONTRIBUTING.md says to do adds one."""
+"""Trainers, launchers and places keep their contracts, and what CONTRIBUTING.md says to do adds one."""
 
 import itertools
 import json
@@ -64,11 +64,11 @@ def test_a_trainer_takes_fields_that_there_are(kind):
     assert all(trainer_has_own_field(chosen, key) for key in TRAINERS[kind].own_fields)
 
 
-def test_a_target_without_runs_says_what_to_do_instead():
-    target = place_of(Path("/m.json"))
-    assert target.name
-    assert [each.can_start for each in (target, place_of(host="box"), place_of())] == [False, True, True]
-    for ask in (target.state, target.stop, target.resume):
+def test_a_place_without_runs_says_what_to_do_instead():
+    place = place_of(Path("/m.json"))
+    assert place.name
+    assert [each.can_start for each in (place, place_of(host="box"), place_of())] == [False, True, True]
+    for ask in (place.state, place.stop, place.resume):
         with pytest.raises(Exception, match="another machine") as caught:
             ask(None)
         assert "launch.sh" in caught.value.remedy
@@ -179,13 +179,14 @@ def test_a_trainer_is_added(project):
     assert made["title"].startswith("a toy ")
 
 
-TARGET = """
+PLACE = """
 import msgspec
 
-from tui_train.places.local_facts import LocalTarget, probe_facts
+from tui_train.places.place import Place
+from tui_train.places.profile_facts import probe_facts
 
 
-class Toy(LocalTarget):
+class Toy(Place):
     name = "toyland"
 
     def probe_for(self, profile, on_wait):
@@ -202,11 +203,11 @@ NAMED = """    if host == "toy":
 
 @pytest.mark.whole
 @pytest.mark.training
-def test_a_target_is_added(project):
+def test_a_place_is_added(project):
     package = project / "tui_train"
-    (package / "places/toy.py").write_text(TARGET)
+    (package / "places/toy.py").write_text(PLACE)
     entries = package / "places/__init__.py"
-    edit(entries, "    if machine_file:\n", f"{NAMED}    if machine_file:\n")
+    edit(entries, "    return Place(hosts", f"{NAMED}    return Place(hosts")
     made = json.loads(printed(project, "plan", "quickstart", "--json", "--host", "toy", *ON_CPU))["plan"]
     assert "toyland" in " ".join(made["notes"])
 

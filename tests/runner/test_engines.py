@@ -19,7 +19,7 @@ from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environm
 from tui_train.base.command import Part
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import container_images, probe
-from tui_train.places.local_facts import probe_facts
+from tui_train.places.profile_facts import probe_facts
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait_for_end
 from tui_train.runs.logs.tail import LogTail

@@ -27,7 +27,7 @@ from support import (
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
-from tui_train.places.local_facts import submit_here
+from tui_train.places.place import Place
 from tui_train.runner import lock_owner
 from tui_train.runner.processes import start_ticks
 from tui_train.runs import rundir
@@ -93,7 +93,7 @@ def events(run):
 def test_a_run_is_started_followed_and_ends():
     chosen = sleeping("--seconds=0.4")
     prepared = ready(chosen, facts())
-    run = submit_here(prepared, prepared.plan)
+    run = Place().submit(prepared, prepared.plan)
     assert read_status(run).state == "running"
     assert run.path.parent == runs_folder()
     assert re.fullmatch(r"\d{8}-\d{6}-sleeper", run.name)

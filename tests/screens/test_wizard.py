@@ -49,7 +49,7 @@ from tui_train.facts.types import (
     Gpu,
     ResourcesInUse,
 )
-from tui_train.places import local_facts as here
+from tui_train.places import profile_facts as here
 from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import with_value

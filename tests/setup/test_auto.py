@@ -16,7 +16,7 @@ from tui_train.facts.scripts.script_help import facts_with_script_help, read_scr
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import HelpFlag, ScriptHelp
 from tui_train.places.help_question import help_question_for_auto
-from tui_train.places.local_facts import probe_facts, read_script_sources
+from tui_train.places.profile_facts import probe_facts, read_script_sources
 from tui_train.profile import fields
 from tui_train.profile.store import loads
 from tui_train.profile.types import Profile

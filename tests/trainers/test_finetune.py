@@ -47,7 +47,7 @@ from tui_train.facts.data.data_use import question_key as data_key
 from tui_train.facts.machine import probe
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.memory.data_defaults import set_up
-from tui_train.places.local_facts import probe_facts
+from tui_train.places.profile_facts import probe_facts
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import with_value
 from tui_train.profile.types import Finetune as Chosen

@@ -12,7 +12,8 @@ from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommen
 from tui_train.facts.machine import probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.places import Place, place_of
+from tui_train.places import place_of
+from tui_train.places.place import Place
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import pick_toolchain

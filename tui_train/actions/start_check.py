@@ -4,7 +4,7 @@ from tui_train.actions.machine_facts import MachineSource, source_for_profile
 from tui_train.actions.training_hosts import facts_for_start
 from tui_train.checks import Finding
 from tui_train.memory.data_defaults import set_up
-from tui_train.places import Place
+from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.store import with_webhook_stored
 from tui_train.profile.types import Profile

@@ -33,7 +33,7 @@ _ADVICE_BY_MESSAGE = (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
         "It has another key than before: find out why; somebody may answer in its place.",
     ),
-    ("Host key verification failed", "Its key is not known here yet."),
+    ("Host key verification failed", "Its key is not known {where} yet."),
     (
         "Permission denied (",
         "It asks for a password or a code, or knows no key of yours.",
@@ -60,11 +60,11 @@ def remote_line(command: Sequence[str]) -> str:
     return " ".join(("exec", shown, *map(shlex.quote, command[1:])))
 
 
-def failure_advice(stderr: bytes) -> str:
-    """Return what to do about what ssh, or the shell at its other end, said last."""
+def failure_advice(stderr: bytes, where: str = "here") -> str:
+    """Return what to do about what ssh, or the shell at its other end, said last; `where` it runs is named."""
     text = stderr.decode(errors="replace")
     known = next((meaning for part, meaning in _ADVICE_BY_MESSAGE if part in text), "")
     if not known and _NO_PYTHON_PATTERN.search(text):
         known = _NO_PYTHON_ADVICE
     last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
-    return f"{known} ({visible(last).rstrip('.')})" if known else visible(last)
+    return f"{known.replace('{where}', where)} ({visible(last).rstrip('.')})" if known else visible(last)

@@ -10,15 +10,15 @@ from tui_train.base.text import counted, visible
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, require_plan
 from tui_train.memory.data_defaults import set_up
-from tui_train.places import Place
+from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields, typed_lists
 from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import defer_signals
-from tui_train.runs.other_machines import queue
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import queue_summary
 
 _MAX_ARRAY_MEMBERS = 100
 # Of other sections a value may need another look at the machine.
@@ -83,7 +83,7 @@ def submit_members(members: tuple[ArrayMember, ...], place: Place) -> None:
                 raise
             runs.append(run)
             folders.write_note(run, member.edit)
-            click.echo(f"{visible(run.name)} is {queue.queue_summary(run.path)}, with {visible(member.edit)}")
+            click.echo(f"{visible(run.name)} is {queue_summary(run.path)}, with {visible(member.edit)}")
         if interrupts.number:
             # It came after the last start: it ends this command, not the runs.
             sys.exit(interrupts.exit_code)

@@ -20,7 +20,8 @@ from tui_train.cli.runs.watch import ask_detach_or_stop, stream_run, training_ex
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
 from tui_train.places import place_of_run
-from tui_train.places.local_facts import probe_facts, submit_here
+from tui_train.places.place import Place
+from tui_train.places.profile_facts import probe_facts
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
@@ -28,12 +29,11 @@ from tui_train.profile.types import Profile
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
+from tui_train.runs.elsewhere import read_place
 from tui_train.runs.interrupts import Interrupts, defer_signals
-from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import read_place
-from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
 from tui_train.runs.start import is_all_trained, launcher_output
 from tui_train.runs.status import read_status
 from tui_train.views import show
@@ -100,7 +100,7 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
     with _report_not_started():
         prepared, plan, on_cpu = _plan_quickstart(edits)
     with defer_signals(click.echo) as interrupts:
-        started = submit_here(prepared, plan, interrupts)
+        started = Place().submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
             click.echo(f"3 Running in {visible(str(started.path))}")
         progress, status = _follow_started(started, interrupts)
@@ -167,7 +167,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            doing = f"is {words}" if (words := queue.queue_summary(started.path)) else "runs"
+            doing = f"is {words}" if (words := queue_summary(started.path)) else "runs"
             click.echo(f"{name} {doing}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
@@ -176,7 +176,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     place = read_place(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
-        doing = f"is {words}," if (words := queue.queue_summary(started.path)) else "runs"
+        doing = f"is {words}," if (words := queue_summary(started.path)) else "runs"
         click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
     status = _follow_started(started, interrupts)[1]
     if status.state == "new":

@@ -159,12 +159,16 @@ def _with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machi
     return msgspec.structs.replace(machine, gpus=tuple(cards))
 
 
-def ask_survey(host: str, question: Mapping[str, Any], deadline: float, *, words: Sequence[str] = ()) -> Survey:
-    """Return the answer of a host to a survey; `words` are the command of ssh, where that is not the usual one."""
+def ask_survey(
+    host: str, question: Mapping[str, Any], deadline: float, *, words: Sequence[str] = (), asking_host: str = ""
+) -> Survey:
+    """Return the answer of a host to a survey; `words` are the command, where it is not the usual one (see Session)."""
     hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
     python = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE}
     asked = {"do": "survey", "hub": hub_reader, **python, **question}
-    return ask(host, asked, Survey, deadline, words=words, is_cancelled=ALL_CANCELLED_EVENT.is_set)
+    return ask(
+        host, asked, Survey, deadline, words=words, asking_host=asking_host, is_cancelled=ALL_CANCELLED_EVENT.is_set
+    )
 
 
 def parse_nvidia_smi(host: str, text: str) -> Machine:

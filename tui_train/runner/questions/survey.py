@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -24,6 +25,7 @@ _PYTHON_SECONDS = 10
 # A driver that wakes up takes its time.
 _COMMAND_SECONDS = 30
 _LATE_EXIT_CODE = 124
+_MAX_PARALLEL_PROBES = 8
 
 
 def send_survey(question: dict[str, Any]) -> None:
@@ -33,7 +35,10 @@ def send_survey(question: dict[str, Any]) -> None:
     `commands` each is run until one does what it is for; where the first does, or with `only_named`, no other Pythons
     than those named are looked for. `processes` is the command that lists who computes on which GPU.
     """
-    said = _results_until_success(question.get("commands", ()))
+    with ThreadPoolExecutor(1) as pool:
+        # The driver takes its time for each of them.
+        processes = pool.submit(_card_processes, question.get("processes", ()))
+        said = _results_until_success(question.get("commands", ()))
     only_named = bool(question.get("only_named") or (said and said[0] and not said[0]["code"]))
     hub = str(question.get("hub") or "")
     config = str(_call_in_program(hub, "accelerate_config") or "")
@@ -50,10 +55,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
         "said": said,
-        # The last of the commands lists the GPUs.
-        "processes": _card_processes(question["processes"])
-        if question.get("processes") and len(said) == len(question["commands"]) and said[-1] and not said[-1]["code"]
-        else [],
+        "processes": processes.result(),
         "clock": time.time(),
         "identity": _identity(),
         "submits": shutil.which("sbatch") is not None,
@@ -120,8 +122,10 @@ def _probe_python(python: str, run_code: str, probe_text: str) -> dict[str, Any]
 def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[Any]:
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[Any, Any] = {}
-    for python, label in python_candidates(question.get("pythons", ()), also_others=also_others).items():
-        found = _probe_python(python, question["run"], question["probe"])
+    candidates = python_candidates(question.get("pythons", ()), also_others=also_others)
+    with ThreadPoolExecutor(_MAX_PARALLEL_PROBES) as pool:
+        answers = pool.map(lambda python: _probe_python(python, question["run"], question["probe"]), candidates)
+    for (python, label), found in zip(candidates.items(), answers):
         tool = found.get("toolchain") if found else None
         if found and isinstance(tool, dict):
             kept = found.get("executable") if label == "PATH" else python
@@ -130,8 +134,8 @@ def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[An
 
 
 def _card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
-    """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
-    result = _command_result(command)
+    """Return who computes on which GPU, by the lines of a command of nvidia-smi: UUID, process, MiB."""
+    result = _command_result(command) if command else None
     found = []
     for line in result["text"].splitlines() if result and not result["code"] else ():
         uuid, pid, mebibytes = ([cell.strip() for cell in line.split(",")] + ["", ""])[:3]
