@@ -15,11 +15,11 @@ from support import sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts.gpus import nvml, pci
-from tui_train.facts.machine import host, memory_bound, probe, trusted_pythons
+from tui_train.facts.machine import machine_child, memory_bound, probe, trusted_pythons
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
-from tui_train.runner import cgroup_limits
+from tui_train.runner import cgroup_limits, this_machine
 from tui_train.runner.cgroup_limits import CgroupLimits
 
 MIB = 2**20
@@ -415,21 +415,21 @@ def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own
 
 def test_usable_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert [host.count_usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
+    assert [this_machine.count_usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
 
 
 def test_limits_reach_the_machine(monkeypatch):
-    monkeypatch.setattr(host, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
-    machine = host.read_host()
+    monkeypatch.setattr(this_machine, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
+    machine = machine_child.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
 
 
 def test_names_that_are_no_utf8(tmp_path):
     (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
-    assert host.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
-    assert host.read_cpu_name(tmp_path / "missing")
-    assert host.as_valid_utf8("a\udcffb") == "a\ufffdb"
+    assert this_machine.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
+    assert this_machine.read_cpu_name(tmp_path / "missing")
+    assert this_machine.as_valid_utf8("a\udcffb") == "a\ufffdb"
 
 
 # Children
@@ -481,7 +481,7 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr("tui_train.facts.machine.host_memory.usable_memory_total", lambda: total)
+    monkeypatch.setattr("tui_train.runner.this_machine.usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
     assert memory_bound.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 

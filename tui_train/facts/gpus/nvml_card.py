@@ -10,8 +10,8 @@ import pynvml
 
 from tui_train.facts.gpus import pci
 from tui_train.facts.gpus.capability import CHIPS
-from tui_train.facts.machine.host import as_valid_utf8
 from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, PcieLink
+from tui_train.runner.this_machine import as_valid_utf8
 
 # Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
 GARBAGE_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)

@@ -12,8 +12,9 @@ import msgspec
 
 from tui_train.facts.gpus import nvml
 from tui_train.facts.gpus.capability import INTEGRATED_CAPABILITIES, capability_number
-from tui_train.facts.machine import host
+from tui_train.facts.machine.logout import read_logout_effect
 from tui_train.facts.types import Gap, Gpu, Machine
+from tui_train.runner.this_machine import read_this_machine
 
 # The rest of the time is for reporting the cards that did respond.
 _NVML_TIME_SHARE = 0.8
@@ -27,6 +28,11 @@ def no_response_gap(seconds: float) -> Gap:
         "If `nvidia-smi` hangs too, find the GPU with `sudo dmesg | grep -i xid`, and reboot.",
         hides=True,
     )
+
+
+def read_host() -> Machine:
+    """Return this machine without GPUs."""
+    return Machine(**read_this_machine(), logout=read_logout_effect())
 
 
 def read_machine(deadline: float) -> Machine:
@@ -43,7 +49,7 @@ def read_machine(deadline: float) -> Machine:
 
     thread = Thread(target=read_cards, daemon=True)
     thread.start()
-    this_host = host.read_host()
+    this_host = read_host()
     thread.join(deadline)
     cards = answers[0] if answers else nvml.NvmlReport(gaps=(no_response_gap(deadline),))
     return msgspec.structs.replace(

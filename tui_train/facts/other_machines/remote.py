@@ -25,15 +25,6 @@ NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,
 # Of each process on a GPU: which, its number, its MiB.
 _PROCESSES_COMMAND = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
 _OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
-_MACHINE_FIELDS_FROM_SURVEY = (
-    "kernel",
-    "cpu_name",
-    "cpu_count",
-    "memory_total",
-    "memory_available",
-    "shm_total",
-    "shm_free",
-)
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -130,9 +121,10 @@ def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: flo
         survey = ask_survey(host, asked, max(1.0, end_time - monotonic()))
         known, by_smi = None, (*survey.said, None)[0]
     if known is None:
-        machine = _with_processes(_machine_by_nvidia_smi(host, by_smi), survey.processes)
-        fields = {name: getattr(survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
-        return survey, Facts(machine=msgspec.structs.replace(machine, **fields), toolchains=_ranked(survey.toolchains))
+        cards = _with_processes(_machine_by_nvidia_smi(host, by_smi), survey.processes)
+        fields = {name: getattr(cards, name) for name in ("hostname", "driver_version", "gpus", "gaps")}
+        machine = msgspec.structs.replace(survey.machine, **fields)
+        return survey, Facts(machine=machine, toolchains=_ranked(survey.toolchains))
     new_pythons = {tool.python for tool in survey.toolchains} - {tool.python for tool in known.toolchains}
     tools = (*known.toolchains, *(tool for tool in survey.toolchains if tool.python in new_pythons))
     return survey, msgspec.structs.replace(known, toolchains=_ranked(tools))

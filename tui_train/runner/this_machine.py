@@ -1,34 +1,33 @@
-"""The host without its GPUs: CPU, memory and shared memory, as available to this process."""
+"""This machine without its GPUs: CPU, memory and shared memory, as available to this process."""
+
+from __future__ import annotations
 
 import math
 import os
 import platform
 import socket
 from pathlib import Path
+from typing import Any
 
-from tui_train.facts.machine import logout
-from tui_train.facts.machine.host_memory import host_memory_total_and_available
-from tui_train.facts.types import Machine
-from tui_train.runner.cgroup_limits import cgroup_limits, least_known, read_text
+from .cgroup_limits import cgroup_limits, least_known, read_text
 
 
-def read_host() -> Machine:
-    """Return this host without GPUs; never raises, unreadable fields are None or empty."""
+def read_this_machine() -> dict[str, Any]:
+    """Return the facts of this machine, by their names in facts.types.Machine; what is unreadable is None or empty."""
     limits = cgroup_limits()
-    total, available = host_memory_total_and_available()
+    total, available = _memory_total_and_available()
     shm_total, shm_free = _shared_memory_size_and_free()
-    return Machine(
-        hostname=as_valid_utf8(platform.node()),
-        kernel=as_valid_utf8(platform.release()),
-        cpu_name=read_cpu_name(),
-        cpu_count=count_usable_cpus(limits.cpus),
-        memory_total=least_known(total, limits.memory),
-        memory_available=least_known(available, limits.memory_free),
-        shm_total=shm_total,
-        shm_free=shm_free,
-        interfaces=_network_interfaces(),
-        logout=logout.read_logout_effect(),
-    )
+    return {
+        "hostname": as_valid_utf8(platform.node()),
+        "kernel": as_valid_utf8(platform.release()),
+        "cpu_name": read_cpu_name(),
+        "cpu_count": count_usable_cpus(limits.cpus),
+        "memory_total": least_known(total, limits.memory),
+        "memory_available": least_known(available, limits.memory_free),
+        "shm_total": shm_total,
+        "shm_free": shm_free,
+        "interfaces": _network_interfaces(),
+    }
 
 
 def as_valid_utf8(text: str) -> str:
@@ -52,6 +51,18 @@ def read_cpu_name(cpuinfo_file: Path = Path("/proc/cpuinfo")) -> str:
         if key.strip() == "model name" and value.strip():
             return value.strip()
     return as_valid_utf8(platform.machine())
+
+
+def usable_memory_total() -> int | None:
+    """Return the bytes of memory for this process, None if unknown."""
+    return least_known(_memory_total_and_available()[0], cgroup_limits().memory)
+
+
+def _memory_total_and_available() -> tuple[int | None, int | None]:
+    """Return the total and available memory of the machine in bytes, ignoring control groups."""
+    lines = (line.split() for line in (read_text(Path("/proc/meminfo")) or "").splitlines())
+    known = {words[0]: int(words[1]) * 1024 for words in lines if len(words) > 1 and words[1].isdigit()}
+    return known.get("MemTotal:"), known.get("MemAvailable:")
 
 
 def _shared_memory_size_and_free(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  # noqa: S108  # read, never written
