@@ -1,30 +1,38 @@
 """Jobs of a real Slurm that are submitted, watched, stopped and resumed over a real ssh; nothing is installed there."""
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 import slurm
 import ssh as secure_shell
+from counting import tries
 from slurm import SAVES, saver, steps_of, tui
 from ssh import runs_there
-from support import profile, until
+from support import prepare, profile, until
 
 from tui_train.actions.machine_facts import MachineSource, source_for_profile
+from tui_train.base.errors import Unavailable
 from tui_train.channel.session import PYTHON_COMMAND, ask
 from tui_train.places import jobs, place_of_run
 from tui_train.places.mirror import RunMirror
+from tui_train.places.place import Place
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir, slurm_job
 from tui_train.runs.elsewhere import read_place
 from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
+CUTS = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "5"))
+SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +200,36 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
 
 
 @pytest.mark.whole
+@pytest.mark.timeout(300 + CUTS * 30)
+def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(login, tmp_path, record_property):
+    saver(login.home, 3, **{"slurm.options": ("--begin=now+3600",)})
+    place, chosen = Place("box", slurm=True), store.load("job")
+    prepared = prepare(chosen, place.probe_for(chosen))
+    began = time.monotonic()
+    place.submit(prepared, prepared.plan)
+    took = time.monotonic() - began
+    with tries(record_property, "cuts of a submission") as made:
+        for number in range(CUTS):
+            moment = random.Random(f"submission {SEED} {number}").uniform(0.0, took)
+            with made.one(f"cut {number}, seed {SEED}: after {moment:.2f} s of {took:.2f} s"):
+                timer = secure_shell.cut_later(tmp_path, moment)
+                with contextlib.suppress(Unavailable):
+                    place.submit(prepared, prepared.plan)
+                timer.join()
+                until(lambda: settled(rundir.all_runs()), 60)
+                known = [slurm_job.queued_job(run.path) for run in rundir.all_runs()]
+                assert sorted(login.jobs()) == sorted(job.number for job in known if job)
+    for job in login.jobs():
+        login.says("scancel", job)
+
+
+def settled(runs):
+    with contextlib.suppress(Unavailable):
+        jobs.refresh_jobs(runs)
+    return all(read_status(run).state != "unconfirmed" for run in runs)
+
+
+@pytest.mark.whole
 def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(login):
     saver(login.home, 3)
     (login.home / "train.py").write_text(f"{SAVES}\nimport not_there_anywhere\n")
@@ -271,12 +309,12 @@ def test_where_a_profile_goes(own, named, goes):
 
 def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "asked").write_text('#!/bin/sh\necho "${SBATCH_OUTPUT-none} ${SLURM_CONF-none} $1"\n')
-    (tmp_path / "bin" / "asked").chmod(0o755)
+    (tmp_path / "bin" / "sbatch").write_text('#!/bin/sh\necho "${SBATCH_OUTPUT-none} ${SLURM_CONF-none} $1"\n')
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "bash").symlink_to("/usr/bin/bash")
     (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
-    asked = {
-        "commands": [["asked", "a b"]], "input": "",
-    }  # fmt: skip
-    words = ["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", sys.executable, *PYTHON_COMMAND[1:]]
-    (answer,) = ask("here", {"do": "slurm", **asked}, list, 30.0, words=words)
+    asked = {"do": "slurm", "commands": [["sbatch", "a b"]], "input": ""}
+    words = ["env", "-i", f"HOME={tmp_path}", f"PATH={tmp_path}/few", sys.executable, *PYTHON_COMMAND[1:]]
+    (answer,) = ask("here", asked, list, 30.0, words=words)
     assert answer["out"] == "none /c a b\n"

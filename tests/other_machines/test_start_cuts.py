@@ -7,11 +7,9 @@ import contextlib
 import os
 import random
 import sys
-import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 import ssh as secure_shell
 from counting import tries
@@ -51,21 +49,6 @@ def host(tmp_path, monkeypatch):
         yield home
 
 
-def cut(folder):
-    """End every ssh to the host, on this side."""
-    for process in psutil.process_iter(["cmdline", "name"]):
-        words = process.info["cmdline"] or []
-        if process.info["name"] == "ssh" and any(str(folder / "config") in word for word in words):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-
-
-def cut_later(folder, seconds):
-    timer = threading.Timer(seconds, cut, (folder,))
-    timer.start()
-    return timer
-
-
 def settled(run):
     """Ask until it is known whether a run has started."""
 
@@ -99,7 +82,7 @@ def test_what_trains_is_known_and_trains_once(host, tmp_path, record_property):
         for number in range(HOW_MANY):
             moment = random.Random(f"start {SEED} {number}").uniform(0.0, took)
             with made.one(f"cut {number}, seed {SEED}: after {moment:.2f} s of {took:.2f} s"):
-                timer = cut_later(tmp_path, moment)
+                timer = secure_shell.cut_later(tmp_path, moment)
                 with contextlib.suppress(Unavailable):
                     place.submit(prepared, prepared.plan)
                 timer.join()
