@@ -161,17 +161,7 @@ def probe_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: Non
     facts = Facts(
         machine=machine.result(),
         toolchains=toolchains,
-        paths=files.paths,
-        unwritable=files.unwritable,
-        free=files.free,
-        documents=files.documents,
-        presets=files.presets,
-        models=files.models,
-        sources=files.sources,
-        wandb_key=files.wandb_key,
-        checkpoints=files.checkpoints,
-        accelerate_config=files.accelerate_config,
-        tokenizers=files.tokenizers,
+        **msgspec.structs.asdict(files),
         variables=read_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
         images=read_chosen_image(profile),
@@ -245,9 +235,7 @@ def load_file_facts(machine_file: Path, profile: Profile, *, is_node: bool) -> F
     facts = machine_files.load_planning_facts(machine_file)
     if not is_node:
         return with_local_files(profile, facts)
-    files = read_profile_files(profile)
-    own = {name: getattr(files, name) for name in files.__struct_fields__}
-    return msgspec.structs.replace(facts, **own, other_machine="")
+    return msgspec.structs.replace(facts, **msgspec.structs.asdict(read_profile_files(profile)), other_machine="")
 
 
 def with_local_files(profile: Profile, facts: Facts) -> Facts:

@@ -48,7 +48,7 @@ def _refreshed_runs() -> tuple[ListedRun, ...]:
     try:
         refresh_jobs(rundir.all_runs())
     except TuiTrainError as error:
-        click.echo(f"what waits may have changed: {error.message}", err=True)
+        click.echo(f"this list may be older than the runs: {error.message}", err=True)
     return read_listed_runs()
 
 

@@ -59,9 +59,10 @@ def _run_command(
             # Many clusters add the folder of Slurm's commands in what only a login shell reads.
             words = ["bash", "-lc", _LOGIN_SHELL_SCRIPT, "bash", removed, *words]
         done = subprocess.run(
-            words, input=stdin_data.encode(), cwd=folder, capture_output=True, timeout=COMMAND_SECONDS, check=False,
+            words, input=stdin_data.encode(), capture_output=True, timeout=COMMAND_SECONDS, check=False,
             env={name: value for name, value in os.environ.items() if not re.fullmatch(removed, name)},
-            start_new_session=True, pass_fds=kept_open,
+            # A program of that name in the current folder is not Slurm's.
+            cwd=folder or "/", start_new_session=True, pass_fds=kept_open,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"code": None}
