@@ -33,6 +33,15 @@ _MAX_ERROR_LENGTH = 1000
 _MAX_GRACE_SECONDS = 3600
 
 
+class ListedJob(Struct, frozen=True):
+    """A job as squeue lists it."""
+
+    number: str
+    state: str
+    reason: str
+    begins: str
+
+
 class HostLine(Struct, frozen=True, kw_only=True):
     """One line of a host: `error` is what it cannot do, and the others are what it answers."""
 
@@ -48,6 +57,8 @@ class HostLine(Struct, frozen=True, kw_only=True):
     said: str = ""
     job: str = ""
     cluster: str = ""
+    # How Slurm lists jobs, in the order in which they were asked for.
+    jobs: tuple[ListedJob | None, ...] = ()
     run: str = ""
     # How a run stands.
     status: Status | None = None

@@ -1,20 +1,20 @@
 """Runs that were given to Slurm, here or on a host: what it says of their jobs, and how they are taken back."""
 
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
 
-from tui_train.base.errors import Unavailable
+from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
+from tui_train.channel.session import machine_name
 from tui_train.channel.slurm_commands import CommandResult, run_slurm_command
+from tui_train.places.asking import ask_machine, look_remedy
 from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
 from tui_train.places.starting import settle_start
 from tui_train.profile.hosts import host_address
-from tui_train.runner.questions.slurm import ENDED_JOB_STATES, SQUEUE_FORMAT
-from tui_train.runs.elsewhere import read_place, run_place
+from tui_train.runs.elsewhere import RunPlace, read_place, run_place
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import SlurmJob, queued_job, start_count, write_job
 
@@ -89,15 +89,13 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
     restarted: list[RunDir] = []
     for (host, cluster), jobs in asked.items():
         try:
-            rows = _squeue_rows(host, cluster, [job.number for _, job in jobs])
+            listed = tuple(_ask_for_jobs(host, cluster, jobs))
         except Unavailable as error:
             failed.append(error)
             continue
-        for run, job in jobs:
+        for run, job, listed_job in listed:
             try:
-                restarted += (
-                    [run] if _update_job(run, job, _find_job_in_rows(run, job, rows), with_logs=with_logs) else []
-                )
+                restarted += [run] if _update_job(run, job, listed_job, with_logs=with_logs) else []
             except Unavailable as error:
                 failed.append(error)
     if failed:
@@ -123,28 +121,21 @@ def _update_job(run: RunDir, job: SlurmJob, listed_job: SlurmJob, *, with_logs: 
     return listed_job.state == "PENDING" and start_count(run.path) != begun
 
 
-def _squeue_rows(host: str, cluster: str, numbers: Sequence[str]) -> list[list[str]]:
-    """Return what squeue says of jobs, a row each; of all jobs of the user where one has no number."""
-    which = f"--jobs={','.join(sorted(set(numbers)))}" if all(numbers) else "--user={user}"
-    done = _run_for_job(host, "squeue", cluster, "-h", which, "-o", SQUEUE_FORMAT)
-    # Of a single job that is long gone it says that there is none.
-    if done.code and "Invalid job id" not in done.error:
-        raise Unavailable(f"squeue: {done.last_line}", "Check `squeue`.")
-    return [line.split("|", 4) for line in done.out.splitlines() if line.count("|") > 3]
-
-
-def _find_job_in_rows(run: RunDir, job: SlurmJob, rows: Sequence[list[str]]) -> SlurmJob:
-    """Return a run's job as squeue lists it now."""
-    place = read_place(run.path)
-    folder = place.folder if place else os.path.realpath(run.path)
-    for number, state, reason, begins, submitted_in in rows:
-        # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
-        its_own = (submitted_in if place else os.path.realpath(submitted_in)) == folder
-        if its_own and number.isdigit() and job.number in {"", number} and state not in ENDED_JOB_STATES:
-            begun = start_count(run.path) if state == "PENDING" else job.starts
-            now = SlurmJob(number=number, starts=begun, state=state, reason=reason, begins=begins)
-            return msgspec.structs.replace(now, cluster=job.cluster)
-    return SlurmJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
+def _ask_for_jobs(
+    host: str, cluster: str, jobs: Sequence[tuple[RunDir, SlurmJob]]
+) -> Iterator[tuple[RunDir, SlurmJob, SlurmJob]]:
+    """Yield each job with how it is listed now."""
+    asked = [(job.number, run_place(run.path).folder) for run, job in jobs]
+    question = {"do": "jobs", "cluster": cluster, "jobs": asked}
+    listed = ask_machine(RunPlace(host, ""), question).jobs
+    if len(listed) != len(jobs):
+        raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", look_remedy(host))
+    for (run, job), found in zip(jobs, listed, strict=True):
+        now = SlurmJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
+        if found:
+            begun = start_count(run.path) if found.state == "PENDING" else job.starts
+            now = msgspec.structs.replace(now, **msgspec.structs.asdict(found), starts=begun)
+        yield run, job, now
 
 
 def wait_while_completing(run: RunDir) -> SlurmJob | None:
@@ -206,9 +197,5 @@ def _cancel_untrained_job(run: RunDir, job: SlurmJob) -> None:
 
 def call_scancel(run: RunDir, job: SlurmJob, *options: str) -> CommandResult:
     """Call scancel for a run's job where that was submitted."""
-    return _run_for_job(run_place(run.path).host, "scancel", job.cluster, *options, job.number)
-
-
-def _run_for_job(host: str, program: str, cluster: str, *words: str) -> CommandResult:
-    option = (f"--clusters={cluster}",) if cluster else ()
-    return run_slurm_command(host_address(host) if host else "", (program, *option, *words))
+    host, cluster = run_place(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
+    return run_slurm_command(host_address(host) if host else "", ("scancel", *cluster, *options, job.number))

@@ -21,6 +21,7 @@ _FUNCTION_BY_NAME = {
     "survey": ("survey", "send_survey"),
     "names": ("survey", "send_names"),
     "slurm": ("slurm", "send_command_results"),
+    "jobs": ("slurm", "send_jobs"),
 }
 
 

@@ -13,14 +13,15 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
+from .lines import NotDoneError, send_line
+
 COMMAND_SECONDS = 30.0  # seconds for a command
 NOT_FOUND_EXIT_CODE = 127
 # Those of a job that has ended, which squeue may still list for a while.
-ENDED_JOB_STATES = frozenset({
+_ENDED_JOB_STATES = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
 })  # fmt: skip
-SQUEUE_FORMAT = "%i|%T|%r|%S|%Z"
 # Seconds in which a job that was submitted is listed, however late sbatch was.
 _LISTED_SECONDS = 60.0
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
@@ -94,18 +95,42 @@ def submit_job(run: Path, lock: int) -> dict[str, Any]:
 def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
     """Return what became of a job that may have been submitted from a run folder: Slurm lists it, or never will."""
     cluster = _only_cluster_in_environment()
-    option = [f"--clusters={cluster}"] if cluster else []
-    listed = _run_command(["squeue", *option, "-h", "--user={user}", "-o", SQUEUE_FORMAT])
-    if listed["code"] != 0:
-        return {"unclear": f"squeue: {_last_line(listed)}"}
-    for line in listed["out"].splitlines():
-        number, state, _, _, folder = (*line.split("|", 4), "", "", "", "")[:5]
-        its_own = os.path.realpath(folder) == os.path.realpath(str(run))
-        if its_own and number.isdigit() and state not in ENDED_JOB_STATES:
-            return {"started": True, "job": number, "cluster": cluster}
+    try:
+        (job,) = _listed_jobs(cluster, [("", str(run))])
+    except NotDoneError as error:
+        return {"unclear": str(error)}
+    if job:
+        return {"started": True, "job": job["number"], "cluster": cluster}
     if time.time() - submitted_at < _LISTED_SECONDS:
         return {"unclear": "Slurm does not list the job, and may do so yet"}
     return {"started": False, "said": "Slurm has no such job"}
+
+
+def send_jobs(question: dict[str, Any]) -> None:
+    """Send how a cluster lists `jobs`, each asked for by its number (empty: not known) and run folder."""
+    send_line(jobs=_listed_jobs(question["cluster"], question["jobs"]))
+
+
+def _listed_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, str] | None]:
+    """Return how squeue lists jobs, None for one that has left the queue."""
+    numbers = {number for number, _ in jobs}
+    which = "--user={user}" if "" in numbers else f"--jobs={','.join(sorted(numbers))}"
+    option = [f"--clusters={cluster}"] if cluster else []
+    done = _run_command(["squeue", *option, "-h", which, "-o", "%i|%T|%r|%S|%Z"])
+    # Of a single job that is long gone it says that there is none.
+    if done["code"] != 0 and "Invalid job id" not in done.get("error", ""):
+        raise NotDoneError(f"squeue: {_last_line(done)}")
+    rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
+    return [_find_in_rows(rows, number, os.path.realpath(folder)) for number, folder in jobs]
+
+
+def _find_in_rows(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
+    for listed, state, reason, begins, submitted_in in rows:
+        # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
+        its_own = number in {"", listed} and os.path.realpath(submitted_in) == folder
+        if its_own and listed.isdigit() and state not in _ENDED_JOB_STATES:
+            return {"number": listed, "state": state, "reason": reason, "begins": begins}
+    return None
 
 
 def _last_line(done: dict[str, Any]) -> str:
