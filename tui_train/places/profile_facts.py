@@ -225,9 +225,7 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
     facts = remote.read_planning_facts(
         host, named_python(profile), profile_paths(profile), config_file_paths(profile), script
     )
-    return msgspec.structs.replace(
-        with_local_files(profile, facts), resources_in_use=resources_in_use(rendezvous_port(profile), host)
-    )
+    return msgspec.structs.replace(with_local_files(profile, facts), resources_in_use=resources_in_use(host=host))
 
 
 def load_file_facts(machine_file: Path, profile: Profile, *, is_node: bool) -> Facts:
