@@ -283,7 +283,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert tui("hosts", "--json").stdout.split() == ["[]"]
 
 
-@pytest.mark.parametrize("text", ["lab = 3\n", "\udcff"])
+@pytest.mark.parametrize("text", ["lab = 3\n", "lab = ''\n", "\udcff"])
 def test_a_damaged_list_of_hosts_is_named_and_kept(host, text):
     del host
     path = app_paths.hosts_file()

@@ -12,6 +12,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.channel.session import ask
+from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
@@ -110,6 +111,7 @@ def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
 
 def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[Survey, Facts]:
     """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
+    require_host_name(host)
     commands, end_time = (_OWN_FACTS_COMMAND, NVIDIA_SMI_COMMAND), monotonic() + deadline
     survey = ask_survey(host, {**question, "commands": commands, "processes": _PROCESSES_COMMAND}, deadline)
     own, by_smi = (*survey.said, None, None)[:2]
