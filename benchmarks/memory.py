@@ -2,12 +2,15 @@
 
 FILE has the columns model, gpus, gpu, mode, lora_r, dtype, amp, micro_bs, seq, grad_ckpt, attn, optimizer, kernels,
 parallel, peak_alloc_gib, nvidia_smi_gib, outcome and source. `--trace` asks the trace as well (in this Python, which
-needs torch and transformers), `--rows` prints every row. The tables are those of docs/memory.md.
+needs torch and transformers), `--rows` prints every row. `--held` fits what is fitted without one model's rows at a
+time, and judges those. The tables are those of docs/memory.md.
 """
 
 import argparse
 import functools
+import itertools
 import json
+import operator
 import statistics
 import sys
 from collections.abc import Iterable
@@ -20,7 +23,7 @@ from memory_rows import GIB, Case, asked, card, read
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate_memory
-from tui_train.memory.verdict import judge_memory, reserved_bytes, used_bytes_on_card
+from tui_train.memory.verdict import GapShares, judge_memory, reserved_bytes, used_bytes_on_card
 from tui_train.setup.setup import Setup
 
 
@@ -48,7 +51,71 @@ def predict(case: Case) -> Case:
         verdict=told.band,
         by_profile=by_profile.estimate.peak.total / GIB,
         profile_verdict=by_profile.band or "",
+        estimate=found,
     )
+
+
+def held_out(cases: list[Case]) -> list[Case]:
+    """Return the cases, each with what is reserved by shares that were fitted to the rows of all other models."""
+    found = []
+    for held in sorted({case.model.name for case in cases if case.model}):
+        shares = fitted([case for case in cases if case.model and case.model.name != held])
+        mine = [case for case in cases if case.model and case.model.name == held]
+        found += [with_shares(case, shares) for case in mine]
+        print(f"without {held} ({len(mine)} rows): {shares}", file=sys.stderr)
+    return found
+
+
+def fitted(cases: list[Case]) -> GapShares:
+    """Return the shares with the fewest rows that are off by more than 15 %, and of those the smallest mean error."""
+    rows = []
+    for case in cases:
+        bare = with_shares(case, GapShares(0, 0, 0))
+        if case.estimate and case.how and (error := card_error(bare)) is not None:
+            logits = max(dict(phase.parts).get("logits", 0) for phase in case.estimate.phases) / GIB
+            told = bare.counted if case.counts != "allocated" else bare.shown
+            peak, measured = case.estimate.peak.total / GIB, (told or 0) / (1 + error)
+            rows.append((error, peak / measured, peak / measured * (case.how.shards > 1), logits / measured))
+
+    def badness(point: tuple[int, ...]) -> tuple[int, float]:
+        shares = tuple(each / 100 for each in point)
+        errors = [abs(error + sum(map(operator.mul, shares, parts))) for error, *parts in rows]
+        return sum(error > 0.15 for error in errors), sum(errors)
+
+    grid = itertools.product(range(16), range(0, 21, 2), range(0, 101, 10))
+    return GapShares(*(each / 100 for each in min(grid, key=badness)))
+
+
+def card_error(case: Case) -> float | None:
+    """Return how much what is reserved is off, or what the card shows of it."""
+    return case.error("counted") if case.counts != "allocated" else case.error("shown")
+
+
+def with_shares(case: Case, shares: GapShares) -> Case:
+    """Return the case with what is reserved and the verdict by other shares."""
+    if case.estimate is None or case.how is None:
+        return case
+    several = case.how.shards > 1
+    held = reserved_bytes(case.estimate, several_processes=several, shares=shares)
+    shown = used_bytes_on_card(held, several_processes=several) / GIB
+    told = judge_memory(case.estimate.peak.total, held, card(case.row), several_processes=several,
+                        has_caveats=bool(case.estimate.caveats))  # fmt: skip
+    counted = {"allocated": case.counted, "reserved": held / GIB, "card": shown}[case.counts]
+    return msgspec.structs.replace(case, counted=counted, shown=shown, verdict=told.band)
+
+
+def report_by_kind(cases: list[Case]) -> None:
+    """Print the errors of each kind of training, and its verdicts."""
+    lines = {"Allocated": lambda case: case.error("predicted"), "Reserved, or on the card": card_error}
+    for title, error in lines.items():
+        print(f"\n{title}\n\n| Kind | rows | within 15% | median error | worst |\n|---|---|---|---|---|")
+        for kind in (*sorted({case.kind for case in cases if case.how}), ""):
+            errors = [found for case in cases if kind in {case.kind, ""} and (found := error(case)) is not None]
+            print(summary(kind or "all", errors, 0.15))
+    for outcome in ("ok", "oom"):
+        found = [case.verdict for case in cases if case.row["outcome"].startswith(outcome) and case.verdict]
+        counts = ", ".join(f"{band} {found.count(band)}" for band in ("fits", "tight", "will not fit"))
+        print(f"\n{outcome}: {len(found)} rows, called {counts}")
 
 
 def traceable(case: Case) -> bool:
@@ -132,12 +199,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the first four rows")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--held", action="store_true")
     arguments = parser.parse_args()
     cases = [predict(case) for case in [*read(arguments.file)][: 4 if arguments.quick else None]]
     if arguments.trace:
         with ThreadPoolExecutor(3) as pool:
             cases = list(pool.map(trace, cases))
-    report(cases, rows=arguments.rows)
+    if arguments.held:
+        report_by_kind(held_out(cases))
+    else:
+        report(cases, rows=arguments.rows)
 
 
 if __name__ == "__main__":

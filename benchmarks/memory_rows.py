@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.memory.types import ALL_LORA_TARGETS, ATTENTION_LORA_TARGETS, MemorySettings
+from tui_train.memory.types import ALL_LORA_TARGETS, ATTENTION_LORA_TARGETS, Estimate, MemorySettings
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
@@ -40,6 +40,14 @@ class Case(Struct, frozen=True, kw_only=True):
     traced: float | None = None
     verdict: str = ""
     profile_verdict: str = ""
+    estimate: Estimate | None = None
+
+    @property
+    def kind(self) -> str:
+        """How the row trains, in a word or two."""
+        how = self.how or MemorySettings(micro_batch=1, sequence_length=1)
+        method = how.packed.removesuffix("-dq") or how.method
+        return f"{method}, FSDP" if how.sharding == "fsdp" else method
 
     def error(self, field: str) -> float | None:
         """Return how much one of the answers is off, as a part of what was measured."""
@@ -93,6 +101,13 @@ def anyone(row: dict[str, str]) -> MemorySettings | str:
     mixed = (bool(row["amp"]) and row["amp"].lower() not in {"false", "no", "none"}) or "mixed" in words
     computed = next((name for name in reversed(types) if name != "fp32"), "")
     weights = "fp32" if mixed and not lora and "pure" not in words else next(iter(types), "bf16" if lora else "fp32")
+    if (
+        packed.startswith("nf4")
+        and computed
+        and not re.search("unsloth|torchtune|litgpt|fsdp", words + row["source"].lower())
+    ):
+        # PEFT's way: prepare_model_for_kbit_training makes fp32 of what is not quantized.
+        weights, mixed = "fp32", True
     told = _common({**row, "micro_bs": re.sub(r"\D.*", "", row["micro_bs"]), "grad_ckpt": "no"})
     every = not re.search(r"[qkvo]_proj|attention", words)
     return MemorySettings(
@@ -171,6 +186,9 @@ def fms(row: dict[str, str]) -> MemorySettings | str:
     if "santacoder" in row["model"]:
         # Its class did not compute the loss in fp32 then.
         told["loss"] = "copied" if row["amp"] else "chunked" if fast else "plain"
+    if kernels == "baseline-peft-bnb" and told["sharding"] != "fsdp":
+        # TRL called prepare_model_for_kbit_training then.
+        told["weights"] = "fp32"
     if told["sharding"] == "fsdp" and row["amp"] and not lora:
         # accelerate keeps what FSDP trains in fp32 then.
         told["weights"] = "fp32"

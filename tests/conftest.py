@@ -12,6 +12,7 @@ import psutil
 import pytest
 import rig
 import warm
+from chats import MARKED
 from hypothesis import HealthCheck, settings
 from pilot import BARE, CPU, CUDA, DOCKER
 from results import LOG, chat_model, ended
@@ -82,6 +83,17 @@ def tokenizer(tmp_path_factory, warm_python):
         return made[template]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory, warm_python):
+    """The folder of a small model with a chat template that marks answers."""
+    folder = tmp_path_factory.mktemp("model") / "tiny-qwen"
+    folder.mkdir()
+    (folder / "template").write_text(MARKED)
+    words = [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), "--with-model", f"--template={folder}/template"]
+    subprocess.run(words, check=True, capture_output=True)
+    return folder
 
 
 @pytest.fixture

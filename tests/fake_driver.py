@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import warm
+import support
 
 MACHINES = Path(__file__).parent / "machines"
 BUILT = Path(__file__).parent / ".built"
@@ -47,9 +47,4 @@ def _library(build_dir: Path) -> Path:
 def tui(*words, on="two-3090", code=0):
     """Run the program on a machine of the fake driver."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **driver_environment(on)}
-    command = warm.program(*words)
-    done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+    return support.tui(*words, code=code, env=environment)

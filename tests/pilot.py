@@ -15,9 +15,9 @@ from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkerState
 from tui_train.screens.widgets.form.form import Form
 
-from tui_train.facts.gpus.pci import no_driver_gap
-from tui_train.facts.types import ContainerEngine, Facts, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.facts.types import ContainerEngine, Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
+from tui_train.runner.pci import no_driver_gap
 from tui_train.runs import rundir
 from tui_train.wizard import wizard
 
@@ -30,7 +30,7 @@ HOST = Machine(
     shm_total=32 * GIB,
     shm_free=32 * GIB,
 )
-CPU = msgspec.structs.replace(HOST, gaps=(no_driver_gap("library", "", ()),))
+CPU = msgspec.structs.replace(HOST, gaps=(Gap(*no_driver_gap("library", "", ())),))
 CARDS = (
     Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import sysconfig
@@ -11,7 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-SCRIPTS = Path(__file__).parent / "scripts"
+from support import executable
+
 IMAGE = "tui-train-test:1"
 # Their names are enough for whoever asks what an image has; what is imported is mounted.
 NAMED_ONLY = ("torch", "accelerate", "transformers")
@@ -144,7 +144,4 @@ class Podman:
 
 def runtime(folder):
     """Make the runtime that asks for no more than this machine may give."""
-    made = folder / "runtime"
-    made.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / "oci_runtime.py").read_text())
-    made.chmod(made.stat().st_mode | stat.S_IXUSR)
-    return made
+    return executable(folder / "runtime", "oci_runtime.py")

@@ -101,8 +101,13 @@ def command(words: list[str], environment: dict[str, str]) -> str:
 
 def surveyed(question: dict[str, object], variables: Mapping[str, str] | None = None) -> Survey:
     """Ask this machine as another one is asked, in an environment of its own."""
+    return asked_by(sys.executable, question, variables)
+
+
+def asked_by(python: str, question: Mapping[str, object], variables: Mapping[str, str] | None = None) -> Survey:
+    """Ask this machine as another one is asked, where the runner finds this Python."""
     environment = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())] if variables else []
-    return ask_survey("here", question, 60.0, words=[*environment, sys.executable, *PYTHON_COMMAND[1:]])
+    return ask_survey("here", question, 60.0, words=[*environment, python, *PYTHON_COMMAND[1:]])
 
 
 def runs_there(host):

@@ -75,6 +75,7 @@ HOSTILE = (
     "{steps} {unknown} {}",
     "\x07bell \x1b[31mred",
     "\u202eright to left",
+    "\\\n$'\\n' <(touch pwned) \x85\u2028\ufeff @TUI_TRAIN_RUN_DIR@ ${settings[@]}\nEOF\ntouch pwned\n",
     "",
 )  # fmt: skip
 
@@ -294,18 +295,31 @@ def bash(run, *arguments, env=None, timeout=120):
     )
 
 
+def tui(*words, code=0, **more):
+    """Run the program to its end, in a Python that has imported it; nothing it says is ever a traceback."""
+    options = {"capture_output": True, "text": True, "timeout": 240, **more}
+    if "input" not in more:
+        options["stdin"] = subprocess.DEVNULL
+    done = subprocess.run(warm.program(*words), check=False, **options)
+    assert "Traceback" not in done.stderr + done.stdout, done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
 def stub(path):
     """Make an executable that notes how it was started, says $STUB_SAYS and ends with $STUB_CODE."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / "stub.py").read_text())
-    path.chmod(0o755)
-    return path
+    return executable(path, "stub.py")
 
 
 def engine_stub(path):
     """Make an executable that stands in for a container engine, under its name."""
+    return executable(path, "engine.py")
+
+
+def executable(path, script):
+    """Make an executable of one of tests/scripts/."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / "engine.py").read_text())
+    path.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / script).read_text())
     path.chmod(0o755)
     return path
 

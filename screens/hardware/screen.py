@@ -21,6 +21,7 @@ from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, GpuVerdict, Machine
 from tui_train.profile import hosts
+from tui_train.runner.ssh import LOGIN_COMMAND
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
@@ -191,7 +192,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def _asks_to_log_in(self) -> bool:
         """Return whether the host was not reached because ssh asks for what only its user knows."""
-        return self.facts is not None and any(ssh.LOGIN_COMMAND in gap.why for gap in self.facts.machine.gaps)
+        return self.facts is not None and any(LOGIN_COMMAND in gap.why for gap in self.facts.machine.gaps)
 
     def action_log_in(self) -> None:
         """Hand the terminal to ssh, which asks there, and look again."""
@@ -202,7 +203,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.post_message(ErrorToShow(error))
             return
         except SuspendNotSupported:
-            remedy = f"In another terminal: {ssh.LOGIN_COMMAND} {self.wizard.other_machine}"
+            remedy = f"In another terminal: {LOGIN_COMMAND} {self.wizard.other_machine}"
             self.post_message(ErrorToShow(Unavailable("this terminal cannot be handed to ssh", remedy)))
             return
         self.wizard.action_look()

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import warm
-from support import facts, gpu, machine, until
+from support import facts, gpu, machine, tui, until
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
@@ -199,26 +198,20 @@ def test_a_set_that_is_not_there_is_said():
     assert raised.value.remedy == "Did you mean nemo?"
 
 
-def cli(*words, **more):
-    command = warm.program(*words)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
-    return subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
-    )
+def cli(*words, code=0, **variables):
+    return tui(*words, code=code, env={**os.environ, **variables})
 
 
 def test_nothing_is_installed_without_a_yes(tmp_path):
     done = cli("env", "create", "hf", "--path", str(tmp_path / "e"), "--dry-run", TUI_TRAIN_INDEX="https://my/index")
-    assert done.returncode == 0, done.stderr
     assert "https://my/index torch==" in done.stdout
-    asked = cli("env", "create", "hf", "--path", str(tmp_path / "e"))
-    assert asked.returncode == 69
+    asked = cli("env", "create", "hf", "--path", str(tmp_path / "e"), code=69)
     assert "Add --yes" in asked.stderr
     assert list(tmp_path.iterdir()) == []
     named = cli("env", "create", "hf", "--dry-run", "--path", str(tmp_path / "e"), "--index-url", "none")
     assert "--index-url" not in named.stdout
-    assert cli("env", "create", "hf", "--path", str(tmp_path), "--dry-run").returncode == 73
-    assert cli("env", "create", "hf", "--python", "/nowhere/python", "--dry-run").returncode == 69
+    cli("env", "create", "hf", "--path", str(tmp_path), "--dry-run", code=73)
+    cli("env", "create", "hf", "--python", "/nowhere/python", "--dry-run", code=69)
 
 
 SECRETS = ("https://user:pa55@host/simple", "https://pa55@host/simple", "https://user:p@pa55@host/simple")
@@ -229,7 +222,6 @@ SECRETS = ("https://user:pa55@host/simple", "https://pa55@host/simple", "https:/
 def test_a_password_in_an_address_is_never_shown(tmp_path, address):
     words = ("env", "create", "hf", "--dry-run", "--path", str(tmp_path / "e"))
     for done in (cli(*words, "--index-url", address), cli(*words, TUI_TRAIN_INDEX=address)):
-        assert done.returncode == 0, done.stderr
         assert "host/simple" in done.stdout
         assert "pa55" not in done.stdout + done.stderr
     with pytest.raises(Unavailable, match="exit code 1: false") as raised:
@@ -249,8 +241,7 @@ def test_an_environment_that_was_made_is_found_by_its_name():
 
 
 def test_recipes_are_told_of_no_python_without_nemo():
-    done = cli("recipes", "--python", sys.executable)
-    assert done.returncode == 69
+    done = cli("recipes", "--python", sys.executable, code=69)
     assert "has no nemo_toolkit" in done.stderr
     assert "tui-train env create nemo" in done.stderr
 

@@ -320,14 +320,6 @@ def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():
 # ---- a search that was ended
 
 
-def test_news_of_a_search_that_was_ended_are_none(tmp_path):
-    (tmp_path / "log").write_bytes(b"a" * 60 + b"!\n")
-    search = start_search(tmp_path / "log", 0, ["(a+)+$"], up=False)
-    search.cancel()
-    assert [*search.news()] == []
-    assert [*search.news()] == []
-
-
 def test_a_search_that_ends_within_a_line_has_no_more_news(tmp_path):
     (tmp_path / "log").write_bytes(b"a\n")
     search = start_search(tmp_path / "log", 0, ["a"], up=False)

@@ -14,8 +14,7 @@ from types import SimpleNamespace
 import click
 import pexpect
 import pytest
-import warm
-from support import HOSTILE, SCRIPTS, facts, marked, sample, until
+from support import SCRIPTS, facts, marked, sample, tui, until
 
 from screens.run.run_end import explain_end
 from tui_train import __main__, __version__, wizard
@@ -65,14 +64,6 @@ def one_python(tools, tmp_path, monkeypatch):
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-
-
-def tui(*arguments, code=0, **more):
-    """Run a command to its end, in a Python that has imported it; nothing it says is ever a traceback."""
-    done = subprocess.run(warm.program(*arguments), capture_output=True, text=True, timeout=100, check=False, **more)
-    assert "Traceback" not in done.stderr + done.stdout, done.stderr
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
 
 
 def told(*arguments, code=0):
@@ -126,18 +117,6 @@ def test_a_crashed_wizard_is_no_success(monkeypatch, said, left, code):
 # ---- looking and planning
 
 
-def test_facts():
-    found = told("facts")
-    assert found.keys() >= {"machine", "gpus", "sets", "toolchains"}
-    assert found["machine"]["cpu_count"] >= 1
-    assert found["toolchains"][0]["python"] == sys.executable
-    assert found["toolchains"][0]["torch"]
-    assert {gpu["verdict"] for gpu in found["gpus"]} <= {"use", "skip", "blocked"}
-    shown = tui("facts").stdout
-    assert found["machine"]["hostname"] in shown
-    assert sys.executable in shown
-
-
 @pytest.mark.whole
 def test_the_plan_is_what_export_writes(tmp_path):
     sets = ("--set=recipe.steps=30", "--set=hardware.device=cpu")
@@ -159,6 +138,9 @@ def test_the_plan_is_what_export_writes(tmp_path):
     assert "launch.sh" in shown
 
 
+# ---- what is wrong
+
+
 def test_export_overwrites_only_when_told(tmp_path):
     (tmp_path / "mine.toml").write_text(SLEEPER)
     script = tmp_path / "out" / "launch.sh"
@@ -168,20 +150,6 @@ def test_export_overwrites_only_when_told(tmp_path):
     assert script.read_bytes() == before
     tui("export", "mine.toml", "out", "--set", "name=other", "--force")
     assert script.read_bytes() != before
-    assert tui("export", "mine.toml", "mine.toml", code=64).stderr
-    refused("export", "mine.toml", "mine.toml/x", code=73)
-
-
-def test_hostile_values_are_planned_as_they_are(tmp_path):
-    words = [value for value in HOSTILE if value != "{steps} {unknown} {}"]
-    (tmp_path / "mine.toml").write_text(SLEEPER)
-    found = told("plan", "mine.toml", "--set", f"trainer.arguments={shlex.join(words)}", "--set", "name=it's\n\x1b[31m")
-    assert found["plan"]["attempts"][0]["argv"][2:] == words
-    shown = tui("plan", "mine.toml", "--set", "name=it's\n\x1b[31m").stdout
-    assert "it's\\n\\x1b[31m: " in shown
-
-
-# ---- what is wrong
 
 
 def test_a_profile_that_cannot_be_used(tmp_path):
@@ -223,17 +191,6 @@ def test_a_plan_that_cannot_run(tmp_path, edits, code, message):
 
 
 @pytest.mark.whole
-def test_what_a_finding_names_can_be_planned():
-    sets = ("--set=hardware.device=cpu", "--set=recipe.micro_batch=8")
-    found = told("plan", "quickstart", *sets, "--set=recipe.global_batch=20", code=65)
-    assert (found["plan"], found["files"], [item["level"] for item in found["findings"]]) == (None, {}, ["error"])
-    numbers = re.findall(r"\d+", found["findings"][0]["remedy"])[:2]
-    assert numbers == ["16", "24"]
-    for number in numbers:
-        assert told("plan", "quickstart", *sets, f"--set=recipe.global_batch={number}")["findings"] == []
-
-
-@pytest.mark.whole
 def test_the_current_folder_is_gone(tmp_path):
     (tmp_path / "gone").mkdir()
     line = f'rmdir "$PWD"; exec {shlex.join(TUI_TRAIN)} export quickstart x'
@@ -261,14 +218,6 @@ def test_a_terminal_of_few_letters(mine):
     done = subprocess.run([*TUI_TRAIN, "attach", "last"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u2014 attempt 2: " in done.stdout
-
-
-def test_runs_cannot_be_kept(tmp_path, monkeypatch):
-    (tmp_path / "mine.toml").write_text(SLEEPER)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert "A part of the path is a file" in refused("run", "mine.toml", code=73)
-    assert tui("runs").stdout.startswith("No runs yet")
 
 
 def test_no_such_run():
@@ -461,15 +410,6 @@ def test_a_folder_is_a_run_where_no_id_is_meant(mine):
     assert tui("logs", name).stdout.startswith("tick 1\n")
 
 
-@pytest.mark.whole
-def test_a_plan_of_another_shape_is_passed_over(mine):
-    tui("run", mine)
-    for text in ("[]", '{"attempts": 3}', '{"attempts": [1, {"title": [2]}]}'):
-        newest().plan_file.write_text(text)
-        assert "plan.json is no plan of tui-train" in refused("resume", "last", code=69)
-        assert "tick 1" in tui("attach", "last").stdout
-
-
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
     monkeypatch.setattr(watch, "follow_lines", lambda run, **_: iter(lines))
@@ -563,19 +503,6 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
     with pytest.raises(SystemExit if number else OSError) as ended:
         start._watch_started(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
     assert not number or ended.value.code == 129
-
-
-@pytest.mark.whole
-def test_ctrl_c_before_there_is_a_run(mine, tmp_path):
-    slow = tmp_path / "slow"
-    slow.write_text(f"#!/bin/sh\ntouch '{tmp_path}/asked'\nexec sleep 60\n")
-    slow.chmod(0o755)
-    words = [*TUI_TRAIN, "plan", mine, "--set", f"trainer.python={slow}"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as plan:
-        until((tmp_path / "asked").exists)
-        plan.send_signal(signal.SIGINT)
-        assert "Traceback" not in plan.stderr.read()
-    assert plan.returncode == 130
 
 
 @pytest.mark.whole

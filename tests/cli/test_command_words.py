@@ -30,7 +30,6 @@ from tui_train.setup.setup import Setup
 from tui_train.views import choices, show
 
 EIGHT = facts(gpus=[gpu(number, f"GPU-{number:08}") for number in range(8)])
-PROGRAM = [sys.executable, "-m", "tui_train"]
 
 
 def invoke(*words):

@@ -101,6 +101,60 @@ NAMED = [
      "allocate 68719476736 bytes. Error code 12"), "host_alloc_failed", ("64.0 GiB",)),
     (("ValueError: --load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps, but "
      "found 500, which is not a multiple of 200."), "config_invalid", ("500 is not a multiple", "multiple of 200")),
+    ("ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`: Please run `pip install x`",
+     "missing_module", ("module accelerate", "pip install 'accelerate>=1.1.0'")),
+    ("RuntimeError: WandbCallback requires wandb to be installed. Run `pip install wandb`.", "missing_module",
+     ("module wandb", "pip install wandb")),
+    ("ImportError: You need to install `galore_torch` to use it. Install it with `pip install git+https://h`",
+     "missing_module", ("module galore_torch", "as the line says")),
+    ("ImportError: You passed `peft_config` but the `peft` library is not installed. `pip install trl[peft]`.",
+     "missing_module", ("pip install peft",)),
+    ("ImportError: \nLlamaTokenizer requires the SentencePiece library but it was not found in your environment. Check",
+     "missing_module", ("pip install sentencepiece",)),
+    ("ImportError: Loading an FP8 quantized model requires accelerate (`pip install accelerate`)", "missing_module",
+     ("pip install accelerate",)),
+    ("ImportError: FlashAttention2 has been toggled on: the package for FlashAttention2 doesn't seem to be installed.",
+     "missing_module", ("flash-attn", 'attn_implementation="sdpa"')),
+    ("ValueError: Tensor parallelism requires `peft` version 0.31.4 or higher.", "import_mismatch",
+     ("peft 0.31.4 or newer",)),
+    ("ImportError: Your transformers version is too old, please upgrade it to >= 4.53.1", "import_mismatch",
+     ("transformers >= 4.53.1", "'transformers>=4.53.1'")),
+    ("ImportError: Found an incompatible version of torchao. Found version 0.4.0, but only versions above 0.16.0.",
+     "import_mismatch", ("torchao 0.4.0", "0.16.0 or newer")),
+    (("ValueError: The checkpoint you are trying to load has model type `new9` but Transformers does not recognize "
+     "this architecture."), "import_mismatch", ("models of the type new9", "pip install -U transformers")),
+    ("TypeError: LoraConfig.__init__() got an unexpected keyword argument 'new_one'", "api_mismatch",
+     ("a newer PEFT", "new_one from adapter_config.json")),
+    ("TypeError: OwnTrainer.compute_loss() got an unexpected keyword argument 'num_items_in_batch'", "api_mismatch",
+     ("passes OwnTrainer.compute_loss() more", "num_items_in_batch=None")),
+    (("datasets.exceptions.DatasetNotFoundError: Dataset 'o/d' is a gated dataset on the Hub. You must be authenticated"
+     " to access it."), "hub_auth", ("o/d is gated", "huggingface.co/datasets/o/d")),
+    (("huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
+     "'/data/m'. Use `repo_type` argument if needed."), "hub_not_found", ("/data/m is neither a folder",)),
+    ("OSError: o/m does not appear to have a file named config.json. Checkout 'https://h/o/m/tree/main' for files.",
+     "hub_not_found", ("o/m has no config.json",)),
+    ("ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device than",
+     "offloaded_model_move", ("quantized model", "local_process_index")),
+    ("ValueError: Tried to launch on distributed with multinode, but `MASTER_ADDR` env was not set, please try",
+     "launcher_arg_mismatch", ("MASTER_ADDR is not set",)),
+    (("pydantic_core._pydantic_core.ValidationError: 1 validation error for DeepSpeedZeroConfig\nstage3_bucket\n  Must "
+     "be an integer [type=int_type, input_value=1.5, input_type=float]"), "deepspeed_config_mismatch",
+     ("stage3_bucket is 1.5",)),
+    (("ValueError: Target module OwnLinear(\n  (linear): Linear(in_features=8, out_features=8)\n) is not supported. "
+     "Currently, only the following modules are supported: `torch.nn.Linear`."), "lora_target_modules", ("OwnLinear",)),
+    (("torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved during "
+     "the original forward and recomputation."), "user_exception", ("a second time", '"use_reentrant": True')),
+    ("pyarrow.lib.ArrowInvalid: Column 3 named input_ids expected length 1000 but got length 1481", "user_exception",
+     ("1481 values in the column input_ids for 1000 rows", "remove_columns")),
+    ("TypeError: TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]", "bad_data",
+     ("not text",)),
+    (("ValueError: No columns in the dataset match the model's forward method signature: (input_ids, labels). The "
+     "following columns have been ignored: [question, answer]."), "empty_dataset", ("question, answer", "input_ids")),
+    ("RuntimeError: Evaluation hit an out-of-memory error. `auto_find_batch_size` only adjusts the training batch size",
+     "cuda_oom", ("in evaluation", "per_device_eval_batch_size")),
+    ("FileNotFoundError: Expected /no/such/prefix.bin to exist.", "missing_file", ("not exist: /no/such/prefix.bin.",)),
+    ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: model.data", "config_invalid",
+     ("Missing mandatory value: model.data",)),
 ]  # fmt: skip
 
 
@@ -176,6 +230,52 @@ def test_a_remedy_that_knows_more_than_the_place_is_kept():
     )
     assert "Name the column" in said(own + column).remedy
     assert said(own + "ZeroDivisionError: x\n").remedy == "Look at line 3 of /train.py, in <module>."
+
+
+CALLED = (
+    'Traceback (most recent call last):\n  File "/home/ann/train.py", line 3, in main\n    train()\n'
+    '  File "/env/lib/python3.12/site-packages/{file}", line 9, in f\n    {source}\n{error}\n'
+)
+# What a library refuses, and what it only passes on.
+RAISED = [
+    ("peft/tuners/lora/config.py", "raise ValueError(", "ValueError: `layers_pattern` cannot be used with a str.",
+     "config_invalid", "PEFT refuses the value of layers_pattern: `layers_pattern` cannot", "Change layers_pattern"),
+    ("torch/utils/data/dataloader.py", "raise ValueError(", "ValueError: persistent_workers needs num_workers > 0",
+     "config_invalid", "torch refuses a setting: persistent_workers", "Change what the message names"),
+    ("accelerate/utils/launch.py", "assert port", "AssertionError: no port for 3 machines",
+     "user_exception", "accelerate raised: AssertionError: no port for 3 machines", "Do what accelerate says"),
+    ("datasets/arrow_dataset.py", "raise ValueError(", ("ValueError: Column to remove ['a'] not in the dataset. "
+     "Current columns in the dataset: ['b']"), "user_exception", "no column ['a']; it has ['b']", "Name a column"),
+    ("transformers/trainer.py", "raise ValueError(", ("ValueError: The model did not return a loss from the inputs, "
+     "only the following keys: logits. For reference, the inputs it received are input_ids,mask."),
+     "user_exception", "only logits: it got no labels (its inputs: input_ids,mask", "a column labels"),
+    ("transformers/quantizers/base.py", "raise OSError(", "OSError:\nno weights in that folder",
+     "user_exception", "transformers raised: OSError: no weights in that folder", "at line 3 of /home/ann/train.py"),
+    ("torch/nn/modules/linear.py", "return F.linear(x)", "RuntimeError: an odd shape",
+     "user_exception", "The script raised: RuntimeError: an odd shape", "Look at line 3 of /home/ann/train.py"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "source", "error", "failure", "cause", "remedy"), RAISED, ids=[r[0] for r in RAISED])
+def test_what_a_library_refuses_is_told_in_its_words(file, source, error, failure, cause, remedy):  # noqa: PLR0913, PLR0917
+    found = said(CALLED.format(file=file, source=source, error=error))
+    assert found.failure == failure
+    assert cause in found.cause
+    assert remedy in found.remedy
+
+
+def test_a_long_message_ends_with_a_sentence_or_a_word():
+    found = said(CALLED.format(file="peft/x.py", source="raise", error="OSError: " + "one two. " * 30 + "three " * 90))
+    assert found.cause.endswith("two.")
+    found = said(CALLED.format(file="peft/x.py", source="raise", error="OSError: " + "three " * 90))
+    assert found.cause.endswith(" three…")
+
+
+def test_a_traceback_that_is_drawn_as_a_box_names_the_place():
+    box = (
+        "╭── Traceback (most recent call last) ──╮\n│ /home/ann/train.py:12 in load          │\n╰────╯\nKeyError: 'a'\n"
+    )
+    assert said(box).remedy == "Look at line 12 of /home/ann/train.py, in load."
 
 
 def test_a_failure_is_headed_in_words():

@@ -11,15 +11,16 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from support import sample, until
+from ssh import asked_by
+from support import old_python, sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
-from tui_train.facts.gpus import nvml, pci
-from tui_train.facts.machine import machine_child, memory_bound, probe, trusted_pythons
+from tui_train.facts.machine import host, memory_bound, probe, trusted_pythons
 from tui_train.facts.machine.child_process import ChildResult, run_child
+from tui_train.facts.other_machines.remote import CARDS_QUESTION, surveyed_machine
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
-from tui_train.runner import cgroup_limits, this_machine
+from tui_train.runner import cgroup_limits, nvml, pci, safe_text
 from tui_train.runner.cgroup_limits import CgroupLimits
 
 MIB = 2**20
@@ -55,6 +56,29 @@ def gone(pid: int) -> bool:
 
 
 # Cards
+
+
+@pytest.mark.parametrize("python", [sys.executable, "the oldest"])
+@pytest.mark.parametrize("machine", sample(["two-3090-one-busy", "a100-mig", "one-card-hangs", "strange-names"], 2))
+def test_the_runner_alone_reads_the_cards_of_a_host_as_this_machine_reads_its_own(on, machine, python):
+    if python != sys.executable and not (python := old_python()):
+        pytest.skip("NOT TESTED, for want of Python 3.8: how it reads NVIDIA cards")
+    question = {"probe": "", "hub": "", **CARDS_QUESTION}
+    survey = asked_by(python, question, driver_environment(machine))
+    found, here = surveyed_machine("there", survey), on(machine)
+    assert here.gpus
+    assert (found.gpus, found.driver_version, found.driver_cuda) == (here.gpus, here.driver_version, here.driver_cuda)
+    assert survey.smi is None
+
+
+@pytest.mark.parametrize("machine", ["load-hangs", "version-mismatch"])
+def test_a_host_whose_driver_library_fails_is_asked_by_nvidia_smi(tmp_path, machine):
+    executable(tmp_path / "nvidia-smi", "#!/bin/sh\necho '0, GPU-1, A, 00000000:01:00.0, 8.6, 9, 9, Disabled, 580.1'\n")
+    variables = driver_environment(machine) | {"PATH": f"{tmp_path}:/bin:/usr/bin"}
+    question = {"probe": "", "hub": "", **CARDS_QUESTION, "cards": 1.0}
+    survey = asked_by(sys.executable, question, variables)
+    assert (survey.cards, survey.knows_cards) == (None, True)
+    assert [gpu.name for gpu in surveyed_machine("there", survey).gpus] == ["A"]
 
 
 def test_three_cards_are_read(on):
@@ -279,8 +303,8 @@ def test_a_slow_driver_and_a_slow_card_are_waited_for(on):
 def test_no_library_at_all(monkeypatch):
     monkeypatch.setattr(nvml.pynvml, "nvmlLib", None)
     monkeypatch.setattr(nvml.pynvml, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
-    (gap,) = nvml.read_cards().gaps
-    assert "libnvidia-ml.so.1" in gap.why
+    (gap,) = nvml.read_cards()["gaps"]
+    assert "libnvidia-ml.so.1" in gap["why"]
 
 
 def pci_tree(root, **devices):
@@ -415,21 +439,21 @@ def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own
 
 def test_usable_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert [this_machine.count_usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
+    assert [host.count_usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
 
 
 def test_limits_reach_the_machine(monkeypatch):
-    monkeypatch.setattr(this_machine, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
-    machine = machine_child.read_host()
+    monkeypatch.setattr(host, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
+    machine = host.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
 
 
 def test_names_that_are_no_utf8(tmp_path):
     (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
-    assert this_machine.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
-    assert this_machine.read_cpu_name(tmp_path / "missing")
-    assert this_machine.as_valid_utf8("a\udcffb") == "a\ufffdb"
+    assert host.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
+    assert host.read_cpu_name(tmp_path / "missing")
+    assert safe_text.as_valid_utf8("a\udcffb") == "a\ufffdb"
 
 
 # Children
@@ -481,7 +505,7 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr("tui_train.runner.this_machine.usable_memory_total", lambda: total)
+    monkeypatch.setattr("tui_train.facts.machine.host_memory.usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
     assert memory_bound.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 

@@ -215,6 +215,70 @@ def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, mo
     assert told["optimizer step"] == pytest.approx(traced["step"], rel=error)
 
 
+# Experts, compressed attention, sinks, and norms behind attention; without checkpointing all layers count.
+BY_CONFIG = {
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 4, "moe_intermediate_size": 128, "head_dim": 64},
+    "deepseek_v3": {
+        "n_routed_experts": 8, "num_experts_per_tok": 4, "moe_intermediate_size": 128, "n_shared_experts": 1,
+        "first_k_dense_replace": 1, "q_lora_rank": 128, "kv_lora_rank": 64, "qk_rope_head_dim": 32,
+        "qk_nope_head_dim": 64, "v_head_dim": 64, "n_group": 1, "topk_group": 1,
+    },
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 64},
+    "olmo3": {"sliding_window": 256},
+}  # fmt: skip
+
+
+@pytest.mark.xdist_group("traced")
+@pytest.mark.training
+@pytest.mark.parametrize(("kind", "more"), BY_CONFIG.items())
+def test_what_a_config_alone_tells_is_what_the_models_own_code_keeps(counted, tmp_path, kind, more):
+    sizes = {
+        "model_type": kind, "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "vocab_size": 2000,
+        "num_key_value_heads": 4, "intermediate_size": 512, "tie_word_embeddings": False, "pad_token_id": 0,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(sizes | more))
+    model = read_model_folder(str(tmp_path)).dimensions
+    how = MemorySettings(micro_batch=2, sequence_length=512, weights="bf16", optimizer="sgd")
+    traced = counted(traces.trace_request(model, how, str(tmp_path)))
+    # gpt_oss clamps inside its experts, which keeps some more.
+    error = 0.1 if kind == "gpt_oss" else 0.05
+    assert estimate_memory(model, how).peak.total == pytest.approx(max(traced.values()), rel=error)
+
+
+# MiB of a step on the CPU with bitsandbytes 0.50.2, PEFT 0.21.2 and transformers 5.23: two sequences of 256 tokens.
+@pytest.mark.parametrize(
+    ("weights", "attention", "checkpointing", "measured"),
+    [
+        ("bf16", "sdpa", False, 20.67),
+        ("bf16", "sdpa", True, 8.15),
+        # After prepare_model_for_kbit_training.
+        ("fp32", "sdpa", False, 25.93),
+        ("fp32", "eager", False, 37.90),
+        ("fp32", "sdpa", True, 9.42),
+    ],
+)
+def test_what_is_not_quantized_decides_how_wide_all_between_is(weights, attention, checkpointing, measured):
+    model = Dimensions(layers=4, hidden=128, heads=4, kv=2, ffn=384, vocab=1000)
+    how = MemorySettings(
+        micro_batch=2, sequence_length=256, weights=weights, autocast="bf16", method="lora", packed="nf4",
+        targets=ALL_LORA_TARGETS, attention=attention, checkpointing=checkpointing, optimizer="sgd",
+    )  # fmt: skip
+    assert estimate_memory(model, how).peak.total / 2**20 == pytest.approx(measured, rel=0.03)
+
+
+def test_experts_in_one_tensor_are_neither_quantized_nor_adapted():
+    model = dimensions_by_name("Mixtral-8x7B")
+    each = MemorySettings(
+        micro_batch=1, sequence_length=64, weights="bf16", method="lora", packed="nf4", targets=ALL_LORA_TARGETS
+    )
+    fused = msgspec.structs.replace(each, fused_experts=True)
+    one, other = (estimate_memory(model, how) for how in (each, fused))
+    unpacked = model.layers * model.expert_parameters * (2 - 0.5625)
+    adapters = model.layers * model.experts * 3 * 16 * (model.hidden + model.expert_ffn)
+    assert one.trained - other.trained == adapters
+    assert other.phases[0].total - one.phases[0].total == pytest.approx(unpacked - 4 * adapters, rel=1e-6)
+
+
 def test_the_optimizer_holds_what_torch_does():
     """Weights, gradients, two states and foreach's square roots: five times the weights in bf16, four when fused."""
     how = MemorySettings(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
@@ -418,6 +482,14 @@ def test_a_folder_tells_shape_and_exact_count(tmp_path):
     assert (found.parameters, found.dtype, found.qkv_bias, read.layers) == (207, "bf16", True, ("w",))
     where = msgspec.structs.replace(facts(), models={"/m": ModelFolder(found)})
     assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
+
+
+def test_files_in_mxfp4_are_not_counted_by_their_elements(tmp_path):
+    made = CONFIG | {"model_type": "gpt_oss", "num_local_experts": 2, "num_experts_per_tok": 1}
+    (tmp_path / "config.json").write_text(json.dumps(made | {"quantization_config": {"quant_method": "mxfp4"}}))
+    safetensors(tmp_path / "model.safetensors", {"w": {**bf16(5), "dtype": "U16"}}, data=bytes(10))
+    found = read_model_folder(str(tmp_path))
+    assert (found.problem, found.dimensions.exact, found.dimensions.dtype) == ("", 0, "bf16")
 
 
 def test_a_layer_is_found_by_the_end_of_its_path():

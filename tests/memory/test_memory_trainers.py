@@ -14,6 +14,7 @@ import tui_train
 from tui_train.facts.machine import probe
 from tui_train.facts.models.dimensions import dimensions_by_name
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
+from tui_train.facts.scripts.script_source import parse_source
 from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.predict import predict
 from tui_train.memory.workload import derive_workload
@@ -24,10 +25,10 @@ PROGRAMS = Path(tui_train.__file__).parent / "programs" / "memory"
 MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
 
 
-def told(words, more=(), **values):
+def told(words, more=(), sources=None, **values):
     where = facts(gpus=[gpu(index, uuid=UUIDS[index], memory_total=80 * GIB) for index in (0, 1)], **values)
     models = {"/m": ModelFolder(replace(MISTRAL, dtype="bf16")), "/unknown": ModelFolder(replace(MISTRAL, dtype=""))}
-    where = replace(where, models=models)
+    where = replace(where, models=models, sources=sources or {})
     chosen = {"trainer.kind": "script", "trainer.script": "/t.py", "recipe.precision": "bf16",
               "trainer.arguments": ("--model_name_or_path=mistralai/Mistral-7B-v0.1", *words)}  # fmt: skip
     made = profile(chosen | dict(more))
@@ -109,6 +110,20 @@ def test_only_weights_that_nobody_knows_are_a_guess():
     assert guess in told((), unknown, transformers="5.0.0").caveats
     assert guess not in told((), unknown, transformers="4.57.0").caveats
     assert guess not in told((), TRL | unknown, transformers="5.0.0").caveats
+
+
+def test_what_is_not_quantized_is_fp32_where_peft_prepares_the_model():
+    packed = ("--load_in_4bit=True", "--dtype=bfloat16")
+    sources = {"/t.py": parse_source(b"import peft\nmodel = peft.prepare_model_for_kbit_training(model)")}
+    assert (told(packed).weights, told(packed, sources=sources).weights) == ("bf16", "fp32")
+    assert told(("--auto_gptq=triton_v2", "--dtype=bfloat16"), sources=sources).weights == "bf16"
+    by_trl = {**TRL, "trainer.arguments": (*TRL["trainer.arguments"], *packed)}
+    versions = {version: told((), by_trl, packages={"trl": version}).weights for version in ("0.23.0", "1.16.0")}
+    assert versions == {"0.23.0": "fp32", "1.16.0": "bf16"}
+
+
+def test_transformers_5_has_the_experts_of_a_layer_as_one_tensor():
+    assert [told((), transformers=version).fused_experts for version in ("4.57.0", "5.0.0")] == [False, True]
 
 
 def test_packed_weights_are_known_by_the_words_of_their_library():

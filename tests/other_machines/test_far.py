@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import ssh as secure_shell
 import warm
+from fake_driver import driver_environment
 from pilot import keys, reached, settle, shows, to, until_shown, until_true
 from ssh import runs_there
 from support import prepare, profile, until
@@ -254,6 +255,17 @@ def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
         asking.create_on_host("box", rundir.create_run("x", []), [File("../x", "x")])
     assert runs_there(host) == []
+
+
+def test_the_cards_of_a_host_are_read_from_its_driver(host):
+    variables = " ".join(f"{name}={value}" for name, value in driver_environment("two-3090-one-busy").items())
+    python = host / "bin" / "python3"
+    real = python.resolve()
+    python.unlink()
+    python.write_text(f'#!/bin/sh\nexport {variables}\nexec {real} "$@"\n')
+    python.chmod(0o755)
+    gpus = json.loads(tui("facts", "--host", "box", "--json").stdout)["gpus"]
+    assert [gpu["sm_count"] for gpu in gpus] == [82, 82], "nvidia-smi does not report it"
 
 
 def test_the_program_that_is_sent_runs_in_old_pythons():

@@ -1,5 +1,6 @@
 """Several hosts over ssh that one start trains on: real sshds in network namespaces, real trainings on the CPU."""
 
+import ast
 import json
 import re
 import shutil
@@ -317,11 +318,95 @@ def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     assert (code, "nowhere: " in said) == (69, True), said
     code, said, _ = refused(pair, {"nodes.hosts": ("gpu-b", "gpu-a")})
     assert (code, "gpu-a: it is the machine on which this was started" in said) == (69, True), said
-    if not shutil.which("iptables"):
-        pytest.skip("NOT TESTED, for want of iptables: a port that another host does not reach")
+    iptables_or_skip()
     hosts[0].run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "29500", "-j", "REJECT")
     code, said, plan = refused(pair)
     assert (code, f"gpu-b does not reach port {plan.port}" in said) == (69, True), said
+
+
+def lock_key(folder, *, old="", new=""):
+    words = ["ssh-keygen", "-q", "-p", "-P", old, "-N", new, "-f", folder / "id"]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.whole
+def test_a_host_that_asks_for_a_password_trains_after_a_login_by_hand(pair):
+    environment, hosts, folder = pair
+    lock_key(folder, new="correct horse")
+    code, said, _ = refused(pair)
+    assert (code, "To log in: tui-train hosts login gpu-b" in said) == (69, True), said
+    # Nobody is here to type: what the login asks is left out.
+    lock_key(folder, old="correct horse")
+    tui(hosts[0], environment | {"PYTHONPATH": str(ROOT)}, "hosts", "login", "gpu-b")
+    lock_key(folder, new="correct horse")
+    run, _ = exported_for(folder, hosts)
+    code, said = ended(start(hosts[0], run, environment))
+    assert code == 0, said + log_of(run)
+    assert "host gpu-b" in log_of(run)
+    (facts_of_b,) = probed(hosts[0], environment, "gpu-b")
+    assert facts_of_b == ""
+
+
+def probed(host, environment, *names):
+    """Why hosts cannot be asked as the wizard asks them, empty where they can."""
+    code = "import sys; from tui_train.facts.other_machines.training_hosts import probe_hosts\n"
+    code += "print([host.problem for host in probe_hosts(sys.argv[1:], sys.executable, []).values()])"
+    words = host.words(sys.executable, "-c", code, *names)
+    done = subprocess.run(
+        words, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return ast.literal_eval(done.stdout)
+
+
+def iptables_or_skip():
+    if not shutil.which("iptables"):
+        pytest.skip("NOT TESTED, for want of iptables: ports that another host does not reach")
+
+
+def close_random_ports(host, *, but=(), target="REJECT"):
+    """Have the firewall of a host take no new connection at ports of programs, but for some."""
+    for port in but:
+        host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", str(port), "-j", "ACCEPT")
+    host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", target)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("closed", ["gpu-a", "gpu-b"])
+def test_a_closed_random_port_is_named_with_its_direction_before_the_start(pair, closed):
+    iptables_or_skip()
+    environment, hosts, folder = pair
+    close_random_ports(hosts[closed == "gpu-b"], but=(29500,))
+    code, said, _ = refused(pair)
+    direction = {"gpu-a": "from gpu-b to this machine", "gpu-b": "from this machine to gpu-b"}[closed]
+    assert (code, "random ports are closed" in said, said.count("this machine")) == (69, True, 1), said
+    assert direction in said, said
+    # A training that names its network interface may use another network than the one that would be tried.
+    run, _ = exported_for(folder, hosts, **{"communication.interface": "eth0"})
+    started = start(hosts[0], run, environment)
+    until(lambda: "attempt_started" in run.events_file.read_text(), 60)
+    stop(hosts[0], run, "--now")
+    ended(started)
+
+
+@pytest.mark.whole
+def test_a_host_that_gets_no_answer_is_named_while_it_waits(pair):
+    iptables_or_skip()
+    environment, hosts, folder = pair
+    for host in hosts:
+        close_random_ports(host, but=(29500,), target="DROP")
+    run, _ = exported_for(folder, hosts, **{"communication.interface": "eth0"})
+    started = start(hosts[0], run, environment)
+    until(lambda: "and got no answer for a minute" in log_of(run), 180)
+    assert started.poll() is None
+    named = re.search(r"launch\.sh: (\S+) waits for (.+) at port (\d+)", log_of(run))
+    assert named[1] in {"gpu-a", "gpu-b"}
+    assert named[2] == {"gpu-a": "10.213.47.2", "gpu-b": "gpu-a (10.213.47.1)"}[named[1]]
+    assert int(named[3]) > 29500
+    for host in hosts:
+        host.run("iptables", "-F")
+    code, said = ended(started)
+    assert code == 0, said
 
 
 @pytest.mark.whole

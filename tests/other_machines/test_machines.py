@@ -14,7 +14,7 @@ import pytest
 from support import bash, exported, facts, free_port, noted, plain_environment, profile, stub, taken, until
 
 from tui_train.runner import attempt as attempts
-from tui_train.runner import machines
+from tui_train.runner import machines, unanswered
 from tui_train.runner import run as supervised
 from tui_train.runner.planned import Planned
 from tui_train.runner.refused import Refused
@@ -47,6 +47,49 @@ def test_a_machine_must_be_named(option, part):
     with pytest.raises(Refused) as refused:
         machines.node_rank(THREE, option, {})
     assert (refused.value.code, part in refused.value.message) == (64, True), refused.value.message
+
+
+# ---- connections that a firewall swallows
+
+
+@pytest.fixture
+def connecting():
+    """Connect to a port of this machine that does not answer, as its queue is full."""
+    opened = []
+
+    def connect(port):
+        server = socket.create_server(("127.0.0.1", port), backlog=0)
+        opened.append(server)
+        for client in [socket.socket() for _ in range(4)]:
+            opened.append(client)
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+        return server.getsockname()[1]
+
+    yield connect
+    for each in opened:
+        each.close()
+
+
+def test_a_connection_without_an_answer_is_named_after_a_minute_and_once(connecting):
+    plan = Planned(nodes=2, world_size=2, port=29500, hosts=("gpu-a", "gpu-b"), backend="nccl")
+    port = connecting(0)
+    assert port >= 10000
+    connecting(next(lower for lower in range(9000, 9999) if is_free(lower)))
+    waiting = unanswered.UnansweredConnections(plan, "127.0.0.1")
+    mine = [os.getpid()]
+    assert [waiting.new_sentences(mine, now) for now in (0.0, 59.0)] == [[], []]
+    assert waiting.new_sentences([os.getppid()], 70.0) == []
+    assert waiting.new_sentences(mine, 100.0) == [], "a new wait begins"
+    (line,) = waiting.new_sentences(mine, 160.0)
+    assert f"waits for gpu-a (127.0.0.1) at port {port}, and got no answer" in line
+    assert "NCCL uses random ones besides port 29500" in line
+    assert waiting.new_sentences(mine, 300.0) == []
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 # ---- the port at which the others meet the first machine

@@ -1,13 +1,12 @@
 """plan(): what would be started, from what was chosen and what is; pure, exact and the same each time."""
 
-import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import UUIDS, examples, facts, gpu, plan, profile, ready, taken, toolchain
 
-from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand_word, join_pieces
+from tui_train.base.command import argv, expand_word
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.plan.render.script.launch import render_launch_script
@@ -26,22 +25,6 @@ def environment(chosen, found=None, attempt=0):
     made = plan(chosen, found or facts(python="/py"))
     values = {"RUN_DIR": "/run", "PYTHONPATH": ":/before", "GPUS": "$GPUS", "NODE_RANK": "0", "ADDRESS": "10.0.0.1"}
     return {setting.name: expand_word(setting.value, values) for setting in made.attempts[attempt].command.env}
-
-
-@pytest.mark.parametrize(
-    ("warmup", "newer", "older"),
-    [
-        (None, "--warmup_steps=0.1", "--warmup_ratio=0.1"),
-        (0.25, "--warmup_steps=0.25", "--warmup_ratio=0.25"),
-        (50.0, "--warmup_steps=50", "--warmup_steps=50"),
-        (0.0, "--warmup_steps=0", "--warmup_steps=0"),
-    ],
-)
-def test_the_warmup_has_the_name_that_this_transformers_knows(warmup, newer, older):
-    chosen = profile({"recipe.warmup": warmup} if warmup is not None else {})
-    for version, expected in (("5.0.0", newer), ("4.57.6", older)):
-        told = words(chosen, facts(python="/py", transformers=version))
-        assert [word for word in told if word.startswith("--warmup")] == [expected]
 
 
 def test_a_pretraining_evaluates_where_it_has_data():
@@ -192,15 +175,6 @@ def test_the_learning_rate_follows_the_global_batch(scaling, base, rate):
     assert f"--learning_rate={made.learning_rate!r}" in words(profile(values), attempt=len(made.attempts) - 1)
 
 
-def test_an_error_is_raised_with_its_kind():
-    with pytest.raises(BadInput, match="not a multiple"):
-        plan(profile({"recipe.micro_batch": 8, "recipe.global_batch": 15}), facts())
-    with pytest.raises(Unavailable, match="no Python here"):
-        plan(Profile(), Facts(machine=facts().machine))
-    with pytest.raises(BadInput, match="no preset"):
-        plan(profile({"trainer.preset": "nope"} | SCRIPT), facts())
-
-
 @settings(max_examples=examples(300), deadline=None)
 @given(total=st.integers(1, 5000), micro=st.integers(1, 600), world=st.integers(1, 17))
 def test_batch_arithmetic_is_exact(total, micro, world):
@@ -236,16 +210,6 @@ def test_only_what_reaches_the_training_is_said_of_it():
             plan(profile({"trainer.arguments": ("{micro_batch}", f"--n={{{word}}}"), **both}, custom), facts())
     with pytest.raises(BadInput, match="is set and not used"):
         plan(profile(both, custom), facts())
-
-
-def test_words_of_a_checkpoint_are_left_out_together():
-    command = Command((Part(("/py",)), Part(("--resume", join_pieces((CHECKPOINT,))))), (), "/")
-    assert argv(command, "/run") == ["/py"]
-    assert argv(command, "/run", "/c") == ["/py", "--resume", "/c"]
-    made = plan(Profile(), facts())
-    attempt = msgspec.structs.replace(made.attempts[0], command=command)
-    script = render_launch_script(msgspec.structs.replace(made, attempts=(attempt,)))
-    assert ' ${checkpoint:+--resume "$checkpoint"}\n' in script
 
 
 MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "nodes.port": 29511, "recipe.global_batch": 96}

@@ -35,11 +35,10 @@ from support import (
 
 from tui_train import runner
 from tui_train.base.command import Command, Part, Setting, argv, expand_word, word_in_run_dir
-from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME, shown_files
+from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, shown_files
 from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
 from tui_train.profile.store import loads
-from tui_train.runs import rundir
 from tui_train.runs.start import start_run
 
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
@@ -119,19 +118,6 @@ def test_scripts_are_clean(tmp_path):
     tool = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[:4000]
-
-
-def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    chosen, found = built(tmp_path, "accelerate", "builtin", ["tab\tand\rreturn", "中\n文", "🚀"])
-    prepared = ready(chosen, found)
-    rundir.export_files(tmp_path / "export", prepared.files)
-    run = rundir.create_run("x", prepared.files)
-    files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", RUNNER_NAME}
-    assert {file.path for file in prepared.files} >= files
-    for file in prepared.files:
-        assert (tmp_path / "export" / file.path).read_bytes() == file.content
-        assert (run.path / file.path).read_bytes() == file.content
 
 
 def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path):
@@ -492,22 +478,6 @@ def test_each_machine_starts_its_own_number_of_processes(tmp_path):
         assert f"--nproc-per-node={count}" in noted(folder / "notes")[-1]["argv"]
     done = bash(run, "--node-rank=2", "--gpus=GPU-a", env=environment)
     assert (done.returncode, "--gpus names 1, and this trains on 3" in done.stderr.decode()) == (64, True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "part"),
-    [
-        (["--node-rank=1", "--gpus=GPU-a"], 64, "--gpus names 1, and each machine trains on 2"),
-        (["--node-rank=1", "--gpus=GPU-a,GPU-c"], 69, "the GPU GPU-c (chosen here) is not there"),
-        (["--node-rank=0"], 69, f"the GPU {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
-    ],
-)
-def test_cards_that_are_not_there_are_refused(tmp_path, arguments, code, part):
-    run, _, environment = machines(tmp_path)
-    done = bash(run, *arguments, env=environment)
-    assert done.returncode == code
-    assert part in done.stderr.decode()
-    assert not (tmp_path / "notes").exists()
 
 
 def test_each_machine_takes_its_own_gpus(tmp_path):

@@ -1,7 +1,6 @@
 """Presets: what reaches the trainer, by which way; the user's own; what a script's --help lists; whole trainings."""
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -53,9 +52,7 @@ from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.curve import Point
 from tui_train.runner.progress import Progress, advance_progress
-from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import read_status
 
 MINE = """\
 # all that is mine
@@ -219,26 +216,6 @@ def test_the_script_receives_what_the_plan_says(tmp_path, name, launcher):
             assert one["mixed"] == "no"
 
 
-def test_paths_of_any_name_stand_in_the_file_as_they_are(tmp_path):
-    chosen, found = chosen_for("axolotl", tmp_path, **{"trainer.launcher": "python", "hardware.processes": 1})
-    odd = tmp_path / "a 'b' \"c\" \\d & $HOME 中\t#: x"
-    (run, _) = exported(odd, chosen, found)
-    folder = run.path / "output" / "checkpoint-20"
-    folder.mkdir(parents=True)
-    stub = tmp_path / "stub"
-    filling = f'case $5 in */runner.pyz) exec {sys.executable} "$@" ;; esac'
-    stub.write_text(f"#!/bin/sh\n{filling}\nexec cp \"$3\" '{tmp_path}/seen.yaml'\n")
-    stub.chmod(0o755)
-    environment = plain_environment(TUI_TRAIN_PYTHON=str(stub))
-    done = bash(run, "--plain", f"--checkpoint={folder}", env=environment)
-    assert done.returncode == 0, done
-    seen = yaml.safe_load((tmp_path / "seen.yaml").read_text())
-    assert seen["output_dir"] == f"{run.path}/output"
-    assert seen["resume_from_checkpoint"] == str(folder)
-    assert bash(run, "--plain", env=environment).returncode == 0
-    assert yaml.safe_load((tmp_path / "seen.yaml").read_text())["resume_from_checkpoint"] is None
-
-
 def test_yours_come_first_where_they_hold_a_whole_configuration(tmp_path):
     chosen, found = chosen_for("nanogpt", tmp_path, **{"trainer.arguments": ("config/mine.py", "--seed=2")})
     words = argv(plan(chosen, found).attempts[0].command, "/run")
@@ -284,46 +261,6 @@ def newest(run):
     return checkpoints.newest(planned.read(str(run.path)).attempts[0].checkpoints, str(run.path))
 
 
-def log_of(run, number):
-    return "\n".join(LogTail(run.attempt_log(number)).lines())
-
-
-@pytest.mark.training
-@pytest.mark.whole
-def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
-    (tmp_path / "mine.py").write_text("batch_size = 99\nmemory_for = 2\nfails_at = 6\n")
-    values = {
-        "trainer.python": warm.training(),
-        "trainer.script": str(SCRIPTS / "nano.py"),
-        "trainer.arguments": (str(tmp_path / "mine.py"),),
-        "recipe.learning_rate": 0.05,
-    }
-    chosen, found = chosen_for("nanogpt", tmp_path, **values)
-    run, made = exported(tmp_path / "my run", chosen, found)
-    done = bash(run)
-    logs = [log_of(run, attempt.number) for attempt in read_status(run).attempts]
-    assert done.returncode == 0, "\n".join(logs)
-    assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
-    for number in (1, 2):
-        assert f"tokens per iteration will be: {32 * 64:,}" in log_of(run, number)
-    assert f"Resuming training from {run.path}/output" in log_of(run, 2)
-    assert "Resuming" not in log_of(run, 1)
-    (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
-    progress = Progress()
-    for number in (1, 2):
-        progress = advance_progress(progress, LogTail(run.attempt_log(number)).lines(), run.log_reading())
-    assert (progress.step, progress.steps) == (9, 9)
-    assert [point.step for point in progress.curve.points() if point.step] == [*range(1, 10)]
-    assert progress.last.loss == pytest.approx(math.pow(0.9, 18), abs=1e-4)
-    # Cut off in the middle of writing, it is none.
-    whole = (run.path / "output" / "ckpt.pt").read_bytes()
-    for data in (b"", whole[: len(whole) // 2], whole[:-1]):
-        (run.path / "output" / "ckpt.pt").write_bytes(data)
-        assert newest(run) == ""
-    (run.path / "output" / "ckpt.pt").write_bytes(whole)
-    assert newest(run) == str(run.path / "output" / "ckpt.pt")
-
-
 def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
     text = WHOLE + '[checkpoints]\nprefix = "it "\nsuffix = ".pt"\nresume = ["--from", "{checkpoint}"]\n'
     mine = UserPreset(path="/p", preset=user_module.parse_preset(text, "mine"))
@@ -349,41 +286,6 @@ def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
     assert newest(run) == f"{output}/it 010.pt"
     (output / "it 20.pt").write_text("no archive at all")
     assert newest(run) == f"{output}/it 20.pt"
-
-
-@pytest.mark.training
-@pytest.mark.whole
-def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
-    config = tmp_path / "my configs" / "vlm.yaml"
-    config.parent.mkdir()
-    config.write_text(MINE)
-    own = shipped_presets()["total-batch-yaml"]
-    own = msgspec.structs.replace(own, log=(r"^\[(?P<step>\d+)/(?P<steps>\d+)\] loss: (?P<loss>\S+) lr: (?P<lr>\S+)",))
-    values = {
-        **RECIPE,
-        "trainer.preset": "my yaml",
-        "trainer.script": str(SCRIPTS / "total_batch_yaml.py"),
-        "trainer.config": str(config),
-        "trainer.arguments": ("--stage", "pretrain", "--memory_for=4"),
-        "recipe.learning_rate": 0.1,
-    }
-    found = msgspec.structs.replace(
-        facts(python=warm.training()),
-        documents={str(config): read_document(str(config))},
-        presets={"my yaml": UserPreset(path="/p", preset=own)},
-    )
-    run, made = exported(tmp_path / "my run", profile(taken(values, own)), found)
-    assert bash(run).returncode == 0, log_of(run, 1)
-    assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
-    for number, total in ((1, 8), (2, 4)):
-        for rank in (0, 1):
-            assert f"rank {rank}/2 | batch {total} | decay 0.01" in log_of(run, number)
-        assert {*re.findall(r"samples: (\d+)", log_of(run, number))} == {"32"}
-    assert config.read_text() == MINE
-    (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
-    progress = advance_progress(Progress(), LogTail(run.attempt_log(2)).lines(), run.log_reading())
-    assert (progress.step, progress.steps, progress.learning_rate) == (4, 4, 0.1)
-    assert progress.last[:2] == (4, pytest.approx(math.pow(0.8, 6), abs=1e-5))
 
 
 # ---- the user's YAML ---------------------------------------------------------------------------------------------

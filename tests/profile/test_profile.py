@@ -26,7 +26,8 @@ from tui_train.profile.types import Profile
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
     (*HOSTILE, "1,B=2", "x,", "--a=1,--b", "/a:/b,/c:/d", "'1,b.c=2", "\\,")
 )
-SECTIONS = tuple(dict.fromkeys(("schema", *(key.partition(".")[0] for key in fields.FIELDS))))
+
+
 NAME = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
 
 
@@ -300,17 +301,6 @@ def test_every_difference_is_shown(chosen):
         assert item.before != item.after
         undone = fields.with_value(undone, item.key, fields.parse_value(fields.get_field(item.key), item.before))
     assert undone == Profile()
-
-
-@pytest.mark.parametrize(
-    ("name", "secret"),
-    [
-        *((name, True) for name in ("HF_TOKEN", "PGPASSWORD", "aws_secret_access_key", "OPENAI_API_KEY", "KEY")),
-        *((name, False) for name in ("TOKENIZERS_PARALLELISM", "MONKEY", "WANDB_MODE", "KEYS")),
-    ],
-)
-def test_secrets_are_known_by_their_names(name, secret):
-    assert fields.is_secret_variable(name) is secret
 
 
 def token(begin, word):

@@ -1,13 +1,11 @@
 """A run folder of an earlier version, as that left it: it is listed, started, stopped and resumed as any other."""
 
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-import warm
-from support import until
+from support import tui, until
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.runs.rundir import RunDir
@@ -41,23 +39,15 @@ def run(request, tmp_path):
     return RunDir(folder)
 
 
-def tui(*words, code=0):
-    done = subprocess.run(
-        warm.program(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.whole
 def test_a_folder_of_an_earlier_version_is_a_run_like_any_other(run):
-    assert "20260101-120000-old  new" in " ".join(tui("runs").split("\n")).replace("   ", "  ")
+    assert "20260101-120000-old  new" in " ".join(tui("runs").stdout.split("\n")).replace("   ", "  ")
     tui("resume", run.name, "--detach")
     until(lambda: "tick 3" in run.attempt_log(1).read_text())
-    assert "running" in tui("runs")
-    assert "no process of it is left" in tui("stop", run.name)
+    assert "running" in tui("runs").stdout
+    assert "no process of it is left" in tui("stop", run.name).stdout
     assert read_status(run).state == "stopped"
     tui("resume", run.name, "--detach")
     until(lambda: run.attempt_log(2).exists() and "tick 3" in run.attempt_log(2).read_text())
-    assert "no process of it is left" in tui("stop", run.name, "--now")
+    assert "no process of it is left" in tui("stop", run.name, "--now").stdout
     assert len(read_status(run).attempts) == 2

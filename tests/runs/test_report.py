@@ -4,17 +4,15 @@ import json
 import os
 import platform
 import re
-import subprocess
 import tarfile
 from pathlib import Path
 
 import msgspec
 import planted
 import pytest
-import warm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import SCRIPTS, examples, facts, profile, ready, sample
+from support import SCRIPTS, examples, facts, profile, ready, sample, tui
 
 from tui_train.base import secrets
 from tui_train.facts.types import Facts
@@ -28,47 +26,31 @@ PLANTED = {
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF_-123", "npm_" + "a1B2" * 9, "dapi" + "0a1b" * 8,
         "pypi-AgEIcHlwaS5vcmcCJDAw" + "M" * 20, "lin_api_" + "a1B2" * 10, "sk_live_" + "a1B2" * 6, "r8_" + "a1B2" * 9,
     ],
-    "keys of wandb": ["0123456789abcdef0123456789abcdef01234567"],
     "values": ["correct horse battery", "it's $HOME\\n\"quoted\" 中文", "p4ss;w0rd&more"],
 }  # fmt: skip
 KEY = (
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nAAAAB3NzaC1yc2EAAAAD\n-----END OPENSSH PRIVATE KEY-----"
 )
 LINES = {
-    "Authorization: Bearer abc.def-ghi": "abc.def-ghi",
-    "'authorization': 'Basic dXNlcjpwYXNz'": "dXNlcjpwYXNz",
     "GET with bearer qwertyuiop1234567890": "qwertyuiop1234567890",
-    "cloning https://bob:s3cr3t-pw@example.org/x.git": "s3cr3t-pw",
     "postgres://u:aaa%40bbb@db/x": "aaa%40bbb",
-    "Set-Cookie: session=zzzyyyxxx; HttpOnly": "zzzyyyxxx",
-    "wandb: api key 0123456789abcdef0123456789abcdef01234567": "0123456789abcdef",
-    "wandb login 0123456789abcdef0123456789abcdef01234567": "0123456789abcdef",
     "python t.py --token plain-value-1 --steps 5": "plain-value-1",
     "python t.py --hub-token=plain-value-2": "plain-value-2",
     "python t.py '--hub_token=plain value 2'": "plain value",
     "python t.py --api-key 'plain value 3' x": "plain value 3",
-    '["--password", "plain-value-4"]': "plain-value-4",
-    '{"db_password": "plain-value-5", "x": 1}': "plain-value-5",
-    "MY_SECRET=plain-value-6": "plain-value-6",
-    'export AWS_SECRET_ACCESS_KEY="plain/value+7"': "plain/value+7",
-    "client_secret: plain-value-8": "plain-value-8",
     'PGPASSWORD = "plain \\" value 9"': "value 9",
-    "trainer.api_key=plain-value-10": "plain-value-10",
-    "GET https://host/x?access_token=plainvalue11&page=2": "plainvalue11",
     "https://host/x?page=2&apiKey=plainvalue12": "plainvalue12",
     "https://account.blob.core.windows.net/c?sv=2021-06-08&sig=abc%2Bdef%3D&se=2026": "abc%2Bdef",
-    "https://s3.amazonaws.com/b/k?X-Amz-Expires=60&X-Amz-Signature=00112233445566778899": "00112233445566778899",
-    "https://storage.googleapis.com/b/k?GoogleAccessId=x&Signature=abcdef%2Fghi": "abcdef%2Fghi",
     "https://host/maps?key=abcdefghijklmnop0123": "abcdefghijklmnop0123",
     "cloning https://x-oauth-0123456789abcdef01234@example.org/x.git": "0123456789abcdef01234",
     "postgres://u:p@ss@wrd1@db/x": "ss@wrd1",
     '{"accessToken": "plainvalue13"}': "plainvalue13",
     "clientSecret=plainvalue14": "plainvalue14",
-    "AccountName=x;AccountKey=Zm9vYmFyYmF6cXV1eA==;EndpointSuffix=core.windows.net": "Zm9vYmFyYmF6cXV1eA",
     "DB_PASS=hunter22": "hunter22",
     "my password is: correcthorse": "correcthorse",
     "the passphrase was hunter23, it said": "hunter23",
     "your API key is: plainvalue20": "plainvalue20",
+    "Set-Cookie: session=zzzyyyxxx; HttpOnly": "zzzyyyxxx",
     "export GITLAB_PAT=plainvalue15": "plainvalue15",
     "db-pass: plainvalue16": "plainvalue16",
     "+trainer.dbPass=plainvalue17": "plainvalue17",
@@ -76,26 +58,6 @@ LINES = {
     "\\u001b[32mmy_password\\u001b[0m: plainvalue19": "plainvalue19",
     "Authorization: \x1b[1mBearer\x1b[0m abc.def-ghi2": "abc.def-ghi2",
 }
-HARMLESS = [
-    "step 5/60 | loss 5.5 | lr 1e-3 | tokens/s 512",
-    "pad_token: <pad>, eos_token='</s>'",
-    "--pad_token=<pad> --max_tokens 512 --num_key_value_heads=8",
-    "the token count is 512, the key idea",
-    "secrets=(HF_TOKEN) # taken from the environment",
-    'secrets = ["HF_TOKEN"]',
-    "commit 0123456789abcdef0123456789abcdef01234567",
-    "https://example.org:8080/x@y and user@host:/path",
-    "token: None, use_auth_token=True, key=value",
-    "def login(user: str, token: str, password: str | None = None) -> None:",
-    "a password is required, the token is: <unk>, the key is: missing, the passphrase is: ***",
-    "sk-learn, risk-management-of-all, hf_home, hf_transfer, GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60",
-    "past_key_values, image_token=IMG",
-    "forward_pass=slow, n_pass: 3, file_pat=*.json, two-pass: yes it is",
-    "https://host/x?page=2&image_token=IMG&key=7 and https://host/x?sort_key=name",
-    "docker://nvcr.io-nvidia-nemo-25.04-with-more@sha256:0123",
-    "\x1b[32mstep 5\x1b[0m | loss 5.5, \x1b]0;title\x07 tokens/s \x1b[1m512\x1b[0m",
-    "input_signature=(a), signature: def f(x), monkeyPatch=on, sortKey=length",
-]
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -115,11 +77,6 @@ def test_tokens_are_known_by_their_form_wherever_they_stand(token, around):
     assert token not in text
     assert token[8:-4] not in text
     assert sum(found.values()) == 1
-
-
-@pytest.mark.parametrize("line", HARMLESS)
-def test_what_is_no_secret_stays(line):
-    assert secrets.mask_secrets(line) == (line, {})
 
 
 @pytest.mark.parametrize("token", PLANTED["tokens"])
@@ -245,14 +202,8 @@ def run(tmp_path, monkeypatch):
     return run
 
 
-def report(*arguments, code=0, folder=None, **environment):
-    words = warm.program("report", *arguments)
-    env = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[1]), **environment}
-    done = subprocess.run(
-        words, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+def report(*arguments, code=0, folder=None):
+    done = tui("report", *arguments, code=code, cwd=folder)
     return done.stdout if code == 0 else done.stderr
 
 

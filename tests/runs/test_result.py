@@ -12,6 +12,7 @@ import pexpect
 import pytest
 import warm
 from results import ADAPTER, LOG, chat_model, ended, put_adapter, put_model, tensors, with_own_code
+from support import tui
 
 from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_lines
 from tui_train.actions.dialogue import ChildDialogue, TrainingPython
@@ -33,14 +34,8 @@ PROGRAMS = Path(hub_cache.__file__).parent / "result"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
-def command(*words, code=0, given=None, **more):
-    more |= {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
-    environment = {**os.environ, **OFFLINE}
-    done = subprocess.run(
-        [*warm.program(*words)], capture_output=True, text=True, check=False, env=environment, timeout=240, **more
-    )
-    assert done.returncode == code, done.stderr
-    return done
+def command(*words, **more):
+    return tui(*words, env={**os.environ, **OFFLINE}, **more)
 
 
 # ---- what a folder holds -----------------------------------------------------------------------------------------
@@ -232,7 +227,7 @@ def test_a_full_model_answers_as_transformers_does(full_run, models):
     answer = greedy(models[1], "What is 4?")
     assert told.stdout == f"{answer}\n"
     assert answer
-    piped = command(*words, "--base", given="What is 4?").stdout
+    piped = command(*words, "--base", input="What is 4?").stdout
     assert piped == f"── result\n{answer}\n── base\n{greedy(models[0], 'What is 4?')}\n"
     assert command(*words, "--prompt", " ", code=65).stdout == ""
 

@@ -184,21 +184,6 @@ def test_a_lost_terminal_does_not_end_it(made):
     assert gone(run)
 
 
-@pytest.mark.whole
-def test_a_lost_terminal_with_a_shell_does_not_end_it(made):
-    run = made("--seconds=1.5")
-    shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
-    shell.sendline(f"bash '{run.script}'")
-    shell.expect("attempt-1.log")
-    training(run)
-    hang_up(shell)
-    assert read_status(run).state == "running"
-    assert wait_for_end(run).state == "finished"
-    assert gone(run)
-    os.kill(shell.pid, signal.SIGKILL)
-    os.waitpid(shell.pid, 0)
-
-
 def test_it_runs_in_the_background_of_a_shell(made):
     run = made("--seconds=0.5")
     shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
@@ -250,17 +235,6 @@ def test_a_second_ctrl_c_kills_at_once(made):
     terminal.sendintr()
     terminal.expect(pexpect.EOF)
     assert read_status(run).state == "stopped"
-    assert gone(run)
-
-
-def test_stopping_leaves_nothing_behind(made):
-    run = made()
-    start_run(run)
-    training(run)
-    waited = []
-    now = stop_run(run, while_waiting=lambda: waited.append(1))
-    assert waited
-    assert (now.state, now.exit_code) == ("stopped", 143)
     assert gone(run)
 
 
@@ -356,19 +330,6 @@ def test_what_is_left_and_does_not_listen_is_killed(made, monkeypatch):
     os.kill(read_status(run).pid, signal.SIGKILL)
     assert until(lambda: read_status(run).leftover)
     assert stop_run(run).leftover == ()
-
-
-@pytest.mark.whole
-def test_a_lost_run_can_be_started_again(made):
-    run = made("--seconds=0.3")
-    start_run(run)
-    training(run)
-    os.kill(read_status(run).pid, signal.SIGKILL)
-    until(lambda: read_status(run).state == "lost" and not read_status(run).leftover)
-    assert (run.path / ".lock").exists()
-    start_run(run)
-    assert wait_for_end(run).state == "finished"
-    assert gone(run)
 
 
 def told(run, **changes):

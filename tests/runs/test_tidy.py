@@ -2,13 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pexpect
 import pytest
-import warm
-from support import bash, facts, profile, ready, sleeping, until
+from support import bash, facts, profile, ready, sleeping, tui, until
 
 from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, Unavailable
@@ -38,9 +36,8 @@ def live():
     stop_run(run, at_once=True)
 
 
-def tui(*arguments, code=0):
-    done = subprocess.run(warm.program(*arguments), capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
+def said(*words, **more):
+    done = tui(*words, **more)
     return done.stdout + done.stderr
 
 
@@ -69,7 +66,7 @@ def test_a_live_run_stays(live):
             change(live)
         assert f"tui-train stop {live.name}" in refused.value.remedy
     assert read_status(live).live
-    assert "Stop it first" in tui("runs", "rm", live.name, "--yes", code=69)
+    assert "Stop it first" in said("runs", "rm", live.name, "--yes", code=69)
     assert rundir.all_runs() == (live,)
 
 
@@ -101,11 +98,11 @@ def test_nothing_is_removed_where_not_all_can_be():
 def test_several_are_removed_together_or_not_at_all():
     runs = [ended(), ended(), ended()]
     names = [run.name for run in runs]
-    assert "nobody" in tui("runs", "rm", names[0], "nobody", "--yes", code=66)
-    assert "Add --yes" in tui("runs", "rm", *names, code=69)
+    assert "nobody" in said("runs", "rm", names[0], "nobody", "--yes", code=66)
+    assert "Add --yes" in said("runs", "rm", *names, code=69)
     assert len(rundir.all_runs()) == 3
-    said = tui("runs", "rm", names[0], names[1], names[0], "--yes")
-    assert "removed 2 runs, freed" in said
+    text = said("runs", "rm", names[0], names[1], names[0], "--yes")
+    assert "removed 2 runs, freed" in text
     assert [run.name for run in rundir.all_runs()] == names[2:]
 
 
@@ -156,14 +153,14 @@ def test_notes_are_one_line_in_the_run_and_in_lists():
     run = ended()
     tui("runs", "note", "last", "batch 32\n\x1b[31mred")
     assert "\x1b" in folders.read_note(run)
-    listed = tui("runs")
+    listed = said("runs")
     assert "batch 32" in listed
     assert "\x1b" not in listed
-    assert json.loads(tui("runs", "--json"))[0]["note"].startswith("batch 32")
-    assert "batch 32" in tui("runs", "note", run.name)
+    assert json.loads(said("runs", "--json"))[0]["note"].startswith("batch 32")
+    assert "batch 32" in said("runs", "note", run.name)
     tui("runs", "note", run.name, "x" * 500, code=65)
     tui("runs", "note", run.name, "")
-    assert "has no note" in tui("runs", "note", run.name)
+    assert "has no note" in said("runs", "note", run.name)
     assert not (run.path / folders.NOTE_FILE).exists()
 
 
@@ -174,7 +171,7 @@ def test_a_run_is_found_by_its_profile():
     renamed = folders.rename_run(other, "again")
     assert rundir.find_run("mine") == newest
     assert rundir.find_run("again") == rundir.find_run("other") == renamed
-    assert tui("logs", "mine") == tui("logs", newest.name)
+    assert said("logs", "mine") == said("logs", newest.name)
     with pytest.raises(NotFound):
         rundir.find_run("mine", by_profile=False)
 
@@ -182,10 +179,10 @@ def test_a_run_is_found_by_its_profile():
 def test_stop_last_ends_the_newest_live_run(live):
     newer = ended("newer")
     assert rundir.find_run("last") == newer
-    said = tui("stop", "last")
-    assert live.name in said
+    text = said("stop", "last")
+    assert live.name in text
     assert not read_status(live).live
-    assert newer.name in tui("stop", "last")
+    assert newer.name in said("stop", "last")
 
 
 # ---- profiles
@@ -197,11 +194,11 @@ def test_profiles_are_copied_renamed_and_removed():
     tui("profiles", "mv", "a", "c")
     assert store.saved_profile_names() == ("b", "c")
     assert store.load("c") == profile({"name": "c", "recipe.steps": 7})
-    assert "Add --yes" in tui("profiles", "rm", "b", code=69)
+    assert "Add --yes" in said("profiles", "rm", "b", code=69)
     tui("profiles", "rm", "b", "nobody", "--yes", code=66)
     assert store.saved_profile_names() == ("b", "c")
     tui("profiles", "rm", "b", "c", "--yes")
-    assert json.loads(tui("profiles", "--json")) == []
+    assert json.loads(said("profiles", "--json")) == []
 
 
 def test_comments_survive_another_name():

@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from itertools import product
@@ -13,9 +11,9 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from chats import CHAT, MARKED, ROWS, says, user, written
+from chats import CHAT, ROWS, says, user, written
 from pilot import BARE, CPU, CUDA, settle, shows, to, until_shown, until_true
-from support import SCRIPTS, facts, gpu, profile, sample
+from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
 from tui_train.screens.messages import OpenStep, ValueChosen
 
@@ -27,25 +25,12 @@ from tui_train.profile.fields import FIELDS, with_value
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
-from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD
 from tui_train.views import choices
 from tui_train.wizard import wizard
 
 SIZES = [(60, 24), (80, 24), (120, 40), (160, 50)]
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
-LEARNED, CUT, AVOIDED = "▌", "┊", "✗"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> str:
-    """A tokenizer with a chat template that marks answers."""
-    folder = tmp_path_factory.mktemp("model") / "tiny-qwen"
-    folder.mkdir()
-    template = folder / "template"
-    template.write_text(MARKED)
-    command = [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), "--with-model", f"--template={template}"]
-    subprocess.run(command, check=True, capture_output=True)
-    return str(folder)
+LEARNED, AVOIDED = "▌", "✗"
 
 
 @pytest.fixture
@@ -71,9 +56,9 @@ def chats(folder: Path, count: int = 40, name: str = "chat.jsonl") -> Path:
     return written(folder / name, rows)
 
 
-def last_values(model: str, *data: Path, **more: Any) -> None:
+def last_values(model: Path | str, *data: Path, **more: Any) -> None:
     """The wizard begins with this fine-tuning."""
-    values = {"trainer.kind": "finetune", "trainer.model": model, "trainer.data": tuple(map(str, data))}
+    values = {"trainer.kind": "finetune", "trainer.model": str(model), "trainer.data": tuple(map(str, data))}
     values |= {key.replace("__", "."): value for key, value in more.items()}
     made = Profile()
     for key, value in values.items():
@@ -236,6 +221,21 @@ async def test_the_screen(tmp_path, model, tuner, size, theme):
 
 
 @pytest.mark.whole
+async def test_what_stands_in_the_data_is_shown_as_text(tmp_path, tuner):
+    path = tmp_path / "chat.jsonl"
+    path.write_text('{"text": "\\u001b[31m\\u202e[bold]no markup[/]\\u0007"}\n' * 3)
+    last_values("", path)
+    async with on_backend() as pilot:
+        pilot.app.post_message(OpenStep("recipe"))
+        await settle(pilot)
+        await press(pilot, "f5")
+        text = shows(pilot)
+        assert "3 Recipe › Data" in text, "the title names the step"
+        assert "[bold]" in text
+        assert not {"\x1b", "\u202e", "\x07"} & set(text)
+
+
+@pytest.mark.whole
 async def test_f2_changes_what_does_not_suit_the_data_and_what_is_to_be_avoided_is_marked(tmp_path, model, tuner):
     last_values(model, written(tmp_path / "pairs.jsonl", [ROWS["preference"]]))
     async with on_backend("f5") as pilot:
@@ -246,49 +246,6 @@ async def test_f2_changes_what_does_not_suit_the_data_and_what_is_to_be_avoided_
         assert "method dpo" not in shows(pilot).splitlines()[-4]
         assert gutter(pilot, LEARNED) == [" blue</s>"]
         assert gutter(pilot, AVOIDED) == [" green</s>"]
-
-
-DAMAGED = {
-    "empty": b"",
-    "an empty list": b"[]",
-    "broken JSON": b'{"messages": [\n{"messages": [\n',
-    "binary": bytes(range(256)) * 64,
-    "a huge line": b'{"text": "' + b"x" * (17 << 20) + b'"}\n',
-    "other columns": b'{"a": 1}\n',
-    "latin": b'{"text": "caf\xe9"}\n',
-    "hostile": ('{"text": "\\u001b[31m\\u202e[bold]no markup[/]\\u0007"}\n' * 3).encode(),
-}
-
-
-@pytest.mark.whole
-@pytest.mark.tries("damaged data on the screen")
-@pytest.mark.parametrize("name", sample([*DAMAGED, "pipe", "folder", "device"], 7))
-async def test_damaged_data_is_a_finding(tmp_path, tuner, name):
-    path = tmp_path / ("list.json" if "list" in name else "chat.jsonl")
-    if name == "pipe":
-        os.mkfifo(path)
-    elif name == "folder":
-        path.mkdir()
-        (path / "README.md").write_text("no data")
-    elif name == "device":
-        path.symlink_to("/dev/zero")
-    else:
-        path.write_bytes(DAMAGED[name])
-    last_values("", path)
-    async with on_backend("f5") as pilot:
-        text = shows(pilot)
-        assert ("✗" in text.split("Findings")[1]) == (name != "hostile")
-        assert not {"\x1b", "\u202e", "\x07"} & set(text)
-        assert ("[bold]" in text) == (name == "hostile")
-        if "empty" in name:
-            found = [finding.level for finding in pilot.app.screen._findings if finding.key == "trainer.data"]
-            assert (found, "usable" in text) == (["error"], False)
-        await press(pilot, "escape")
-        assert "● 2 Backend" in shows(pilot)
-        pilot.app.post_message(OpenStep("recipe"))
-        await settle(pilot)
-        await press(pilot, "f5")
-        assert "3 Recipe › Data" in shows(pilot), "the title names the step"
 
 
 @pytest.mark.whole
@@ -367,37 +324,6 @@ async def test_the_lines_of_preview(tmp_path, model, tuner):
         ):  # fmt: skip
             assert words in lines[label]
         assert "trl.scripts.sft" in shows(pilot)
-
-
-@pytest.mark.whole
-async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_path, model, tuner):
-    last_values(model, chats(tmp_path, 8))
-    async with on_backend(size=(120, 40)) as pilot:
-        pilot.app.post_message(OpenStep("recipe"))
-        await settle(pilot)
-        form = pilot.app.screen.form
-
-        def rate() -> str:
-            return next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
-
-        form.go_to_row("recipe.learning_rate")
-        for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
-            form.entry.value = typed
-            await settle(pilot)
-            assert form.state.unread_key == "recipe.learning_rate"
-            assert form.state.unread_fix == f"use {offered}", typed
-        form.entry.value = "0.005"
-        await settle(pilot)
-        assert "! the learning rate" in rate()
-        assert "F2 learning rate 0.0002" in rate()
-        form.go_to_row("recipe.seed")
-        await settle(pilot)
-        assert "!" in rate()
-        form.go_to_row("recipe.learning_rate")
-        await press(pilot, "f2")
-        # Unset, so that it follows the method.
-        assert pilot.app.profile.recipe.learning_rate is None
-        assert pilot.app.screen.setup.effective.recipe.learning_rate == LEARNING_RATES_BY_METHOD["sft"][1]
 
 
 @pytest.mark.whole

@@ -128,17 +128,6 @@ async def test_typing_goes_on_after_a_value_from_elsewhere(app):
         assert app.values["script"].endswith("--bs=4")
 
 
-async def test_what_cannot_be_read_stays_until_it_is_put_right(app):
-    async with app.run_test(size=(80, 20)) as pilot:
-        await pilot.press("4", "x")
-        assert (app.form.state.unread_key, app.form.state.has_problem) == ("recipe.layers", True)
-        await pilot.press("down", "9")
-        assert app.form.state.unread_key == "recipe.layers"
-        assert any("4x" in line and "✗" in line for line in lines(app))
-        await pilot.press("up", "end", "backspace")
-        assert (app.form.state.unread_key, app.values) == ("", {"layers": 4, "steps": 9})
-
-
 async def test_a_choice_is_cycled_past_what_cannot_work(app):
     async with app.run_test(size=(80, 20)) as pilot:
         app.form.go_to_row("trainer.launcher")

@@ -3,7 +3,6 @@
 import pytest
 from pilot import SEED, keys, opened, settle, shows, until_true
 from support import sample
-from textual.widgets import Input
 from tui_train.screens.help_lines import help_lines
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.recipe.screen import RecipeScreen
@@ -45,15 +44,6 @@ async def test_help_of_a_step_explains_its_fields(machine, size):
         assert "recipe.lr_base_batch" in shows(pilot) or "ladder.consent" in shows(pilot)
         await keys("escape")(pilot)
         assert type(pilot.app.screen) is RecipeScreen
-
-
-@pytest.mark.whole
-async def test_a_question_is_no_box(machine):
-    async with opened(*["enter"] * 4, "s", size=(60, 24)) as pilot:
-        shown = shows(pilot)
-        assert "Save the profile" in shown
-        assert not {*shown} & {*"╭╮╰╯┌┐└┘│"}
-        assert isinstance(pilot.app.focused, Input)
 
 
 @pytest.mark.whole

@@ -27,7 +27,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.digest_text import date_text, matches_filter, remaining_time_text
+from tui_train.views.digest_text import date_text, remaining_time_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
 
@@ -375,16 +375,6 @@ async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of):
         assert cursor(pilot) == f"run:{first.path}"
 
 
-async def test_a_damaged_run_hides_no_other(run_of):
-    good, bad = run_of("good"), run_of("bad")
-    bad.events_file.write_text("nonsense\n")
-    (bad.path / "profile.toml").write_bytes(b"\xff\xfe")
-    async with opened() as pilot:
-        assert titles(pilot)[5:8] == ["Runs", "bad", "good"]
-        assert "damaged" in shows(pilot)
-        assert good.path.exists()
-
-
 @pytest.mark.whole
 async def test_many_runs_open_and_move_as_quickly_as_few(run_of, monkeypatch):
     copies(run_of("first"), 300)
@@ -415,12 +405,6 @@ def test_dates_and_times_are_called_as_near_ones_are():
         "3 h 10",
         "11 days",
     ]
-
-
-def test_all_words_of_a_filter_must_be_there():
-    assert matches_filter("QWEN fail", "qwen-chat", "failed")
-    assert not matches_filter("qwen done", "qwen-chat", "failed")
-    assert matches_filter("", "x")
 
 
 @pytest.mark.parametrize(("size", "left_out"), [((80, 24), True), ((200, 50), False)])

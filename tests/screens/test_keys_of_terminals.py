@@ -9,7 +9,6 @@ import pytest
 import textual._parser
 from terminal import Terminal
 from textual import events
-from textual._xterm_parser import XTermParser
 from tui_train.screens.app import terminal as terminal_module
 from tui_train.screens.app.terminal import KeyParser
 
@@ -43,15 +42,6 @@ def typed(monkeypatch: pytest.MonkeyPatch, ssh: bool) -> Type:
         return [event.key for event in found if isinstance(event, events.Key)]
 
     return feed
-
-
-def test_textuals_own_parser_waits_on_any_line(monkeypatch, ssh):
-    now = [1000.0]
-    monkeypatch.setattr(textual._parser, "get_time", lambda: now[0])
-    parser = XTermParser()
-    assert [*parser.feed("\x1b")] == []
-    now[0] += 0.09
-    assert [*parser.tick()] == []
 
 
 def test_esc_waits_only_where_the_line_is_slow(typed, ssh):

@@ -1,13 +1,11 @@
 """Random keys, mouse, pastes and sizes do not hurt the wizard; TUI_TRAIN_TEST_EVENTS says how many (100)."""
 
 import os
-from unittest import mock
 
 import pytest
 import random_events
 from counting import PROPERTY
 from random_events import describe, play
-from tui_train.screens.home.screen import HomeScreen
 
 _EVENTS = int(os.environ.get("TUI_TRAIN_TEST_EVENTS", "100"))
 _SESSION = min(300, _EVENTS)
@@ -27,20 +25,3 @@ def test_random_events_bring_no_fault(part, record_property):
             failed.append(describe(seed, every, faults[0]))
     record_property(PROPERTY, ["random events in the wizard", _SESSIONS * _SESSION, len(failed)])
     assert not failed, "\n".join(failed)
-
-
-@pytest.mark.whole
-def test_a_fault_and_a_wizard_that_no_longer_answers_are_found(monkeypatch):
-    monkeypatch.setattr(random_events, "_STUCK", 0.3)
-
-    def fails(_self: HomeScreen) -> None:
-        raise RuntimeError("planted")
-
-    def never(_self: HomeScreen) -> None:
-        while True:
-            pass
-
-    for action, found in ((fails, "RuntimeError in "), (never, "Stuck in ")):
-        with mock.patch.object(HomeScreen, "action_new", action):
-            (fault, *_) = play(7, [("letter", "n", True)])
-        assert fault.name.startswith(found)

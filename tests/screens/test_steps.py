@@ -87,19 +87,6 @@ async def test_a_step_shows_what_changes_while_it_is_covered(machine):
 
 
 @pytest.mark.whole
-async def test_rows_come_when_they_apply(machine):
-    machine(SEED)
-    async with opened("enter", "enter", size=(80, 40)) as pilot:
-        assert "\n NeMo recipe" not in shows(pilot)
-        await keys("right", "right")(pilot)
-        rows = [row.key for row in pilot.app.screen.query_one(Form).state.rows if row.is_typed]
-        assert rows[:2] == ["nemo.recipe", "nemo.tokenizer"]
-        assert shows(pilot).index("NeMo recipe") < shows(pilot).index("Tokenizer") < shows(pilot).index("Launcher")
-        await keys("left", "left")(pilot)
-        assert "Tokenizer" not in shows(pilot)
-
-
-@pytest.mark.whole
 async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
     """Also where something else is wrong, and was found first."""
     machine(SEED)

@@ -1,13 +1,9 @@
 """The wizard as users meet it: in a real terminal of 80x24, by keys alone, while real trainings run."""
 
-import json
-import select
 import signal
-import time
 from pathlib import Path
 
 import pexpect
-import psutil
 import pytest
 from fake_driver import MACHINES, driver_environment
 from support import marked, sleeping, until
@@ -82,41 +78,6 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     # The trainer says so first.
     until(lambda: read_status(run).state == "stopped", 60)
     assert marked(before.mark) == ()
-
-
-@pytest.mark.whole
-def test_a_large_log_is_read_at_its_ends_and_searched_at_once(terminals, tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "launch.sh").touch()
-    now = time.time()
-    started = {"time": now, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"}
-    attempt = {"time": now, "event": "attempt_started", "attempt": 1, "position": 1}
-    ended = {"time": now, "event": "run_ended", "state": "finished", "exit_code": 0}
-    (run / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in (started, attempt, ended)))
-    with (run / "attempt-1.log").open("wb") as log:
-        log.write(b"the first line\n\x1b[2J\x1b[31mno escape\x07\n")
-        log.seek(1 << 24)  # one endless line
-        log.write(b"\nthe needle\n" + b"after it\n" * 100_000 + b"the last line\n")
-    terminals.append(terminal := Terminal("attach", str(run), NO_COLOR="1"))
-    terminal.see("the last line")
-    terminal.press("g", "no escape\\x07")
-    assert "the first line" in terminal.text()
-    # All in one write, as a slow line may bring it.
-    terminal.press("/the nee.le$\r", "/the nee.le$")
-    assert "the needle" in terminal.text()
-    terminal.press("G", "the last line")
-    terminal.press("f^the\r", "matching ^the")
-    assert "after it" not in terminal.see("3 lines matching")
-    ui = psutil.Process(terminal.child.pid)
-    assert ui.memory_info().rss < 120 << 20
-    quiet = 0
-    for _ in range(20):  # seconds, of which some go by while the machine is looked at
-        quiet = 0 if select.select([terminal.child.fileno()], [], [], 1)[0] else quiet + 1
-        terminal.text()
-        if quiet == 5:
-            break
-    assert quiet == 5, "nothing changes, and something is sent"
 
 
 @pytest.mark.whole

@@ -78,21 +78,6 @@ async def test_a_key_that_comes_twice_closes_one_screen_only(machine, tmp_path, 
         assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
 
-async def test_a_screen_that_is_dismissed_twice_closes_another_one():
-    wizard()
-
-    class Stacked(App[None]):
-        pass
-
-    async with Stacked().run_test() as pilot:
-        for _ in range(2):
-            pilot.app.push_screen(Screen())
-        top = pilot.app.screen
-        for _ in range(2):
-            unfixed(Screen.dismiss)(top)
-        assert len(pilot.app.screen_stack) == 1, "Textual has closed the one below as well"
-
-
 @pytest.mark.parametrize("more", [{}, {"no_wrap": True}], ids=str)
 def test_text_is_formatted_also_where_no_column_is_left(more):
     wizard()
@@ -198,22 +183,6 @@ async def test_a_key_that_is_posted_to_a_widget_comes_to_it_twice() -> None:
         forward_key(typed, Key("b", "b"))
         await pilot.pause()
     assert keys_seen == ["a", "a", "b"]
-
-
-def test_an_app_has_no_public_driver() -> None:
-    assert {name for name in dir(App) if "driver" in name and not name.startswith("_")} == {"get_driver_class"}
-
-
-async def test_an_app_of_textuals_is_ended_by_a_fault_in_a_handler() -> None:
-    class Failing(App[None]):
-        def on_key(self) -> None:
-            raise ZeroDivisionError
-
-    app = Failing()
-    with pytest.raises(ZeroDivisionError):
-        async with app.run_test() as pilot:
-            await pilot.press("a")
-    assert app.return_code == 1
 
 
 async def test_the_palette_opens_while_the_one_before_closes(machine):

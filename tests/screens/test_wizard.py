@@ -211,16 +211,6 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
 
 
 @pytest.mark.whole
-async def test_down_reaches_every_row_also_when_the_form_scrolls(machine):
-    rows = "Hidden size, Heads, Sequence, Micro, Global, Steps, Learning rate, Prec, ▸ Advanced, ▸ Out of memory"
-    async with opened("enter", "enter", "enter", size=(80, 12)) as pilot:
-        for label in rows.split(", "):
-            await pilot.press("down")
-            await pilot.pause()
-            assert f"▌{label}" in shows(pilot)
-
-
-@pytest.mark.whole
 async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path, monkeypatch):
     del machine
     begun = []
@@ -392,22 +382,6 @@ async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypa
         go.set()
         await settle(pilot)
         assert "/opt/other/bin/python was not found" in shows(pilot)
-
-
-@pytest.mark.whole
-async def test_fast_typing_is_kept_whole(machine):
-    """Answers to earlier keys come late, and never write over what was typed since."""
-    async with opened("enter", "enter", "enter", "end", "backspace") as pilot:
-        for digit in "9876":
-            pilot.app.simulate_key(digit)
-        await settle(pilot)
-        assert pilot.app.screen.query_one(Input).value == "9876"
-        await keys(*["backspace"] * 4)(pilot)
-        assert pilot.app.profile.recipe.layers is None, "an empty row leaves it to the trainer"
-        for digit in "123":
-            pilot.app.simulate_key(digit)
-        await keys("enter", "escape")(pilot)
-        assert pilot.app.profile.recipe.layers == 123
 
 
 async def test_a_blocked_card_says_that_it_cannot_be_picked(machine):

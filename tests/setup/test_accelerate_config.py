@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 from ssh import surveyed
-from support import SCRIPTS, check, facts, gpu, parsed, plain_environment, plan, profile, ready
+from support import check, facts, gpu, parsed, plain_environment, plan, profile, ready
 
 from tui_train.base.command import argv
 from tui_train.facts.types import ScriptSource
@@ -172,20 +171,14 @@ def test_what_has_no_key_is_passed_on_as_accelerate_reads_it(tmp_path):
         ({"gpu_ids": "1"}, "note", "names GPU 1", {"hardware.gpus": ("1",)}),
         ({"gpu_ids": 1}, "note", "names GPU 1", {"hardware.gpus": ("1",)}),
         ({"gpu_ids": "7"}, "note", "names GPU 7", None),
-        ({"num_processes": 4}, "note", "starts 4 processes, and this plan 2", None),
         ({"use_cpu": True}, "note", "trains on the CPU", {"hardware.device": "cpu"}),
         ({"num_machines": 2, "main_process_ip": "10.0.0.1", "main_process_port": 1234}, "warning", "2 machines",
          {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.port": 1234}),
-        ({"parallelism_config": {"parallelism_config_tp_size": 2}}, "error", "parallelism_config in /c.yaml", None),
         ({"deepspeed_config": {"deepspeed_config_file": "ds.json"}}, "error", "deepspeed_config_file in", None),
-        ({"distributed_type": "MEGATRON_LM"}, "warning", "is for MEGATRON_LM", None),
         ({"compute_environment": "AMAZON_SAGEMAKER"}, "warning", "is for AMAZON_SAGEMAKER", None),
-        ({"backend": "gloo"}, "warning", "backend in your accelerate config /c.yaml is not a key", None),
         ({"ipex_config": {"ipex": True}}, "warning", "ipex_config in", None),
         ({"tp_config": {"tp_size": 2}}, "error", "tp_config in /c.yaml", None),
         ({"num_processes": "four"}, "warning", "num_processes: four in", None),
-        ({"enable_cpu_affinity": True}, "note", "enable_cpu_affinity in /c.yaml has no effect",
-         {"trainer.environment": {"ACCELERATE_CPU_AFFINITY": "1"}}),
         ({"mixed_precision": "int8"}, "warning", "does not know: int8", None),
         ({"fsdp_config": [1]}, "warning", "no table under fsdp_config", None),
     ],
@@ -322,27 +315,6 @@ def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     files = read_profile_files(chosen)
     where = msgspec.structs.replace(TWO, documents=files.documents, accelerate_config=files.accelerate_config)
     assert Setup(chosen, where).effective.recipe.precision == "fp16"
-
-
-@pytest.mark.whole
-@pytest.mark.training
-def test_a_started_training_has_the_precision_of_the_users_config(tmp_path, monkeypatch, warm_python):
-    """As `accelerate launch` would give it to the script."""
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    config = tmp_path / "hf" / "accelerate" / "default_config.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text(yaml.safe_dump({**BASIC, "mixed_precision": "bf16", "use_cpu": True}))
-    script = tmp_path / "p.toml"
-    script.write_text(
-        'name = "own"\n[trainer]\nkind = "script"\npreset = "custom"\nlauncher = "accelerate"\n'
-        f'script = "{SCRIPTS / "plain_accelerate.py"}"\npython = "{warm_python}"\n'
-        'arguments = ["--batch=2", "--accumulation=1", "--steps=1"]\n[hardware]\ndevice = "cpu"\n'
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "tui_train", "run", str(script)],
-        env=dict(os.environ), capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert "rank 0/1 | backend none | precision bf16\n" in done.stdout, done.stdout + done.stderr
 
 
 def test_another_host_sends_its_own_with_the_facts(tmp_path):

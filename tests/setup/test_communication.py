@@ -148,22 +148,6 @@ def test_the_interface_is_named_exactly():
     assert (finding.key, finding.remedy) == ("communication.interface", "It has: eno1, lo.")
 
 
-@pytest.mark.parametrize(
-    ("values", "where", "level", "words"),
-    [
-        ({"communication.backend": "nccl", **TORCHRUN}, CPU, "error", "NCCL works on GPUs only"),
-        ({**GLOO, **TORCHRUN}, TWO, "warning", "0.7 GB a second"),
-        ({"communication.without": ("p3p",), **TORCHRUN}, TWO, "error", "no option named p3p"),
-    ],
-)
-def test_what_is_wrong_with_a_backend_is_said(values, where, level, words):
-    found = check(profile(values), where)
-    assert [finding.level for finding in found] == [level]
-    assert words in found[0].message
-    if found[0].change:
-        assert not check(apply_change(found[0].change, profile(values)), where)
-
-
 def test_no_fallback_leads_to_what_gloo_does_wrong():
     """FSDP2 over Gloo has wrong gradients before torch 2.9: the rung that shards is left out there."""
     wanted = {"trainer.launcher": "accelerate", "ladder.rungs": ("sharding",), **GLOO}
@@ -176,12 +160,6 @@ def test_a_sick_card_matters_to_nccl_only():
     lost = facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="lost")))
     told = [any("NCCL opens every GPU" in one.message for one in check(profile(values), lost)) for values in ({}, GLOO)]
     assert told == [True, False]
-
-
-def test_variables_of_the_plan_are_not_the_users_to_set():
-    for name in ("TUI_TRAIN_BACKEND", "WORLD_SIZE"):
-        (finding,) = check(profile({"trainer.environment": {name: "1"}}), CPU)
-        assert (finding.level, finding.message) == ("error", f"{name} is set by the plan")
 
 
 @pytest.mark.parametrize(

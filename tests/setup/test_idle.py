@@ -32,11 +32,12 @@ from support import (
 from tui_train.actions.environments import make_helper
 from tui_train.base import app_paths
 from tui_train.checks.finding import EnvironmentInstall
-from tui_train.facts.gpus import live_samples, pci
+from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.verdicts import recommended_torch_build
 from tui_train.facts.machine import probe
 from tui_train.facts.types import Facts, Gap
 from tui_train.profile.changes import apply_change
+from tui_train.runner import pci
 from tui_train.views import show
 from tui_train.wizard import wizard
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from chats import CHAT, MARKED, PLAIN, ROWS, STRICT, SYSTEM, numbered, says, user, written
+from chats import CHAT, PLAIN, ROWS, STRICT, SYSTEM, numbered, says, user, written
 from fine_tuning import LIBRARIES, PREPARE, prepared, rows_of, tuning
 from hub import Hub
 from msgspec.structs import replace
@@ -540,16 +540,6 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, warm_python):
-    """A small model with a chat template that marks answers."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "template").write_text(MARKED)
-    words = [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), "--with-model", f"--template={folder}/template"]
-    subprocess.run(words, check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def trl():
     """The Python that has TRL, as the probe knows it."""
     return probe.probe_toolchain(TRL)
@@ -639,16 +629,6 @@ def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, m
         assert ("only answers are learned: the chat template marks them" in log_of(run, 1)) is (only is None)
         losses += curve(run)
     assert losses[0] == losses[1] != losses[2]
-
-
-@with_trl
-def test_several_processes_of_accelerate(tmp_path, model, trl):
-    """Those of torchrun learn in test_ladder_real.py."""
-    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(16)])
-    values = {"trainer__launcher": "accelerate", "hardware__processes": 2, "recipe__steps": 4}
-    run, plan = trained(tmp_path / "run", chosen_for(model, data, recipe__learning_rate=5e-3, **values), trl)
-    assert (plan.world_size, plan.accumulation) == (2, 1)
-    assert curve(run)[-1] < curve(run)[0]
 
 
 @with_trl
@@ -812,25 +792,6 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
         merge_adapter(run, str(tmp_path / "merged"), MergeOptions())
         held = json.loads((tmp_path / "merged/generation_config.json").read_text())
         assert held["eos_token_id"] == [257, 258]
-
-
-@with_trl
-def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
-    data = written(tmp_path / "d.jsonl", [CHAT])
-    chosen = chosen_for(model, data, trainer__arguments=("--nonsense=1",))
-    assert any(each.forbids_plan for each in check(chosen, replace(facts(), toolchains=(trl,))))
-    # Of a TRL whose options are not known.
-    run, _ = trained(tmp_path / "run", chosen, replace(trl, trl_options={}), code=1)
-    assert "--nonsense=1" in log_of(run, 1)
-
-
-@with_trl
-def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
-    data = tmp_path / "d.jsonl"
-    data.write_text('{"messages": []}\n')
-    run, _ = trained(tmp_path / "run", chosen_for(model, data), trl, code=65)
-    assert "no row of" in log_of(run, 1)
-    assert "Loading weights" not in log_of(run, 1)
 
 
 @pytest.mark.parametrize(

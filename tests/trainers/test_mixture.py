@@ -16,7 +16,7 @@ from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
 from tui_train.facts.data.data_report import DataQuestion
 from tui_train.facts.data.data_use import epoch_size
-from tui_train.profile import data_weights, fields, store
+from tui_train.profile import data_weights, store
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.setup import Setup
 from tui_train.views.data_text import file_share_lines
@@ -125,13 +125,6 @@ def test_weights_that_cannot_be_used_are_refused(weights, why):
     assert (error.forbids_plan, why in error.message, data_weights.valid_data_weights(chosen)) == (True, True, ())
 
 
-@pytest.mark.parametrize(("text", "read"), [("[3, 1]", (3, 1)), ("[0.75, 2]", (0.75, 2)), ("[]", ())])
-def test_weights_in_a_profile_are_numbers(text, read):
-    made = store.loads(f"[data]\nweights = {text}\n")
-    assert made.data.weights == read
-    assert store.loads(store.dumps(made)) == made
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -146,18 +139,22 @@ def test_a_profile_with_other_weights_is_refused(text, why):
     assert why in caught.value.message
 
 
-@pytest.mark.parametrize(("typed", "shown"), [("3,1", "3 1"), ("3 1.5", "3 1.5"), ("", ""), ("1e-3, 2", "0.001 2")])
-def test_typed_weights_are_shown_as_typed(typed, shown):
-    row = fields.get_field("data.weights")
-    read = fields.parse_value(row, typed)
-    assert (fields.format_value(read), fields.parse_value(row, fields.format_value(read))) == (shown, read)
-
-
 def test_the_plan_and_the_question_have_the_weights():
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=(0.5, 2), recipe__seed=4)
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     assert argv(step.command, "/run")[-4:] == ["--weights=0.5,2", "--seed=4", "/a", "/b"]
     assert question_about_data(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
+
+
+def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
+    for weights, shown in (((), []), ((1, 3), ["25 % a.jsonl, each row 0.333×", "75 % b.jsonl, each row 3×"])):
+        found = look(*files, weights=weights)
+        lines = [
+            line.plain for line in data_summary_lines(found, DataQuestion(files=()), epoch_size(found, "sft"), 0.0, 60)
+        ]
+        assert [line.removeprefix("of it").strip() for line in lines if "each row" in line] == shown
+    many = replace(found, shares=found.shares * 3)
+    assert file_share_lines(many)[-1] == "and 2 more files"
 
 
 @pytest.mark.whole
@@ -170,14 +167,3 @@ def test_the_data_command_shows_the_mixture(files):
     for weights, why in (("3", "1 weight for"), ("3,x", "'x'")):
         refused = run([*command, f"--weights={weights}"])
         assert (refused.returncode, why in refused.stderr) == (BadInput.exit_code, True)
-
-
-def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
-    for weights, shown in (((), []), ((1, 3), ["25 % a.jsonl, each row 0.333×", "75 % b.jsonl, each row 3×"])):
-        found = look(*files, weights=weights)
-        lines = [
-            line.plain for line in data_summary_lines(found, DataQuestion(files=()), epoch_size(found, "sft"), 0.0, 60)
-        ]
-        assert [line.removeprefix("of it").strip() for line in lines if "each row" in line] == shown
-    many = replace(found, shares=found.shares * 3)
-    assert file_share_lines(many)[-1] == "and 2 more files"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from support import SCRIPTS, alone
+from support import alone
 
 from tui_train.actions import environments
 
@@ -58,13 +58,6 @@ def python(tmp_path_factory):
     return str(made)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer")
-    subprocess.run([warm.training(), SCRIPTS / "tokenizer.py", folder], check=True, capture_output=True)
-    return str(folder)
-
-
 def documents(python, tokenizer, data):
     """The texts of the documents in Megatron's files, each of which has its end."""
     done = subprocess.run([python, "-c", READ, tokenizer, data], capture_output=True, text=True, check=True)
@@ -80,6 +73,7 @@ def test_the_version_is_that_of_the_environment_that_the_program_makes():
 
 @pytest.mark.whole
 def test_chinese_text_and_jsonl_become_data_that_reads_back(python, tokenizer, tmp_path):
+    tokenizer = tokenizer()
     texts = [f"{number} {POEM}" for number in range(60)]
     (tmp_path / "诗.txt").write_text("\n\n".join(texts), encoding="utf-8")
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts[:8]]
@@ -96,6 +90,7 @@ def test_chinese_text_and_jsonl_become_data_that_reads_back(python, tokenizer, t
 
 @pytest.mark.whole
 def test_prepared_data_goes_on_where_it_was_interrupted(python, tokenizer, tmp_path):
+    tokenizer = tokenizer()
     text = tmp_path / "text.txt"
     texts = [f"{number} the quick brown fox" for number in range(300)]
     text.write_text("\n\n".join(texts), encoding="utf-8")

@@ -129,17 +129,3 @@ def test_the_built_in_trainer_writes_events(tmp_path):
     assert [f"{step} train/loss" for step in range(1, 5)] == [line for line in told if line.endswith("/loss")]
     told = {line.partition(" ")[2].removeprefix("train/") for line in told}
     assert told >= {"learning_rate", "grad_norm", "tokens_per_second"}
-
-
-@pytest.mark.training
-@pytest.mark.whole
-def test_the_built_in_trainer_refuses_a_logger_that_is_not_there(tmp_path):
-    values = {"tracking.wandb": True, "hardware.device": "cpu", "trainer.environment": {"WANDB_MODE": "offline"}}
-    run, _ = exported(tmp_path / "run", profile(values), facts(packages=INSTALLED))
-    try:
-        import wandb  # noqa: F401
-    except ImportError:
-        assert bash(run).returncode == 1
-        assert "pip install wandb" in run.attempt_log(1).read_text()
-    else:
-        pytest.skip("NOT TESTED: wandb is installed here")

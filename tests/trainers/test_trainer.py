@@ -397,16 +397,3 @@ def test_each_epoch_has_every_sample_in_an_order_of_its_own(script):
     epochs = [order[start : start + 37] for order in orders for start in (0, 37, 74)]
     assert all(sorted(epoch) == [*range(37)] for epoch in epochs)
     assert len({*map(tuple, epochs)}) == 6
-
-
-def test_nothing_of_the_trainer_needs_this_package(script):
-    assert "tui_train" not in script.read_text(encoding="utf-8")
-
-
-@pytest.mark.whole
-def test_a_small_model_learns_the_sample_text(script, tmp_path):
-    words = ("--learning_rate=3e-3", "--max_steps=16", "--lr_scheduler_type=cosine", *batch(8, 2), "--use_cpu=True")
-    end(start(script, tmp_path, *words))
-    found = history(tmp_path)
-    assert found[1] > 5.4
-    assert found[16] < 3.2

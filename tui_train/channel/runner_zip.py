@@ -3,6 +3,7 @@
 import io
 import zipfile
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 _PACKAGE_FOLDER = Path(__file__).parents[1]
@@ -10,12 +11,16 @@ _PACKAGE_FOLDER = Path(__file__).parents[1]
 
 @cache
 def runner_modules() -> dict[str, str]:
-    """Return the text of each file in the zip, by its path there."""
+    """Return the text of each file in the zip, by its path there; the binding of NVIDIA's driver is one of them."""
     paths = sorted((_PACKAGE_FOLDER / "runner").rglob("*.py"))
     names = (
         path.relative_to(_PACKAGE_FOLDER).as_posix().replace("runner/__main__.py", "__main__.py") for path in paths
     )
-    return {name: path.read_text("utf-8") for name, path in zip(names, paths, strict=True)}
+    own = {name: path.read_text("utf-8") for name, path in zip(names, paths, strict=True)}
+    # Imported it would take longer than all else of a start.
+    binding = find_spec("pynvml")
+    assert binding is not None and binding.origin is not None  # noqa: S101, PT018 - it is installed with this program
+    return own | {"runner/pynvml.py": Path(binding.origin).read_text("utf-8")}
 
 
 @cache

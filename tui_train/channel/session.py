@@ -22,9 +22,9 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.channel.runner_zip import runner_modules, runner_zip
-from tui_train.channel.ssh import LOGIN_COMMAND, ssh_command_prefix
+from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.runner.compiled import MISSING_LINE, READY_LINE
-from tui_train.runner.ssh import failure_advice, remote_line
+from tui_train.runner.ssh import LOGIN_COMMAND, login_advice, remote_line
 
 # The command on the host. No shell finds anything special in it but the quotes.
 PYTHON_COMMAND = ("python3", "-IS", "-X", "utf8", "-c", "import sys;exec(sys.stdin.buffer.readline())")
@@ -108,12 +108,7 @@ class Session:
 
     def failure_text(self) -> str:
         """Return what ssh, or the shell at its other end, said last, what it means, and whether to log in."""
-        said = self._read_errors()
-        changed = b"IDENTIFICATION HAS CHANGED" in said
-        asks = not changed and any(words in said for words in (b"Permission denied (", b"Host key verification failed"))
-        where = f"on {visible(self._asking_host)}" if self._asking_host else "here"
-        login = f"Log in there: ssh {self.name}" if self._asking_host else f"To log in: {LOGIN_COMMAND} {self.name}"
-        return f"{failure_advice(said, where)}{f' {login}' if asks else ''}"
+        return login_advice(self.host, self._read_errors(), self._asking_host)
 
     def lost_error(self) -> NoAnswer:
         """Return why the answer has ended before it was whole."""

@@ -14,8 +14,6 @@ from tui_train.base.files import read_regular
 from tui_train.base.text import visible
 from tui_train.runner.ssh import PLAIN_OPTIONS
 
-# Opens a connection that asks for what no program may answer.
-LOGIN_COMMAND = "tui-train hosts login"
 _HOST_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
 _MAX_SOCKET_FOLDER_LENGTH = 45

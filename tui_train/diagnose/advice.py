@@ -26,9 +26,16 @@ _CPU_OOM_REMEDY = (
 )
 _TRACEBACK_HEADER = "Traceback (most recent call last)"
 _FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+# In a traceback that rich drew.
+_BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
 # Libraries, the standard library, and what has no file.
 _LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<")
+_LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
+_LIBRARY_TITLES = {"peft": "PEFT", "trl": "TRL"}
+_RAISED_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
+_RAISE_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400  # lines of a traceback that are looked at
+_MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
 
 
 class TracebackFrame(Struct, frozen=True):
@@ -44,7 +51,9 @@ def remedy_and_values(
 ) -> tuple[str, dict[str, str]]:
     """Return the remedy for a failure that a line shows, and the values that its text names."""
     if signature.failure == "missing_module" and not signature.remedy:
-        return packages.missing_module_remedy(match_values.get("module", "")), match_values
+        named = "pip install" in error_line.text
+        module, limit = match_values.get("module", ""), match_values.get("limit", "")
+        return packages.missing_module_remedy(module, limit, install_named=named), match_values
     if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
         return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
@@ -54,18 +63,50 @@ def remedy_and_values(
         return (
             _CPU_OOM_REMEDY if signature.strength >= _MIN_CERTAIN_STRENGTH else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
         ), match_values
-    if signature.remedy.startswith(_TRACEBACK_REMEDY_PREFIX) and (
-        frame := innermost_user_frame(evidence.lines, error_line)
-    ):
-        place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
-        return place, {**match_values, "place": frame.line, "file": frame.file, "function": frame.function}
+    values = {**_raiser_values(evidence.lines, error_line), **match_values}
+    if raised := _RAISED_PATTERN.match(error_line.text):
+        values.setdefault("message", raised["message"])
+    if values.get("message", "").endswith(":"):
+        values["message"] = _message_with_next_line(evidence.lines, error_line)
+    if signature.remedy.startswith(_TRACEBACK_REMEDY_PREFIX):
+        return _traceback_remedy(signature, values), values
     refused = (
         refused_arguments.refused_arguments_remedy(evidence, profile)
         if signature.change == "leave_out" and profile
         else ""
     )
     # Braces would be taken for those of a signature.
-    return re.sub("[{}]", "", refused) or signature.remedy, match_values
+    return re.sub("[{}]", "", refused) or signature.remedy, values
+
+
+def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
+    """Return where to look; where a library refuses something in its own words, these say what to do."""
+    if "place" not in values:
+        return "Do what {raiser} says." if "raiser" in values else signature.remedy
+    return "Do what {raiser} says; your code calls it at {place}." if "raiser" in values else "Look at {place}."
+
+
+def _raiser_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
+    """Return the library that raised an error itself, if one did, and the place in a file of the user's."""
+    values = {}
+    at = next((index for index, line in enumerate(lines) if line is error_line), 0)
+    ours = [line.text for line in lines[max(0, at - _MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
+    frame = max((index for index, text in enumerate(ours) if _FRAME_PATTERN.match(text)), default=None)
+    if frame is not None and any(map(_RAISE_PATTERN.match, ours[frame + 1 : frame + 2])):
+        library = _LIBRARY_NAME_PATTERN.search(ours[frame])
+        values = {"raiser": _LIBRARY_TITLES.get(library[1], library[1])} if library else {}
+    user_frame = innermost_user_frame(lines, error_line)
+    if user_frame is None:
+        return values
+    place = f"line {user_frame.line} of {user_frame.file}"
+    return {**values, "place": place + (f", in {user_frame.function}" if user_frame.function else "")}
+
+
+def _message_with_next_line(lines: Sequence[LogLine], error_line: LogLine) -> str:
+    """Return an error whose message begins on the line after it."""
+    at = next((index for index, line in enumerate(lines) if line is error_line), 0)
+    after = (line.text.strip() for line in lines[at + 1 : at + 4] if line.rank == error_line.rank)
+    return " ".join(filter(None, (error_line.text.strip(), next(filter(None, after), ""))))
 
 
 def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:
@@ -76,7 +117,7 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
             continue
         if _TRACEBACK_HEADER in line.text:
             return None
-        match = _FRAME_PATTERN.match(line.text)
+        match = _FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
         if match and not _LIBRARY_FILE_PATTERN.search(match["file"]):
             return TracebackFrame(match["file"], match["line"], match["function"] or "")
     return None

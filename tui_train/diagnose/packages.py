@@ -4,16 +4,19 @@ import re
 
 # An error names the module or the package: those of one name, and the others by either name.
 _MODULES_NAMED_AS_PACKAGE = (
-    "accelerate", "aiohttp", "albumentations", "apache-beam", "av", "axolotl", "bitsandbytes", "boto3",
-    "click", "comet-ml", "datasets", "decord", "deepspeed", "diffusers", "einops", "evaluate", "fairscale",
-    "faiss-cpu", "fire", "fsspec", "gradio", "h5py", "huggingface-hub", "hydra-core", "jinja2", "jsonlines",
-    "kernels", "lightning", "librosa", "llamafactory", "lm-eval", "loguru", "matplotlib", "mlflow", "msgpack",
-    "nemo-run", "neptune", "ninja", "nltk", "numpy", "omegaconf", "optimum", "packaging", "pandas", "peft",
-    "protobuf", "psutil", "pyarrow", "pydantic", "pytorch-lightning", "ray", "regex", "requests", "rich",
-    "rouge-score", "sacrebleu", "safetensors", "scikit-learn", "scipy", "seaborn", "sentencepiece",
-    "setuptools", "soundfile", "spacy", "tensorboard", "tensorboardx", "tiktoken", "timm", "tokenizers",
-    "torch", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm", "transformers", "triton",
-    "trl", "typer", "unsloth", "vllm", "wandb", "webdataset", "xformers", "zstandard",
+    "accelerate", "aiohttp", "albumentations", "apache-beam", "auto-round", "av", "axolotl", "bitsandbytes",
+    "boto3", "clearml", "click", "codecarbon", "comet-ml", "compressed-tensors", "datasets", "decord",
+    "deepspeed", "diffusers", "dvclive", "einops", "evaluate", "fairscale", "faiss-cpu", "fire", "fsspec",
+    "gptqmodel", "gradio", "h5py", "hf-xet", "hqq", "huggingface-hub", "hydra-core", "jinja2", "jsonlines",
+    "kernels", "librosa", "lightning", "llamafactory", "lm-eval", "loguru", "lz4", "math-verify", "matplotlib",
+    "mlflow", "msgpack", "nemo-run", "neptune", "ninja", "nltk", "numpy", "omegaconf", "optimum", "optuna",
+    "packaging", "pandas", "peft", "polars", "protobuf", "psutil", "py7zr", "pyarrow", "pydantic",
+    "pytorch-lightning", "rarfile", "ray", "regex", "requests", "rich", "rouge-score", "sacrebleu",
+    "safetensors", "schedulefree", "scikit-learn", "scipy", "seaborn", "sentence-transformers", "sentencepiece",
+    "setuptools", "soundfile", "spacy", "swanlab", "tensorboard", "tensorboardx", "tiktoken", "timm",
+    "tokenizers", "torch", "torchao", "torchaudio", "torchcodec", "torchdata", "torchmetrics", "torchvision",
+    "tqdm", "trackio", "transformers", "triton", "trl", "typer", "unsloth", "vllm", "wandb", "webdataset",
+    "xformers", "zstandard",
 )  # fmt: skip
 _PACKAGE_OF_OTHER_NAME = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
@@ -22,17 +25,24 @@ _PACKAGE_OF_OTHER_NAME = {
     "mamba-ssm": "mamba-ssm --no-build-isolation", "nemo": "nemo_toolkit[nlp]", "nvitop": "nvitop", "pil": "Pillow",
     "pillow": "Pillow", "pkg-resources": "setuptools", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
     "sklearn": "scikit-learn", "transformer-engine": "transformer-engine[pytorch] --no-build-isolation",
-    "yaml": "PyYAML",
+    "pytorch": "torch", "te": "transformer-engine[pytorch] --no-build-isolation",
+    "transformerengine": "transformer-engine[pytorch] --no-build-isolation", "yaml": "PyYAML",
     "pyyaml": "PyYAML", "zmq": "pyzmq",
 }  # fmt: skip
 PACKAGE_BY_MODULE: dict[str, str] = {**{name: name for name in _MODULES_NAMED_AS_PACKAGE}, **_PACKAGE_OF_OTHER_NAME}
 
 
-def missing_module_remedy(module: str) -> str:
-    """Return what to do about a missing module; what an error calls it is never repeated as a package to install."""
+def missing_module_remedy(module: str, limit: str = "", *, install_named: bool = False) -> str:
+    """Return what to do about a missing module; what an error calls it is never repeated as a package to install.
+
+    `limit` is the version that is needed (>=1.1.0); `install_named`: the error itself says how to install it.
+    """
     package = PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower())
     if package:
-        return f"Install it there: `PYTHON -m pip install {package}`, or choose the environment that has it."
+        wanted = f"'{package}{limit}'" if limit and " " not in package else package
+        return f"Install it there: `PYTHON -m pip install {wanted}`, or choose the environment that has it."
+    if install_named:
+        return "Install it there as the line says (with PYTHON -m pip), or choose the environment that has it."
     return (
         "If it is your own, start in its folder (trainer.working_directory) or put that on PYTHONPATH; else choose the "
         "environment that has it, or see in the script's documentation which package that is: a package of the same "

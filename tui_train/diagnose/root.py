@@ -30,7 +30,7 @@ _NO_FRAME_DEPTH = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _RECOVERED_STEPS = 5
-_MAX_LINE_LENGTH = 500
+_MAX_LINE_LENGTH, _MAX_VALUE_LENGTH = 500, 300
 # With fewer bytes free a disk, or /dev/shm, counts as full.
 _NEARLY_FULL_BYTES = 64 * 2**20
 _SINGLE_PROCESS_PATTERN = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b|\brank 0/1 \| host ")
@@ -281,7 +281,7 @@ def _last_resort_signature() -> Signature:
 def _make_diagnosis(
     hit: SignatureHit, evidence: Evidence, root_cause: dict[str, str], change: Change | None
 ) -> Diagnosis:
-    signature, groups = hit.signature, {name: visible(value)[:200] for name, value in hit.groups.items()}
+    signature, groups = hit.signature, {name: _shortened(visible(value)) for name, value in hit.groups.items()}
     rank = hit.line.rank
     if rank is None and root_cause.get("rank", "").isdigit():
         rank = int(root_cause["rank"])
@@ -297,6 +297,15 @@ def _make_diagnosis(
         change=change,
         evidence=tuple(_evidence_sentences(signature.failure, evidence, root_cause)),
     )
+
+
+def _shortened(value: str) -> str:
+    """Return a value that fits into a sentence, cut after one of its own sentences or words."""
+    if len(value) <= _MAX_VALUE_LENGTH:
+        return value
+    cut = value[:_MAX_VALUE_LENGTH]
+    end = max(cut.rfind(". ", _MAX_VALUE_LENGTH // 2) + 1, 0) or cut.rfind(" ", _MAX_VALUE_LENGTH // 2)
+    return cut[:end] + ("" if cut[:end].endswith(".") else "…") if end > 0 else cut + "…"
 
 
 def _fill_in(text: str, groups: dict[str, str], *, spaced: bool) -> str:

@@ -17,8 +17,8 @@ NOT_AN_ERROR_PATTERN = re.compile(
     r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
     r"|^wandb: (?!ERROR)"
     r"|^\s*[│╭╰]|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
-    r"|^(?!\S*(?:Error|Exception)\b).*\b(?:[Ff]all(?:ing|s)? ?back to|[Ww]ill (?:use|default to) |[Dd]efaulting to "
-    r"|Ignoring\b|Skipping\b|will be (?:ignored|disabled)|Using cached|Casting to"
+    r"|^(?!\S*(?:Error|Exception)\b).*\b(?:[Ff]all(?:ing|s)? ?back to|[Ww]ill (?:use|default to|attempt to) "
+    r"|[Dd]efaulting to |Ignoring\b|ignoring this\b|Skipping\b|will be (?:ignored|disabled)|Using cached|Casting to"
     r"|using (?:a|the) (?:default )?generation|(?:[Ss]tart|Initializing) from scratch)"
 )
 

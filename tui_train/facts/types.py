@@ -254,6 +254,8 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     """Its Accelerator has a precision of its own."""
     mentions_checkpoint: bool = False
     """It mentions resume_from_checkpoint."""
+    upcasts_quantized: bool = False
+    """It calls PEFT's prepare_model_for_kbit_training, which makes fp32 of all that is not quantized."""
     local_rank_line: int = 0
     """The line of an argument --local_rank."""
     reads_local_rank: bool = False

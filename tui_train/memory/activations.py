@@ -11,9 +11,12 @@ _TYPES_WITH_FUSED_PROJECTIONS = frozenset({"gpt_neox", "phi3", "falcon", "gpt2",
 _TYPES_WITH_VALUE_VIEWS = frozenset({"gpt_neox", "phi3"})
 _TYPES_WITH_DROPOUT = frozenset({"gpt2", "gpt_bigcode"})
 # Types whose norms multiply by the weight before casting back.
-_TYPES_WITH_FP32_NORM_WEIGHT = frozenset({"gemma", "gemma2", "gemma3_text", "olmo2"})
+_TYPES_WITH_FP32_NORM_WEIGHT = frozenset({
+    "cohere", "cohere2", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "olmo2", "olmo3", "qwen3_next",
+    "qwen3_5_text", "qwen3_5_moe_text",
+})  # fmt: skip
 # Types whose softmax is not upcast.
-_TYPES_WITHOUT_SOFTMAX_UPCAST = frozenset({"gpt2", "falcon"})
+_TYPES_WITHOUT_SOFTMAX_UPCAST = frozenset({"gpt2", "falcon", "gpt_oss"})
 
 
 def layer_activation_bytes(model: Dimensions, settings: MemorySettings) -> int:
@@ -23,6 +26,8 @@ def layer_activation_bytes(model: Dimensions, settings: MemorySettings) -> int:
     if model.type in _TYPES_WITH_VALUE_VIEWS and not settings.widened and settings.attention != "eager":
         # The view keeps unrotated queries and keys alive; in fp32, values are a copy instead.
         attention += value_bytes * (model.query_width + model.key_width)
+    if model.key_rank:
+        attention += _latent_bytes(model, settings)
     if model.qk_norm:
         width = model.query_width + model.key_width
         attention += (
@@ -78,11 +83,22 @@ def _attention_bytes(model: Dimensions, settings: MemorySettings) -> int:
         settings.compute_bytes + 1
         if model.type in _TYPES_WITH_DROPOUT
         else settings.compute_bytes
-        if settings.compute_bytes < softmax
+        # gpt_oss cuts its sinks off, which makes a copy.
+        if settings.compute_bytes < softmax or model.type == "gpt_oss"
         else 0
     )
     weights = softmax + second_copy + (settings.compute_bytes if model.type == "gemma2" else 0)
     return repeated + weights * model.heads * settings.sequence_length
+
+
+def _latent_bytes(model: Dimensions, settings: MemorySettings) -> int:
+    """Return what compressed attention keeps besides: its latent vectors, and keys in the view that the values are."""
+    value_bytes = settings.compute_bytes
+    latents = sum(
+        value_bytes * rank + _rms_norm_activation_bytes(model, rank, settings, value_bytes)
+        for rank in (model.query_rank, model.key_rank)
+    )
+    return latents + value_bytes * (model.query_width - model.heads * model.rotary_dim)
 
 
 def _repeats_keys_and_values(model: Dimensions, settings: MemorySettings) -> bool:
@@ -94,14 +110,15 @@ def _repeats_keys_and_values(model: Dimensions, settings: MemorySettings) -> boo
 
 
 def _mlp_bytes(model: Dimensions, settings: MemorySettings) -> int:
-    value_bytes, ffn = settings.compute_bytes, model.ffn
-    times = max(1, model.experts_used)
+    value_bytes, ffn = settings.compute_bytes, model.token_ffn
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
     first = _norm_output_bytes(model, names, settings, copies=0 if model.parallel and model.norms == 1 else 1)
     last = _linear_input_bytes(ffn, ("down_proj",), settings)
     gate = (2 if settings.kernels == "liger" else 3) * (4 if settings.widened else value_bytes)
     inner = (gate if model.gated else _activation_function_bytes(model, settings)) * ffn
-    return first + times * (inner + last)
+    # Each expert has a copy of its tokens, kept where it is trained, and what it returns is weighted.
+    routed = value_bytes * model.hidden * model.experts_used * (2 if settings.method == "full" else 1)
+    return first + inner + last + routed
 
 
 def _activation_function_bytes(model: Dimensions, settings: MemorySettings) -> int:
@@ -142,10 +159,10 @@ def _linear_input_bytes(width: int, layer_names: tuple[str, ...], settings: Memo
 
 def backward_peak_bytes(model: Dimensions, settings: MemorySettings) -> int:
     """Return the peak of a layer's backward pass besides the activations that it kept."""
-    value_bytes, times = settings.compute_bytes, max(1, model.experts_used)
+    value_bytes = settings.compute_bytes
     # The gradients of both factors, and of the product if the layer before is trained.
     gated = (2 if settings.method == "full" else 3) if settings.kernels != "liger" else 1
-    mlp = (gated if model.gated else 2) * value_bytes * model.ffn * times
+    mlp = (gated if model.gated else 2) * value_bytes * model.token_ffn
     # When attention runs, the activations of the MLP are already freed, and the cast attention weights with them.
     weights = (8 - (value_bytes if value_bytes < 4 else 0)) * model.heads * settings.sequence_length
     eager = weights - _mlp_bytes(model, settings) if settings.attention == "eager" else 0

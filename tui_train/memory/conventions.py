@@ -27,6 +27,8 @@ def weight_quantization(options: Options) -> Quantization:
 def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
     """Return the type of weights that are not quantized; None: the unknown type of their files."""
     options, decided = setup.trainer_options, _dtype_of_trainer(setup, lora=lora)
+    if weight_quantization(options) not in {"", "gptq"} and _upcasts_what_is_not_quantized(setup):
+        return "fp32"
     if decided in _DTYPE_BY_NAME:
         return _DTYPE_BY_NAME[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
@@ -41,6 +43,15 @@ def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: Shardin
     if trainer_of(profile).conventions_preset() != "trl" or is_older(_library_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
     return "bf16" if quantization else loaded_dtype if sharding == "zero3" else "fp32"
+
+
+def _upcasts_what_is_not_quantized(setup: Setup) -> bool:
+    """Return whether PEFT's prepare_model_for_kbit_training is called: by the script, or by TRL before 0.26."""
+    if trainer_of(setup.effective).conventions_preset() == "trl":
+        shares_out = setup.effective.trainer.strategy == "fsdp2" or "fsdp" in setup.trainer_options
+        return is_older(_library_version(setup, "trl") or "1.0", "0.26") and not shares_out
+    source = setup.script_source
+    return source is not None and source.upcasts_quantized
 
 
 def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tui_train.facts.models.dimensions import Dimensions
 from tui_train.memory import activations, losses
-from tui_train.memory.types import DTYPE_BYTES, Estimate, MemorySettings, Phase
+from tui_train.memory.types import ALL_LORA_TARGETS, DTYPE_BYTES, Estimate, MemorySettings, Phase
 
 # Bytes per weight: 4 bits and one fp32 scale per 64, 8-bit scales, or fp16 scales and zeros per 128.
 BYTES_PER_QUANTIZED_WEIGHT = {
@@ -28,8 +28,8 @@ def estimate_memory(model: Dimensions, settings: MemorySettings) -> Estimate:
         and (model.norm == "layer" or settings.weights == "fp32")
     ):
         settings = replace(settings, widened=True)
-    if model.type == "gemma2" and settings.attention == "sdpa":
-        # Soft-capped attention is not possible with sdpa, so transformers uses eager.
+    if model.type in {"gemma2", "gpt_oss"} and settings.attention == "sdpa":
+        # Soft-capped attention and sinks are not possible with sdpa, so transformers uses eager.
         settings = replace(settings, attention="eager")
     sums = _MemoryParts(model, settings)
     persistent = (
@@ -66,9 +66,8 @@ def estimate_memory(model: Dimensions, settings: MemorySettings) -> Estimate:
         ),
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
-    return Estimate(
-        tuple(phases), model.parameters, sums.trained, (*settings.caveats, *_estimate_caveats(model, settings))
-    )
+    caveats = (*settings.caveats, *model.caveats, *_estimate_caveats(model, settings))
+    return Estimate(tuple(phases), model.parameters, sums.trained, caveats)
 
 
 def checkpoint_sizes(model: Dimensions, settings: MemorySettings) -> tuple[int, int]:
@@ -111,17 +110,15 @@ class _MemoryParts:
     def __init__(self, model: Dimensions, settings: MemorySettings) -> None:
         self.model, self.settings = model, settings
         self.width = DTYPE_BYTES[settings.weights]
-        self.adapters = (
-            sum(
-                b if settings.scales else settings.rank * (a + b)
-                for name, (a, b) in model.linear_shapes.items()
-                if settings.method == "lora" and name in settings.targets
-            )
-            * model.layers
-        )
+        self.adapters = self._adapter_parameters() if settings.method == "lora" else 0
         self.trained = model.parameters if settings.method == "full" else self.adapters
         self._set_persistent_amounts()
-        self.layer = activations.layer_activation_bytes(model, settings)
+        sparse = activations.layer_activation_bytes(model, settings)
+        plain = (
+            activations.layer_activation_bytes(replace(model, experts=0), settings) if model.dense_layers else sparse
+        )
+        self.layer = max(sparse, plain)
+        self.mean_layer = sparse + (plain - sparse) * model.dense_layers // model.layers if model.experts else sparse
         tokens = settings.tokens
         # The input of the head, or a copy without the last token of each sample.
         head = (
@@ -140,10 +137,27 @@ class _MemoryParts:
         self.between_layers = min(model.layers, 2 if settings.offloads else model.layers) * self.checkpoint
         self.logits = losses.logits_memory(model, settings)
 
+    def _adapter_parameters(self) -> int:
+        """Return the parameters that are trained besides the model's own."""
+        model, settings = self.model, self.settings
+
+        def adapter(shapes: dict[str, tuple[int, int]]) -> int:
+            return sum(
+                b if settings.scales else settings.rank * (a + b)
+                for name, (a, b) in shapes.items()
+                if name in settings.targets or settings.targets == ALL_LORA_TARGETS
+            )
+
+        experts = 0 if settings.fused_experts else model.experts * adapter(model.mlp_shapes(model.expert_ffn))
+        shared = adapter(model.mlp_shapes(model.shared_ffn)) if model.shared_ffn else 0
+        plain = adapter(model.mlp_shapes(model.ffn)) * (model.layers - model.sparse_layers)
+        return adapter(model.attention_shapes) * model.layers + plain + (experts + shared) * model.sparse_layers
+
     def _set_persistent_amounts(self) -> None:
         """Set the amounts that persist between steps."""
         model, settings = self.model, self.settings
-        packed = model.layers * model.linear_parameters if settings.packed else 0
+        whole = model.expert_parameters * model.sparse_layers if settings.fused_experts else 0
+        packed = model.layers * model.linear_parameters - whole if settings.packed else 0
         frozen = model.parameters if settings.method != "full" else 0
         self.packed = packed * BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0)
         base = (frozen - packed) * self.width + self.packed
@@ -225,7 +239,7 @@ class _MemoryParts:
         """Return what one layer keeps without checkpointing, or with selective checkpointing."""
         model, settings = self.model, self.settings
         if not settings.checkpointing:
-            return self.layer
+            return self.mean_layer
         products = sum(width for _, width in list(model.linear_shapes.values())[::2])
         kept = (
             settings.stream_bytes * model.hidden
@@ -239,7 +253,8 @@ class _MemoryParts:
         """The memory of one layer without a backward pass."""
         model, settings = self.model, self.settings
         return settings.eval_tokens * (
-            2 * settings.stream_bytes * model.hidden + (3 if model.gated else 2) * settings.compute_bytes * model.ffn
+            2 * settings.stream_bytes * model.hidden
+            + (3 if model.gated else 2) * settings.compute_bytes * model.token_ffn
         )
 
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:

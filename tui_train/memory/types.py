@@ -78,6 +78,8 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     """Each GPU loads the full model once, as FSDP1 does from a full state dict."""
     scales: bool = False
     """Trained factors scale the output of the targets, instead of LoRA."""
+    fused_experts: bool = False
+    """The experts of a layer are one tensor, as in transformers 5, which is neither quantized nor adapted."""
     keeps_packed: bool = False
     """Quantized weights are not sharded."""
     widened: bool = False

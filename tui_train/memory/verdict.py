@@ -12,10 +12,6 @@ GIB = 2**30
 # Memory of the CUDA context of a process, and of the channels of NCCL.
 CUDA_CONTEXT_BYTES = GIB // 2
 NCCL_CHANNEL_BYTES = GIB // 2
-# What the allocator reserves beyond the tensors: a share of them, more of it with several processes, whose buckets and
-# gathered layers come and go, and a share of the logits, whose blocks are split. Fitted to 95 trainings of which both
-# were measured, and 30 of which what was reserved was.
-_GAP_SHARE, _GAP_SHARE_OF_SEVERAL, _GAP_SHARE_OF_LOGITS = 0.05, 0.10, 0.50
 # Shares of the available memory up to which what is reserved fits, and up to which tensors alone are tight: near the
 # limit the allocator gives blocks back. The rest is for the error of the estimate.
 _MAX_FITTING_SHARE, _MAX_TIGHT_SHARE = 0.90, 0.95
@@ -23,6 +19,21 @@ _MAX_FITTING_SHARE, _MAX_TIGHT_SHARE = 0.90, 0.95
 _MAX_FITTING_SHARE_WITH_CAVEATS = 0.3
 # Expandable segments leave fewer gaps.
 _EXPANDABLE_GAP_FACTOR = 0.5
+
+
+class GapShares(Struct, frozen=True):
+    """What the allocator reserves beyond the tensors: shares of them, and one of the logits, whose blocks are split.
+
+    Fitted to 95 trainings of which both were measured, and 30 of which what was reserved was.
+    """
+
+    tensors: float = 0.05
+    several: float = 0.10
+    """Of the tensors besides with several processes, whose buckets and gathered layers come and go."""
+    logits: float = 0.50
+
+
+_GAP_SHARES = GapShares()
 
 
 class MemoryVerdict(Struct, frozen=True):
@@ -34,11 +45,13 @@ class MemoryVerdict(Struct, frozen=True):
     available: int
 
 
-def reserved_bytes(estimate: Estimate, *, several_processes: bool, expandable: bool = False) -> int:
+def reserved_bytes(
+    estimate: Estimate, *, several_processes: bool, expandable: bool = False, shares: GapShares = _GAP_SHARES
+) -> int:
     """Return the bytes that the allocator holds at the peak: the tensors and the gaps between them."""
     peak = estimate.peak.total
     logits = max(dict(phase.parts).get("logits", 0) for phase in estimate.phases)
-    gaps = peak * (_GAP_SHARE + _GAP_SHARE_OF_SEVERAL * several_processes) + logits * _GAP_SHARE_OF_LOGITS
+    gaps = peak * (shares.tensors + shares.several * several_processes) + logits * shares.logits
     return int(peak + gaps * (_EXPANDABLE_GAP_FACTOR if expandable else 1))
 
 

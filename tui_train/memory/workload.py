@@ -177,6 +177,7 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
         shards=setup.model_copies,
         offload=profile.trainer.offload,
         gather=(effective_accumulation(profile, setup.model_copies) or 0) > 1,
+        fused_experts=is_at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0"),
         keeps_packed=_holds_all_quantized_weights(setup),
         holds_layers=lora and checkpointing and _uses_fsdp1(options) and _has_reentrant_checkpointing(setup),
         caveats=_workload_caveats(setup, weights_known=widened or filed is not None),

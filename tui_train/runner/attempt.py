@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from typing import Callable, NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
 from . import cgroup, checkpoints, container, energy, lock, machines, other_programs
 from .planned import log_reading_of
@@ -23,6 +24,9 @@ from .safe_text import visible
 from .signals import reset_signals
 from .start import Start, print_message, record_event
 from .transport import NodeCommand, Task
+
+if TYPE_CHECKING:
+    from .unanswered import UnansweredConnections
 
 _SIGKILL_EXIT_CODE = 128 + signal.SIGKILL
 _MAX_LEFTOVER_PROCESSES = 1000
@@ -197,6 +201,7 @@ def _wait_for_end(start: Start, task: Task, family: ProcessFamily, container_nam
     A stop asks it to, and so does a lost lock.
     """
     engine = start.planned.engine
+    unanswered = _watched_connections(start)
     while True:
         code = task.poll()
         if start.signals.stop and (
@@ -205,6 +210,8 @@ def _wait_for_end(start: Start, task: Task, family: ProcessFamily, container_nam
             return _stop_attempt(start, task, family, container_name), True
         if code is None:
             _renew_locks(start)
+            if unanswered:
+                _append_lines(log, unanswered.new_sentences(family.living(), time.monotonic()))
             start.signals.wait(lock.RENEW_INTERVAL_SECONDS)
         elif container_name and container.must_rejoin(engine, container_name, code, lambda: bool(family.living())):
             print_message(f"the client of {engine} is gone, its container trains on")
@@ -218,6 +225,22 @@ def _wait_for_end(start: Start, task: Task, family: ProcessFamily, container_nam
             if container_name:
                 container.remove(engine, container_name)
             return code, False
+
+
+def _watched_connections(start: Start) -> UnansweredConnections | None:
+    if start.planned.nodes == 1:
+        return None
+    from .unanswered import UnansweredConnections
+
+    return UnansweredConnections(start.planned, start.environment.get(machines.ADDRESS_VARIABLE, ""))
+
+
+def _append_lines(log: str, lines: Sequence[str]) -> None:
+    """Append lines to a log; on a full disk they are dropped."""
+    if not lines:
+        return
+    with contextlib.suppress(OSError), open(log, "ab", buffering=0) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
 
 
 def _renew_locks(start: Start) -> None:

@@ -18,7 +18,6 @@ from .signals import AT_ONCE_SIGNAL
 from .start import Start, print_message
 from .transport import LocalTask, LocalTransport, NodeCommand
 
-_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
 _ANSWER_SECONDS = 60.0
 _END_SECONDS = 12.0
@@ -33,9 +32,10 @@ class HostsTransport(LocalTransport):
     def __init__(self, start: Start, python: str, answers: list[dict[str, Any]]) -> None:
         super().__init__()
         self._start, self._python = start, python
-        own = {"host": start.planned.hosts[0], "address": answers[0]["address"], "shared": True}
+        own = {"host": start.planned.hosts[0]}
+        names = ("address", "shared", "connection")
         others = [
-            {"host": host, "address": answer["address"], "shared": answer["shared"]}
+            {"host": host, **{name: answer[name] for name in names}}
             for host, answer in zip(start.planned.hosts[1:], answers)
         ]
         self._fan_request = {"hosts": [own, *others], "python": python, "grace": start.grace}
@@ -90,8 +90,9 @@ def connect_hosts(start: Start) -> Start:
             )
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
-    environment = {**os.environ, **start.environment, _ADDRESS_VARIABLE: answers[0]["address"]}
-    more = {_ADDRESS_VARIABLE: environment[_ADDRESS_VARIABLE], **machines.interface_environment(plan, environment)}
+    _require_open_ports(plan, answers)
+    environment = {**os.environ, **start.environment, machines.ADDRESS_VARIABLE: answers[0]["address"]}
+    more = {machines.ADDRESS_VARIABLE: answers[0]["address"], **machines.interface_environment(plan, environment)}
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
 
 
@@ -151,6 +152,24 @@ def _require_host_ready(
         raise Refused(
             MISSING_EXIT_CODE, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}"
         )
+
+
+def _require_open_ports(plan: Planned, answers: list[dict[str, Any]]) -> None:
+    """Refuse (69) where a random port was tried in vain; none is where an interface is named that was not tried."""
+    others = list(zip(map(visible, plan.hosts[1:]), answers))
+    from_others = [host for host, answer in others if not answer.get("reaches_first", True)]
+    from_here = [host for host, answer in others if not answer.get("reached", True)]
+    closed = [
+        *([f"from {', '.join(from_others)} to this machine"] if from_others else []),
+        *([f"from this machine to {', '.join(from_here)}"] if from_here else []),
+    ]
+    if closed:
+        library = "NCCL" if plan.backend == "nccl" else "Gloo"
+        words = f"random ports are closed {' and '.join(closed)}, and {library} needs them besides port {plan.port}"
+        remedy = (
+            "open all TCP ports between the hosts in their firewalls, or name the network interface on which they are"
+        )
+        raise Refused(MISSING_EXIT_CODE, f"{words}: {remedy} (communication.interface)")
 
 
 def _clock_direction(offset_seconds: float) -> str:

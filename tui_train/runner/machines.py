@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     import socket
 
 _RANK_VARIABLE = "TUI_TRAIN_NODE_RANK"
-_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
-# Seconds for a name server to answer.
+ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
+# Seconds for a name server to answer, and for a port.
 _ANSWER_SECONDS = 30.0
+CONNECT_TIMEOUT_SECONDS = 5.0
 
 
 def node_rank(planned: Planned, rank_option: str, environment: Mapping[str, str] = os.environ) -> int:
@@ -48,7 +49,7 @@ def listen_on_port(port: int) -> socket.socket:
     error: OSError | None = None
     for address in ("::", "0.0.0.0"):  # noqa: S104 - as the training does
         try:
-            return _listening_socket(address, port)
+            return listening_socket(address, port)
         except OSError as why:
             error = why
             if why.errno == errno.EADDRINUSE:
@@ -62,10 +63,11 @@ def listen_on_port(port: int) -> socket.socket:
     raise Refused(MISSING_EXIT_CODE, f"port {port} of this machine cannot be opened: {error}")
 
 
-def _listening_socket(address: str, port: int) -> socket.socket:
+def listening_socket(address: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address of this machine, 0 for a random port; OSError where it cannot."""
     import socket
 
-    six = address == "::"
+    six = ":" in address
     server = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_STREAM)
     try:
         # As those do who train: what is left of a connection that has ended is not in the way.
@@ -80,6 +82,33 @@ def _listening_socket(address: str, port: int) -> socket.socket:
     return server
 
 
+def own_address_at(address: str, port: int, token: bytes) -> str:
+    """Return this machine's address towards a port that answers with a token; empty where it does not."""
+    import socket
+
+    try:
+        with socket.create_connection((address, port), CONNECT_TIMEOUT_SECONDS) as link:
+            received = b""
+            while len(received) < len(token):
+                piece = link.recv(len(token) - len(received))
+                if not piece:
+                    break
+                received += piece
+            return str(link.getsockname()[0]) if received == token else ""
+    except OSError:
+        return ""
+
+
+def answer_with_token(server: socket.socket, token: bytes) -> None:
+    """Send a token to the next program that connects; OSError where it is gone."""
+    link, _ = server.accept()
+    with link:
+        link.settimeout(CONNECT_TIMEOUT_SECONDS)
+        link.sendall(token)
+        # Whoever closes last keeps no port: the other one is to be first.
+        link.recv(1)
+
+
 def interface_environment(planned: Planned, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     """Return the variables that name the network interface by which the first machine is reached.
 
@@ -90,7 +119,7 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
     """
     if not planned.find_interface:
         return {}
-    interface = _interface_to(environment.get(_ADDRESS_VARIABLE) or planned.address)
+    interface = _interface_to(environment.get(ADDRESS_VARIABLE) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface
@@ -112,6 +141,11 @@ def _interface_to(address: str) -> str:
         return own[1].partition("@")[0]
     route = re.search(r" dev (\S+)", other_programs.run(("ip", "-o", "route", "get", ip), _ANSWER_SECONDS).out)
     return route.group(1) if route else ""
+
+
+def names_interface(environment: Mapping[str, str]) -> bool:
+    """Tell whether variables choose the network interface of NCCL or Gloo."""
+    return any(name.endswith("_SOCKET_IFNAME") and value for name, value in environment.items())
 
 
 def is_loopback(ip: str) -> bool:

@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import Any, Sequence
 
-from . import node, program, ssh
+from . import machines, node, program, ssh
 from .processes import MARK_VARIABLE, process_at, send_signal
 from .safe_text import visible
 from .signals import StopSignals
@@ -128,13 +128,15 @@ def _ignore_sigterm() -> None:
 def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
     host = request["hosts"][rank]
     environment = {name: os.environ[name] for name in _PASSED_VARIABLE_NAMES if name in os.environ}
-    environment["TUI_TRAIN_ADDRESS"] = host["address"]
+    environment[machines.ADDRESS_VARIABLE] = host["address"]
     if host["shared"]:
         environment["TUI_TRAIN_SHARED"] = "1"
     # Its cards are its own.
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
-    command = ssh.ssh_command(host["host"], program.command_in_run_folder(run_dir, request["python"], "keep"))
+    command = ssh.ssh_command(
+        host["host"], program.command_in_run_folder(run_dir, request["python"], "keep"), host["connection"]
+    )
     child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type
     with contextlib.suppress(OSError):

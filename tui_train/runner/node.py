@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, Mapping, NamedTuple
 
 from . import gpus, machines, other_programs, planned
 from .processes import (
@@ -29,6 +30,7 @@ from .refused import MISSING_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import StopSignals
 from .ssh import CONNECTION_LOST_EXIT_CODE
+from .unanswered import UnansweredConnections
 
 # What is written to a keeper: it lives, and its training is to save and end.
 HEARTBEAT_WORD = b"h"
@@ -40,7 +42,6 @@ _POLL_SECONDS = 0.2
 _KEEPER_VARIABLE = "TUI_TRAIN_KEPT_FOR"
 # Seconds between looks for processes that may hide their mark later.
 _FAMILY_CHECK_SECONDS = 10.0
-_CONNECT_TIMEOUT_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
 _MAX_PENDING_BYTES = 16 << 20
 _TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))"
@@ -62,16 +63,30 @@ def print_readiness(request_json: str, run_dir: str) -> int:
             problem = f"processes of an earlier start still train there: end them first (kill {left})"
     except Refused as refused:
         problem = refused.message
-    reached, tried = _reachable_address(request)
+    reached = _reach_first_machine(request)
     answer = {
         "shared": request["shared"],
-        "address": reached,
-        "tried": tried,
+        "address": reached.address,
+        "tried": reached.tried,
         "torch": torch_version(),
         "problem": problem,
     }
-    sys.stdout.write(json.dumps(answer) + "\n")
+    if problem or not reached.address or not request.get("random_port") or machines.names_interface(os.environ):
+        _print_answer(answer)
+        return 0
+    token = request["token"].encode()
+    answer["reaches_first"] = bool(machines.own_address_at(reached.address, int(request["random_port"]), token))
+    with machines.listening_socket(reached.own_address, 0) as server:
+        _print_answer({**answer, "listens": server.getsockname()[:2]})
+        server.settimeout(2 * machines.CONNECT_TIMEOUT_SECONDS)
+        with contextlib.suppress(OSError):
+            machines.answer_with_token(server, token)
     return 0
+
+
+def _print_answer(answer: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def _leftover_pids(run_dir: str) -> str:
@@ -86,8 +101,15 @@ def torch_version() -> str:
     return answer.out.strip() if answer.code == 0 else ""
 
 
-def _reachable_address(request: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return the IP address at which the first machine answers with its token, and which were tried."""
+class _Reached(NamedTuple):
+    """The IP address at which the first machine answers, and this machine's towards it, empty for none; those tried."""
+
+    address: str
+    own_address: str
+    tried: list[str]
+
+
+def _reach_first_machine(request: dict[str, Any]) -> _Reached:
     from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if request["ask"] else []
     tried: list[str] = []
     for name in (*request["names"], *from_there):
@@ -95,25 +117,10 @@ def _reachable_address(request: dict[str, Any]) -> tuple[str, list[str]]:
             if address in tried or machines.is_loopback(address):
                 continue
             tried.append(address)
-            if _answers_token(address, int(request["port"]), request["token"].encode()):
-                return address, tried
-    return "", tried
-
-
-def _answers_token(address: str, port: int, token: bytes) -> bool:
-    import socket
-
-    try:
-        with socket.create_connection((address, port), _CONNECT_TIMEOUT_SECONDS) as link:
-            received = b""
-            while len(received) < len(token):
-                piece = link.recv(len(token) - len(received))
-                if not piece:
-                    break
-                received += piece
-            return received == token
-    except OSError:
-        return False
+            own_address = machines.own_address_at(address, int(request["port"]), request["token"].encode())
+            if own_address:
+                return _Reached(address, own_address, tried)
+    return _Reached("", "", tried)
 
 
 def run_machine_part(run_dir: str) -> int:
@@ -141,7 +148,8 @@ def run_machine_part(run_dir: str) -> int:
     leader = process_at(child.pid)._replace(pid=child.pid)
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
-        code = _wait_for_end(leader, family, signals, output)
+        unanswered = UnansweredConnections(plan, environment.get(machines.ADDRESS_VARIABLE, ""))
+        code = _wait_for_end(leader, family, signals, output, unanswered)
     finally:
         _kill_family(family)
         output.finish()
@@ -206,7 +214,13 @@ def _read_request_line() -> bytes:
     return line
 
 
-def _wait_for_end(leader: Process, family: ProcessFamily, signals: StopSignals, output: _ForwardedOutput) -> int:
+def _wait_for_end(
+    leader: Process,
+    family: ProcessFamily,
+    signals: StopSignals,
+    output: _ForwardedOutput,
+    unanswered: UnansweredConnections,
+) -> int:
     """Return the exit code of a part once it has ended, or has to."""
     heard_at, asked, seen_at = time.monotonic(), False, 0.0
     while True:
@@ -228,7 +242,8 @@ def _wait_for_end(leader: Process, family: ProcessFamily, signals: StopSignals, 
             send_signal(leader, signal.SIGTERM)
         if time.monotonic() - seen_at > _FAMILY_CHECK_SECONDS:
             seen_at = time.monotonic()
-            family.living()
+            for line in unanswered.new_sentences(family.living(), seen_at):
+                os.write(2, f"{line}\n".encode(errors="replace"))
         if time.monotonic() - heard_at > _MAX_SILENCE_SECONDS:
             return 128 + signal.SIGKILL
 

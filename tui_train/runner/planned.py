@@ -41,7 +41,10 @@ class PlannedAttempt(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """All that the supervisor takes from a plan; see tui_train.plan.types.Plan for what each field means."""
+    """All that the supervisor takes from a plan; see tui_train.plan.types.Plan for what each field means.
+
+    `names_interface`: the plan's own environment names the network interface of NCCL or Gloo.
+    """
 
     gpus: tuple[str, ...] = ()
     gpu_names: tuple[str, ...] = ()
@@ -52,6 +55,7 @@ class Planned(NamedTuple):
     address: str = ""
     port: int = 0
     find_interface: bool = False
+    names_interface: bool = False
     output: str = ""
     grace: int = 20
     attempts: tuple[PlannedAttempt, ...] = ()
@@ -138,6 +142,11 @@ def parse_plan(data: Any, run_dir: str) -> Planned:
         notify_webhook=_require_text(notify.get("webhook", "")),
         slurm=bool(data.get("slurm")),
         hosts=_require_texts(data.get("hosts", ())),
+        names_interface=any(
+            item["name"].endswith("_SOCKET_IFNAME")
+            for attempt in data["attempts"]
+            for item in (attempt.get("command") or {}).get("env", ())
+        ),
         files=tuple(_require_text(file["path"]) for file in _extra_files(data)),
     )
     if planned.hosts and len(planned.hosts) != planned.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pkgutil
@@ -12,7 +13,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from . import machines, planned, program, ssh, untrusted_json
 from .planned import Planned
@@ -34,12 +35,13 @@ def main(request_json: str, run_dir: str) -> int:
         question["only_look"] = request["only_look"]
     else:
         question, files = _run_folder_question(request, plan, run_dir)
-    with _token_server(plan.port, question.get("token", "")):
+    with _token_server(plan.port, question.get("token", "")) as random_port:
+        if random_port and _tries_random_ports(plan):
+            question["random_port"] = random_port
         threads = []
         for rank, host in enumerate(plan.hosts[1:], start=1):
-            link = _SshLink(host, request["python"], {**question, "rank": rank}, files)
-            links.append(link.child)
-            threads.append(threading.Thread(target=_store_answer, args=(answers, rank - 1, link.exchange), daemon=True))
+            ask = functools.partial(_ask, host, request["python"], {**question, "rank": rank}, files, links)
+            threads.append(threading.Thread(target=_store_answer, args=(answers, rank - 1, ask), daemon=True))
         for thread in threads:
             thread.start()
         # A checkpoint may be large; a link that is gone ends by itself.
@@ -54,6 +56,24 @@ def main(request_json: str, run_dir: str) -> int:
     return 0
 
 
+def _ask(
+    host: str, python: str, question: dict[str, Any], files: dict[str, str], links: list[subprocess.Popen[bytes]]
+) -> dict[str, Any]:
+    """Return what a host answers, and over which connection; one of a login by hand serves where there is no other."""
+    for connection in ("none", ssh.login_connection(os.environ)):
+        link = _SshLink(host, python, question, files, connection)
+        links.append(link.child)
+        answer = {**link.exchange(), "connection": connection}
+        if not link.wants_login:
+            break
+    return answer
+
+
+def _tries_random_ports(plan: Planned) -> bool:
+    """Tell whether NCCL and Gloo use the network by which the first machine is reached, and not a chosen one."""
+    return not plan.names_interface and not machines.names_interface(os.environ)
+
+
 def _store_answer(answers: list[dict[str, Any]], index: int, exchange: Callable[[], dict[str, Any]]) -> None:
     answers[index] = exchange()
 
@@ -62,7 +82,7 @@ def _run_folder_question(request: dict[str, Any], plan: Planned, run_dir: str) -
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
     names = [request["script"], planned.PLAN_FILE_NAME, program.ZIP_NAME, *plan.files]
     files = {name: os.path.join(run_dir, name) for name in names}
-    chosen = os.environ.get("TUI_TRAIN_ADDRESS") or plan.address
+    chosen = os.environ.get(machines.ADDRESS_VARIABLE) or plan.address
     question = {
         "what": "run",
         "folder": run_dir,
@@ -94,10 +114,12 @@ def _checkpoint_question(path: str) -> tuple[dict[str, Any], dict[str, str]]:
 class _SshLink:
     """An ssh to a machine on which receive.py runs, and what it is asked."""
 
-    def __init__(self, host: str, python: str, question: dict[str, Any], files: dict[str, str]) -> None:
+    def __init__(
+        self, host: str, python: str, question: dict[str, Any], files: dict[str, str], connection: str
+    ) -> None:
         receive = pkgutil.get_data(__package__, "receive.py") or b""
-        words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", receive.decode()))
-        self.question, self.files = question, files
+        words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", receive.decode()), connection)
+        self.host, self.question, self.files, self.wants_login = host, question, files, False
         self.child = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=-1
         )
@@ -121,7 +143,8 @@ class _SshLink:
             code = self.child.wait()
             if code in (126, 127):
                 return {"problem": "no_python"}
-            return {"problem": f"does not answer: {ssh.failure_advice(error)}"}
+            self.wants_login = ssh.wants_login(error)
+            return {"problem": f"does not answer: {ssh.login_advice(self.host, error)}"}
         answer["off"] = float(answer.pop("clock", 0.0)) - time.time()
         if answer.get("problem") or self.question.get("only_look"):
             return answer
@@ -133,6 +156,10 @@ class _SshLink:
         last = self._next_answer()
         if last is None:
             return {"problem": f"does not answer: {ssh.failure_advice(stderr.read(_PIECE_BYTES))}"}
+        if last.get("listens"):
+            address, port = last["listens"]
+            token = str(self.question["token"]).encode()
+            last["reached"] = bool(machines.own_address_at(str(address), int(port), token))
         return {**answer, **last}
 
     def _next_answer(self) -> dict[str, Any] | None:
@@ -148,25 +175,20 @@ class _SshLink:
 
 @contextlib.contextmanager
 def _token_server(port: int, token: str) -> Any:
-    """Answer with the token whoever connects to the port meanwhile."""
+    """Answer with the token whoever connects meanwhile to the port, or to a random one, which is given; 0: no token."""
     if not token:
-        yield
+        yield 0
         return
-    with machines.listen_on_port(port) as server:
+    with machines.listen_on_port(port) as server, machines.listen_on_port(0) as random_server:
         closing = threading.Event()
-        threading.Thread(target=_serve_token, args=(server, token.encode(), closing), daemon=True).start()
-        yield
+        servers = (server, random_server)
+        threading.Thread(target=_serve_token, args=(servers, token.encode(), closing), daemon=True).start()
+        yield random_server.getsockname()[1]
         closing.set()
 
 
-def _serve_token(server: socket.socket, token: bytes, closing: threading.Event) -> None:
+def _serve_token(servers: Sequence[socket.socket], token: bytes, closing: threading.Event) -> None:
     while not closing.is_set():
-        if not select.select([server], [], [], 0.1)[0]:
-            continue
-        with contextlib.suppress(OSError):
-            link, _ = server.accept()
-            with link:
-                link.settimeout(5.0)
-                link.sendall(token)
-                # Whoever closes last keeps no port: the other one is to be first.
-                link.recv(1)
+        for server in select.select(servers, [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):
+                machines.answer_with_token(server, token)

@@ -12,3 +12,8 @@ def visible(text: str) -> str:
     return _CONTROL_PATTERN.sub(
         lambda match: match.group().encode("unicode_escape", "surrogatepass").decode("ascii"), text
     )
+
+
+def as_valid_utf8(text: str) -> str:
+    """Return `text` with undecodable bytes replaced, so that it can be encoded as UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from .safe_text import visible
 
@@ -25,8 +26,10 @@ PLAIN_OPTIONS = (
     "IgnoreUnknown=*",
     "RemoteCommand=none",
 )
-# A link that is cut for less than two minutes changes nothing. A connection that others share could end with them.
-_ATTEMPT_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlPath=none")
+# A link that is cut for less than two minutes changes nothing.
+_ATTEMPT_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlMaster=no")
+# Opens a connection that asks for what no program may answer.
+LOGIN_COMMAND = "tui-train hosts login"
 # What ssh and the shell there say, and what it means.
 _ADVICE_BY_MESSAGE = (
     (
@@ -47,9 +50,12 @@ _NO_PYTHON_PATTERN = re.compile(r"python3\W.*not found|not found: python3|unknow
 _NO_PYTHON_ADVICE = "Install python3 (3.8 or newer) on that host."
 
 
-def ssh_command(host: str, command: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that run a command on a host; a `~/` at its beginning is the home folder there."""
-    options = (word for option in _ATTEMPT_OPTIONS for word in ("-o", option))
+def ssh_command(host: str, command: Sequence[str], shared_connection: str = "none") -> tuple[str, ...]:
+    """Return the words that run a command on a host; a `~/` at its beginning is the home folder there.
+
+    A connection that others share could end with them: it is for hosts to which there is no other way.
+    """
+    options = (word for option in (*_ATTEMPT_OPTIONS, f"ControlPath={shared_connection}") for word in ("-o", option))
     return ("ssh", "-T", *options, "--", host, remote_line(command))
 
 
@@ -58,6 +64,25 @@ def remote_line(command: Sequence[str]) -> str:
     program = command[0]
     shown = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
     return " ".join(("exec", shown, *map(shlex.quote, command[1:])))
+
+
+def login_connection(environment: Mapping[str, str]) -> str:
+    """Return what ssh takes as the connection that somebody opened to a host, if there is one: see `LOGIN_COMMAND`."""
+    cache = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "~", ".cache")
+    return os.path.join(cache, "tui-train", "ssh", "%C")
+
+
+def wants_login(stderr: bytes) -> bool:
+    """Tell whether ssh failed for what a login by hand would settle."""
+    asks = b"Permission denied (" in stderr or b"Host key verification failed" in stderr
+    return asks and b"IDENTIFICATION HAS CHANGED" not in stderr
+
+
+def login_advice(host: str, stderr: bytes, asking_host: str = "") -> str:
+    """Return what to do about what ssh said last, here or on an asking host, and whether to log in by hand."""
+    where = f"on {visible(asking_host)}" if asking_host else "here"
+    login = f"Log in there: ssh {visible(host)}" if asking_host else f"To log in: {LOGIN_COMMAND} {visible(host)}"
+    return f"{failure_advice(stderr, where)}{f' {login}' if wants_login(stderr) else ''}"
 
 
 def failure_advice(stderr: bytes, where: str = "here") -> str:

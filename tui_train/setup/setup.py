@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.gpus.verdicts import find_gpus, gpu_verdicts, recommended_uuids, supports_bf16
-from tui_train.facts.types import Facts, Gpu, GpuVerdict, Toolchain, YamlDocument
+from tui_train.facts.types import Facts, Gpu, GpuVerdict, ScriptSource, Toolchain, YamlDocument
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields
 from tui_train.profile.presets import Preset
@@ -137,11 +137,16 @@ class Setup:
         return choose_profile_launcher(self.profile, self._chosen_cards, reads_ranks=bool(self.rank_use_text))
 
     @cached_property
+    def script_source(self) -> ScriptSource | None:
+        """What the text of the script says, None where it was not read."""
+        if isinstance(self._preset, BadInput):
+            return None
+        return given_arguments.script_source(self.profile, self.facts, self._preset)
+
+    @cached_property
     def rank_use_text(self) -> str:
         """Which line of the script fails unless a launcher sets the ranks, in words; empty for none."""
-        if isinstance(self._preset, BadInput):
-            return ""
-        source = given_arguments.script_source(self.profile, self.facts, self._preset)
+        source = self.script_source
         if source is None or not source.rank_line:
             return ""
         does = "reads" if source.rank.isupper() else "calls"

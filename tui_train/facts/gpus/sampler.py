@@ -11,10 +11,9 @@ from time import monotonic, sleep
 from typing import Any
 
 import msgspec
-import pynvml
 
-from tui_train.facts.gpus.nvml_card import GARBAGE_ERRORS, NvmlQuery
 from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, Sample, Samples, samples_with_problem
+from tui_train.runner.nvml_card import GARBAGE_ERRORS, NvmlQuery, pynvml
 
 _NOT_REPORTED_PROBLEM = "the driver does not report it"
 _MIB = 2**20

@@ -31,7 +31,7 @@ _OOM_SCORE_ADJUSTMENT = "1000"
 @functools.cache
 def reading_memory_limit() -> int:
     """Return the bytes that a program may take to read data, settings or a tokenizer: half of a small machine's."""
-    from tui_train.runner.this_machine import usable_memory_total
+    from tui_train.facts.machine.host_memory import usable_memory_total
 
     total = usable_memory_total() or 2 * _MAX_READING_BYTES
     return max(_MIN_READING_BYTES, min(_MAX_READING_BYTES, total // 2)) + _THREAD_BYTES * (os.cpu_count() or 1)

@@ -38,7 +38,8 @@ def probe_machine(deadline: float = 8.0) -> Machine:
         return json_as(answer.out, Machine)
     except Unparsable:
         # Reading the host in this process imports what a command does not need otherwise.
-        from tui_train.facts.machine.machine_child import no_response_gap, read_host
+        from tui_train.facts.machine.host import read_host
+        from tui_train.facts.machine.machine_child import no_response_gap
     if answer.timed_out:
         gap = Gap(
             "The NVIDIA GPUs could not be read in time",

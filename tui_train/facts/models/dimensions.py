@@ -37,10 +37,36 @@ class Dimensions(Struct, frozen=True, kw_only=True):
     head_bias: bool = False
     positions: int = 0
     """The learned positions."""
+    query_gate: bool = False
+    """The projection of the queries also gives a gate for what attention returns."""
+    query_rank: int = 0
+    """The width to which queries are compressed; 0: they are not."""
+    key_rank: int = 0
+    """The width to which keys and values are compressed, all heads of queries having their own; 0: they are not."""
+    rotary_dim: int = 0
+    """The part of a compressed head that all heads share."""
+    value_dim: int = 0
+    """The width of a head's compressed values."""
     experts: int = 0
     """The experts of a layer, each with an MLP of its own."""
     experts_used: int = 0
     """The experts that a token goes to."""
+    expert_ffn: int = 0
+    """The width inside an expert."""
+    shared_ffn: int = 0
+    """The width inside the MLP beside the experts, to which all tokens go."""
+    dense_layers: int = 0
+    """The layers that have a plain MLP in place of experts."""
+    mixers: int = 0
+    """The layers that have something else in place of attention: linear attention, a convolution."""
+    mixer_linear: int = 0
+    """The parameters of the linear layers of that."""
+    mixer_other: int = 0
+    """Its other parameters."""
+    others: int = 0
+    """Parameters besides layers, tables and norms, or fewer of them than is counted there."""
+    caveats: tuple[str, ...] = ()
+    """What is not known of the model, or not modelled."""
     dtype: str = ""
     exact: int = 0
     """The parameter count of its files."""
@@ -56,32 +82,64 @@ class Dimensions(Struct, frozen=True, kw_only=True):
         return (self.kv or self.heads) * (self.head_dim or self.hidden // self.heads)
 
     @property
-    def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """Input and output widths of the linear layers of one layer, by PEFT's names."""
-        hidden, ffn = self.hidden, self.ffn
-        attention = {
-            "q_proj": (hidden, self.query_width),
-            "k_proj": (hidden, self.key_width),
-            "v_proj": (hidden, self.key_width),
-            "o_proj": (self.query_width, hidden),
-        }
-        mlp = {"up_proj": (hidden, ffn), "down_proj": (ffn, hidden)}
-        return attention | ({"gate_proj": (hidden, ffn)} if self.gated else {}) | mlp
+    def value_width(self) -> int:
+        """The width of what attention returns."""
+        return self.heads * self.value_dim if self.value_dim else self.query_width
 
     @property
-    def mlp_parameters(self) -> int:
-        """Parameters of a layer's MLP (or of all experts and the router), without biases."""
-        expert = self.hidden * self.ffn * (3 if self.gated else 2)
-        return expert * self.experts + self.hidden * self.experts if self.experts else expert
+    def token_ffn(self) -> int:
+        """The width inside the MLPs that a token goes through in a layer."""
+        return self.experts_used * (self.expert_ffn) + self.shared_ffn if self.experts else self.ffn
+
+    @property
+    def attention_shapes(self) -> dict[str, tuple[int, int]]:
+        """Input and output widths of the linear layers of attention, by PEFT's names."""
+        hidden, query = self.hidden, self.query_width * (2 if self.query_gate else 1)
+        if not self.key_rank:
+            keys = dict.fromkeys(("k_proj", "v_proj"), (hidden, self.key_width))
+            return {"q_proj": (hidden, query), **keys, "o_proj": (self.query_width, hidden)}
+        own = self.query_width - self.heads * self.rotary_dim + self.value_width
+        rank = self.query_rank
+        return {
+            **({"q_a_proj": (hidden, rank), "q_b_proj": (rank, query)} if rank else {"q_proj": (hidden, query)}),
+            "kv_a_proj_with_mqa": (hidden, self.key_rank + self.rotary_dim),
+            "kv_b_proj": (self.key_rank, own),
+            "o_proj": (self.value_width, hidden),
+        }
+
+    def mlp_shapes(self, ffn: int) -> dict[str, tuple[int, int]]:
+        """Return input and output widths of the linear layers of an MLP of a width, by PEFT's names."""
+        gate = {"gate_proj": (self.hidden, ffn)} if self.gated else {}
+        return {"up_proj": (self.hidden, ffn), "down_proj": (ffn, self.hidden)} | gate
+
+    @property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """Input and output widths of the linear layers of one layer, by PEFT's names."""
+        attention, mlp = self.attention_shapes, self.mlp_shapes(self.ffn)
+        return attention | {name: mlp[name] for name in ("gate_proj", "up_proj", "down_proj") if name in mlp}
+
+    @property
+    def sparse_layers(self) -> int:
+        """The layers that have experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of the experts of one layer, without biases."""
+        return self.experts * _parameters(self.mlp_shapes(self.expert_ffn))
 
     @property
     def linear_parameters(self) -> int:
-        """Parameters of the linear layers of one layer, the ones that are quantized."""
-        return sum(a * b for name, (a, b) in self.linear_shapes.items() if name[0] in "qkvo") + self.mlp_parameters
+        """Parameters of the linear layers of one layer, experts among them; the mean where layers differ."""
+        attention = _parameters(self.attention_shapes) * (self.layers - self.mixers) + self.mixer_linear * self.mixers
+        sparse = self.expert_parameters + _parameters(self.mlp_shapes(self.shared_ffn)) + self.hidden * self.experts
+        plain = _parameters(self.mlp_shapes(self.ffn))
+        mlp = sparse * self.sparse_layers + plain * (self.layers - self.sparse_layers)
+        return (attention + mlp) // self.layers
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one layer."""
+        """Parameters of one layer, the mean where layers differ."""
         norms = self.norms * self.norm_parameters
         sizes = {
             "": 0,
@@ -90,7 +148,8 @@ class Dimensions(Struct, frozen=True, kw_only=True):
         }
         biases = (self.query_width + 2 * self.key_width) * self.qkv_bias
         biases += (self.hidden + self.hidden + self.ffn * (2 if self.gated else 1)) * self.bias
-        return self.linear_parameters + norms + sizes[self.qk_norm] + biases
+        mixers = self.mixer_other * self.mixers // self.layers
+        return self.linear_parameters + norms + sizes[self.qk_norm] + biases + mixers
 
     @property
     def norm_parameters(self) -> int:
@@ -112,7 +171,11 @@ class Dimensions(Struct, frozen=True, kw_only=True):
             + self.positions * self.hidden
             + self.vocab * self.head_bias
         )
-        return self.layers * self.layer_parameters + tables + self.norm_parameters
+        return self.layers * self.layer_parameters + tables + self.norm_parameters + self.others
+
+
+def _parameters(shapes: dict[str, tuple[int, int]]) -> int:
+    return sum(a * b for a, b in shapes.values())
 
 
 class _ModelTables(Struct, frozen=True):

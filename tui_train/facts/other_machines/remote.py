@@ -14,6 +14,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import ask
 from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
+from tui_train.facts.gpus.reported_cards import CardReport, with_cards
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.models.hub import HubCache
@@ -22,10 +23,22 @@ from tui_train.facts.scripts import script_source
 from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, PathState, ScriptSource, Toolchain, YamlDocument
 
 _SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
-NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits")
+_NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits")
 # Of each process on a GPU: which, its number, its MiB.
 _PROCESSES_COMMAND = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
+# The seconds for the driver, and what is run where its library does not answer.
+CARDS_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _PROCESSES_COMMAND}
 _OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
+
+_MACHINE_FIELDS_FROM_SURVEY = (
+    "kernel",
+    "cpu_name",
+    "cpu_count",
+    "memory_total",
+    "memory_available",
+    "shm_total",
+    "shm_free",
+)
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -56,11 +69,18 @@ class Survey(msgspec.Struct, kw_only=True):
     files: dict[str, str | None] = {}
     accelerate_config: str = ""
     hub: HubCache | None = None
-    said: tuple[CommandOutput | None, ...] = ()
+    own: CommandOutput | None = None
+    cards: CardReport | None = None
+    smi: CommandOutput | None = None
     processes: tuple[CardProcess, ...] = ()
     clock: float = 0.0
     identity: str = ""
     submits: bool = False
+
+    @property
+    def knows_cards(self) -> bool:
+        """Whether the driver or nvidia-smi has answered."""
+        return self.cards is not None or (self.smi is not None and self.smi.code == 0)
 
     @property
     def documents(self) -> dict[str, YamlDocument]:
@@ -112,21 +132,17 @@ def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
 def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[Survey, Facts]:
     """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
     require_host_name(host)
-    commands, end_time = (_OWN_FACTS_COMMAND, NVIDIA_SMI_COMMAND), monotonic() + deadline
-    survey = ask_survey(host, {**question, "commands": commands, "processes": _PROCESSES_COMMAND}, deadline)
-    own, by_smi = (*survey.said, None, None)[:2]
+    end_time = monotonic() + deadline
+    survey = ask_survey(host, {**question, **CARDS_QUESTION, "own": _OWN_FACTS_COMMAND}, deadline)
+    own = survey.own
     try:
         known = parse_machine_file(own.text.encode(), host) if own and own.code == 0 else None
     except BadInput:
         # One of another version.
-        asked = {**question, "commands": commands[1:], "processes": _PROCESSES_COMMAND}
-        survey = ask_survey(host, asked, max(1.0, end_time - monotonic()))
-        known, by_smi = None, (*survey.said, None)[0]
+        survey = ask_survey(host, {**question, **CARDS_QUESTION}, max(1.0, end_time - monotonic()))
+        known = None
     if known is None:
-        cards = _with_processes(_machine_by_nvidia_smi(host, by_smi), survey.processes)
-        fields = {name: getattr(cards, name) for name in ("hostname", "driver_version", "gpus", "gaps")}
-        machine = msgspec.structs.replace(survey.machine, **fields)
-        return survey, Facts(machine=machine, toolchains=_ranked(survey.toolchains))
+        return survey, Facts(machine=surveyed_machine(host, survey), toolchains=_ranked(survey.toolchains))
     new_pythons = {tool.python for tool in survey.toolchains} - {tool.python for tool in known.toolchains}
     tools = (*known.toolchains, *(tool for tool in survey.toolchains if tool.python in new_pythons))
     return survey, msgspec.structs.replace(known, toolchains=_ranked(tools))
@@ -136,11 +152,16 @@ def _ranked(toolchains: Iterable[Toolchain]) -> tuple[Toolchain, ...]:
     return tuple(sorted(toolchains, key=probe.toolchain_rank))
 
 
-def _machine_by_nvidia_smi(host: str, said: CommandOutput | None) -> Machine:
-    if said is None:
+def surveyed_machine(host: str, survey: Survey) -> Machine:
+    """Return a host with its cards as its driver knows them, else as nvidia-smi does."""
+    fields = {name: getattr(survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
+    if survey.cards:
+        return with_cards(Machine(hostname=host, **fields), survey.cards)
+    if survey.smi is None:
         gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
-        return Machine(hostname=host, gaps=(gap,))
-    return parse_nvidia_smi(host, said.text)
+        return Machine(hostname=host, gaps=(gap,), **fields)
+    machine = _with_processes(parse_nvidia_smi(host, survey.smi.text), survey.processes)
+    return msgspec.structs.replace(machine, **fields)
 
 
 def _with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machine:

@@ -1,6 +1,7 @@
 """The hosts of a training over ssh, asked side by side: the GPUs, the Python, the paths and the clock of each."""
 
 import math
+import os
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.channel.ssh import ssh_command_prefix
-from tui_train.facts.other_machines.remote import NVIDIA_SMI_COMMAND, Survey, ask_survey, parse_nvidia_smi
+from tui_train.facts.other_machines.remote import CARDS_QUESTION, Survey, ask_survey, surveyed_machine
 from tui_train.facts.types import TrainingHost
 from tui_train.runner import ssh
 from tui_train.runner.processes import machine_identity
@@ -34,8 +35,7 @@ def probe_hosts(
     `python` is the one that is to train.
     """
     question = {
-        "pythons": [python], "only_named": True, "paths": [python, *paths], "commands": [NVIDIA_SMI_COMMAND],
-        "hub": "",
+        "pythons": [python], "only_named": True, "paths": [python, *paths], "hub": "", **CARDS_QUESTION,
     }  # fmt: skip
     at_once = _MAX_PARALLEL_VIA_HOST if asking_host else _MAX_PARALLEL
     total_seconds = max(_MIN_TOTAL_SECONDS, _SECONDS_PER_HOST * math.ceil(len(hosts) / at_once))
@@ -43,7 +43,8 @@ def probe_hosts(
     asking = _read_asking_machine(asking_host)
 
     def probe(host: str) -> _Answer:
-        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND)
+        environment = {} if asking_host else os.environ
+        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_connection(environment))
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
         # keeps its priority.
         words = [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
@@ -97,10 +98,9 @@ def _probe_host(host: str, ask: Callable[[], Survey], asking_machine: _AskingMac
     except Unavailable as error:
         why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
         return _Answer(TrainingHost(problem=why))
-    smi = survey.said[0] if survey.said else None
     compared = asking_machine.identity and survey.identity
     answer = TrainingHost(
-        machine=parse_nvidia_smi(host, smi.text) if smi and not smi.code else None,
+        machine=surveyed_machine(host, survey) if survey.knows_cards else None,
         is_first=survey.identity == asking_machine.identity if compared else None,
         toolchain=survey.toolchains[0] if survey.toolchains else None,
         paths=survey.paths,

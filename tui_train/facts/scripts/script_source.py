@@ -23,6 +23,7 @@ _DEPTH_ERRORS = (RecursionError, MemoryError)
 # They surely have arguments, or commands, of their own.
 _KINDS_THAT_DECLARE_ARGUMENTS = frozenset({"click", "typer", "fire", "absl"})
 _RESUME_ARGUMENT = "resume_from_checkpoint"
+_UPCAST_FUNCTION = "prepare_model_for_kbit_training"
 _LOCAL_RANK_FLAGS = {"--local_rank", "--local-rank"}
 _MAX_TRAINER_NAME_LENGTH = 100
 _SHELL_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b")
@@ -76,6 +77,7 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
             _called_name(call) == "Accelerator" and keyword_value(call, "mixed_precision") for call in calls
         ),
         mentions_checkpoint=_RESUME_ARGUMENT.encode() in data,
+        upcasts_quantized=any(next(module.calls(_UPCAST_FUNCTION), None) is not None for module in modules),
         local_rank_line=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
         reads_local_rank=b"LOCAL_RANK" in data,
         ignores_unknown=any(map(_ignores_unknown_arguments, modules)),

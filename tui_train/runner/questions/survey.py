@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import math
 import os
+import platform
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Sequence
 
+from ..cgroup_limits import cgroup_limits, least_known
 from ..paths import folder_names, free_bytes, path_state, runs_folder, why_unwritable
 from ..processes import machine_identity
-from ..safe_open import user_name
-from ..this_machine import read_this_machine
 
 _MAX_FILE_BYTES = 2**18
 _PYTHON_SECONDS = 10
 # A driver that wakes up takes its time.
 _COMMAND_SECONDS = 30
 _LATE_EXIT_CODE = 124
-_MAX_PARALLEL_PROBES = 8
+# Of the time for the driver; the rest is for reporting the cards that did answer.
+_DRIVER_SHARE = 0.8
 
 
 def send_survey(question: dict[str, Any]) -> None:
     """Send the facts of this machine: its `paths`, `files` in base64 (256 KiB of each), `pythons` and other Pythons.
 
-    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. Of
-    `commands` each is run until one does what it is for; where the first does, or with `only_named`, no other Pythons
-    than those named are looked for. `processes` is the command that lists who computes on which GPU.
+    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. Where
+    the command `own` says all of the cards, or with `only_named`, no other Pythons than those named are looked for.
+    Else the driver's library is asked, for `cards` seconds; where it knows none, the command `smi`, and `processes`
+    lists who computes on which.
     """
-    with ThreadPoolExecutor(1) as pool:
-        # The driver takes its time for each of them.
-        processes = pool.submit(_card_processes, question.get("processes", ()))
-        said = _results_until_success(question.get("commands", ()))
-    only_named = bool(question.get("only_named") or (said and said[0] and not said[0]["code"]))
+    own = _command_result(question["own"]) if question.get("own") else None
+    has_own = bool(own and not own["code"])
+    only_named = bool(question.get("only_named") or has_own)
+    cards = _read_cards(question["cards"]) if question.get("cards") and not has_own else None
+    smi = _command_result(question["smi"]) if question.get("smi") and not has_own and cards is None else None
     hub = str(question.get("hub") or "")
     config = str(_call_in_program(hub, "accelerate_config") or "")
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
-        "machine": read_this_machine(),
+        "machine": {
+            "hostname": platform.node(), "kernel": platform.release(), **_read_processor(), **_read_memory(),
+        },
         "toolchains": _probe_toolchains(question, also_others=not only_named) if question.get("probe") else [],
         "paths": {name: path_state(name) for name in paths},
         "closed": {name: why_unwritable(name) for name in paths},
@@ -50,8 +57,12 @@ def send_survey(question: dict[str, Any]) -> None:
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
-        "said": said,
-        "processes": processes.result(),
+        "own": own,
+        "cards": cards,
+        "smi": smi,
+        "processes": _card_processes(question["processes"])
+        if question.get("processes") and smi and not smi["code"]
+        else [],
         "clock": time.time(),
         "identity": _identity(),
         "submits": shutil.which("sbatch") is not None,
@@ -118,10 +129,8 @@ def _probe_python(python: str, run_code: str, probe_text: str) -> dict[str, Any]
 def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[Any]:
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[Any, Any] = {}
-    candidates = python_candidates(question.get("pythons", ()), also_others=also_others)
-    with ThreadPoolExecutor(_MAX_PARALLEL_PROBES) as pool:
-        answers = pool.map(lambda python: _probe_python(python, question["run"], question["probe"]), candidates)
-    for (python, label), found in zip(candidates.items(), answers):
+    for python, label in python_candidates(question.get("pythons", ()), also_others=also_others).items():
+        found = _probe_python(python, question["run"], question["probe"])
         tool = found.get("toolchain") if found else None
         if found and isinstance(tool, dict):
             kept = found.get("executable") if label == "PATH" else python
@@ -130,34 +139,94 @@ def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[An
 
 
 def _card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
-    """Return who computes on which GPU, by the lines of a command of nvidia-smi: UUID, process, MiB."""
-    result = _command_result(command) if command else None
+    """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
+    result = _command_result(command)
+    from ..nvml_card import process_names
+
     found = []
     for line in result["text"].splitlines() if result and not result["code"] else ():
         uuid, pid, mebibytes = ([cell.strip() for cell in line.split(",")] + ["", ""])[:3]
         if pid.isdigit():
             memory = int(mebibytes) * 2**20 if mebibytes.isdigit() else None
-            found.append({"uuid": uuid, "pid": int(pid), **_process_names(pid), "memory": memory})
+            found.append({"uuid": uuid, "pid": int(pid), **process_names(int(pid)), "memory": memory})
     return found
 
 
-def _process_names(pid: str) -> dict[str, str]:
-    """Return the name of a process and of its user, empty where they are not to be seen."""
+def _read_processor() -> dict[str, Any]:
+    """Return the processors that a session of this user may use, and their name, where the host tells."""
+    limits = cgroup_limits()
+    count = len(os.sched_getaffinity(0))
+    found = {"cpu_count": count if limits.cpus is None else max(1, min(count, math.ceil(limits.cpus)))}
     try:
-        name = Path("/proc", pid, "comm").read_text(encoding="utf-8", errors="replace").strip()
-        return {"name": name, "user": user_name(Path("/proc", pid).stat().st_uid)}
-    except OSError:
-        return {"name": "", "user": ""}
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+            return {**found, "cpu_name": name}
+    except (OSError, StopIteration):
+        return found
 
 
-def _results_until_success(commands: Sequence[Sequence[str]]) -> list[dict[str, Any] | None]:
-    """Run one command after the other until one ends with 0, and return what they say."""
-    results: list[dict[str, Any] | None] = []
-    for command in commands:
-        results.append(_command_result(command))
-        if results[-1] and not results[-1]["code"]:
+def _read_memory() -> dict[str, int | None]:
+    """Return the memory and shared memory that a session of this user may use, in bytes, as far as the host tells."""
+    found: dict[str, int | None] = {}
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            kept = {line.partition(":")[0]: line.split()[1] for line in lines}
+        limits = cgroup_limits()
+        found = {
+            "memory_total": least_known(int(kept["MemTotal"]) * 1024, limits.memory),
+            "memory_available": least_known(int(kept["MemAvailable"]) * 1024, limits.memory_free),
+        }
+        shared = os.statvfs("/dev/shm")  # noqa: S108 - only reported
+        found.update(shm_total=shared.f_blocks * shared.f_frsize, shm_free=shared.f_bavail * shared.f_frsize)
+    except (OSError, LookupError, ValueError):
+        pass
+    return found
+
+
+def _read_cards(seconds: float) -> dict[str, Any] | None:
+    """Return what the driver's library says of the cards; None where it knows none, or does not answer in time.
+
+    It is asked in a child: a driver that hangs cannot be interrupted.
+    """
+    ready, out = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            from ..nvml import read_cards
+
+            # It may outlive the answer, whose reader waits for all that could write to it.
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for end in (0, 1, 2):
+                os.dup2(nothing, end)
+            with open(out, "wb") as pipe:
+                pipe.write(json.dumps(read_cards(seconds * _DRIVER_SHARE)).encode())
+        finally:
+            os._exit(0)
+    os.close(out)
+    try:
+        answer = _read_until(ready, time.monotonic() + seconds)
+    finally:
+        os.close(ready)
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        # One that hangs in the driver may not end: it is not waited for.
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        report: dict[str, Any] = json.loads(answer)
+    except ValueError:
+        return None
+    return report if report["gpus"] else None
+
+
+def _read_until(end: int, deadline: float) -> bytes:
+    """Return what comes before the deadline."""
+    answer = b""
+    while select.select([end], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        piece = os.read(end, 1 << 16)
+        if not piece:
             break
-    return results
+        answer += piece
+    return answer
 
 
 def _command_result(command: Sequence[str]) -> dict[str, Any] | None:

@@ -1,13 +1,12 @@
 """NVIDIA cards on the PCI bus, and why NVML lists fewer of them, or none."""
 
+from __future__ import annotations
+
 import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-from tui_train.facts.types import Gap
+from typing import Iterable, NamedTuple, Sequence
 
 _NVIDIA_VENDOR_ID = "0x10de"
 _PCI_ADDRESS_PATTERN = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
@@ -15,6 +14,15 @@ _PCI_DEVICES_FOLDER = Path("/sys/bus/pci/devices")
 # Kernel drivers that reserve a card for a virtual machine.
 _VIRTUAL_MACHINE_DRIVERS = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _DRIVER_INSTALLATION_URL = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
+
+
+class Gap(NamedTuple):
+    """Something that is unknown or unavailable, as in facts/types.py."""
+
+    what: str
+    why: str
+    remedy: str
+    hides: bool = False
 
 
 class PciCard(NamedTuple):
@@ -39,9 +47,7 @@ def read_pci_cards(devices_folder: Path = _PCI_DEVICES_FOLDER) -> tuple[PciCard,
         if not _read_sysfs_file(folder / "class").startswith("0x03"):
             continue
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else ""
-        controllers.append(
-            PciCard(folder.name, "10de:" + _read_sysfs_file(folder / "device").removeprefix("0x"), driver)
-        )
+        controllers.append(PciCard(folder.name, "10de:" + _without_prefix(_read_sysfs_file(folder / "device")), driver))
     return tuple(controllers)
 
 
@@ -190,6 +196,10 @@ def _sysfs_address(address: str) -> str:
     """Return a PCI address in lower case with the four-digit domain of /sys instead of the eight digits of NVML."""
     domain, _, slot = address.lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{slot}"
+
+
+def _without_prefix(number: str) -> str:
+    return number[2:] if number.startswith("0x") else number
 
 
 def _read_sysfs_file(path: Path) -> str:

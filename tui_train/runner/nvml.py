@@ -1,18 +1,16 @@
 """The cards as NVML describes them, each queried in its own thread: a broken one does not affect the others."""
 
+from __future__ import annotations
+
 import contextlib
-from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, Sequence
 
-import msgspec
-import pynvml
-
-from tui_train.facts.gpus import pci
-from tui_train.facts.gpus.nvml_card import GARBAGE_ERRORS, CardQuery, NvmlQuery, nvml_code
-from tui_train.facts.types import Gap, Gpu
+from . import pci
+from .nvml_card import GARBAGE_ERRORS, CardQuery, NvmlQuery, nvml_code, pynvml
+from .pci import Gap
 
 _ERROR_KIND_BY_CODE = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "library",
@@ -27,18 +25,10 @@ _PEER_PAIRS_SECONDS = 1.0
 _P2P_READ_INDEX = 0
 
 
-class NvmlReport(NamedTuple):
-    """The report of NVML: cards in its order, gaps, driver version ("580.95") and its CUDA version ("13.0")."""
+def read_cards(max_seconds: float = 6.0) -> dict[str, Any]:
+    """Return all `gpus`, in the driver's order; never raises, waits at most `max_seconds` for one, but hangs if all do.
 
-    gpus: tuple[Gpu, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    driver_version: str | None = None
-    driver_cuda: str | None = None
-
-
-def read_cards(max_seconds: float = 6.0) -> NvmlReport:
-    """Return all cards; never raises, waits at most `max_seconds` for a card, but hangs if the whole driver does.
-
+    They have the fields of facts/types.py; so do the `gaps`. `driver_version` is as "580.95", `driver_cuda` as "13.0".
     Source: NVML API reference, through nvidia-ml-py, which loads `libnvidia-ml.so.1` from the system's search path.
     """
     end_time = monotonic() + max_seconds
@@ -46,9 +36,9 @@ def read_cards(max_seconds: float = 6.0) -> NvmlReport:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return NvmlReport(gaps=(pci.no_driver_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus),))
+        return _report(gaps=[pci.no_driver_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus)])
     except GARBAGE_ERRORS as error:
-        return NvmlReport(gaps=(pci.no_driver_gap("", f"the NVML library is broken: {error}", on_bus),))
+        return _report(gaps=[pci.no_driver_gap("", f"the NVML library is broken: {error}", on_bus)])
     threads: list[Thread] = []
     try:
         return _read_all_cards(on_bus, end_time, threads)
@@ -59,7 +49,14 @@ def read_cards(max_seconds: float = 6.0) -> NvmlReport:
                 pynvml.nvmlShutdown()
 
 
-def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, threads: list[Thread]) -> NvmlReport:
+def _report(
+    gpus: Sequence[dict[str, Any]] = (), gaps: Sequence[Gap] = (), driver: str | None = None, cuda: str | None = None
+) -> dict[str, Any]:
+    named = [gap._asdict() for gap in gaps]
+    return {"gpus": list(gpus), "gaps": named, "driver_version": driver, "driver_cuda": cuda}
+
+
+def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, threads: list[Thread]) -> dict[str, Any]:
     query = NvmlQuery()
     version, cuda = query(pynvml.nvmlSystemGetDriverVersion), query(pynvml.nvmlSystemGetCudaDriverVersion_v2)
     driver = str(version) if version else None
@@ -69,16 +66,16 @@ def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, thre
     except (pynvml.NVMLError, *GARBAGE_ERRORS) as error:
         problem, remedy = "The NVIDIA driver cannot list its GPUs", "Check `nvidia-smi`; reboot."
         gap = Gap(problem, str(error), remedy, hides=True)
-        return NvmlReport((), (gap,), driver, driver_cuda)
-    gpus = tuple(gpu for card in _query_cards(count, end_time, threads) for gpu in card.gpus())
-    gpus = _with_peers(gpus, end_time, threads)
-    unopened = sum(not gpu.pci_bus for gpu in gpus)
-    gaps = pci.unlisted_card_gaps(cards_on_bus, (gpu.pci_bus for gpu in gpus), unopened)
+        return _report((), (gap,), driver, driver_cuda)
+    gpus = [gpu for card in _query_cards(count, end_time, threads) for gpu in card.gpus()]
+    _add_peers(gpus, end_time, threads)
+    addresses = [gpu.get("pci_bus") for gpu in gpus]
+    gaps = pci.unlisted_card_gaps(cards_on_bus, addresses, sum(not address for address in addresses))
     if not gpus and not gaps:
         gaps = (
             Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no GPU", "Trainings run on the CPU here."),
         )
-    return NvmlReport(gpus, gaps, driver, driver_cuda)
+    return _report(gpus, gaps, driver, driver_cuda)
 
 
 def _query_cards(count: int, end_time: float, threads: list[Thread]) -> list[CardQuery]:
@@ -102,12 +99,12 @@ def _query_cards(count: int, end_time: float, threads: list[Thread]) -> list[Car
     return cards
 
 
-def _with_peers(gpus: Sequence[Gpu], end_time: float, threads: list[Thread]) -> tuple[Gpu, ...]:
-    """Return the cards with their `peers`, if the driver reports all pairs in time."""
-    indices = [gpu.index for gpu in gpus]
-    if len(gpus) < 2 or len(set(indices)) < len(gpus) or any(gpu.problem for gpu in gpus):
-        return tuple(gpus)
-    peers: dict[int, tuple[int, ...]] = {}
+def _add_peers(gpus: Sequence[dict[str, Any]], end_time: float, threads: list[Thread]) -> None:
+    """Give the cards their `peers`, if the driver reports all pairs in time."""
+    indices = [gpu["index"] for gpu in gpus]
+    if len(gpus) < 2 or len(set(indices)) < len(gpus) or any(gpu.get("problem") for gpu in gpus):
+        return
+    peers: dict[int, list[int]] = {}
 
     def read_pairs() -> None:
         with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
@@ -123,7 +120,7 @@ def _with_peers(gpus: Sequence[Gpu], end_time: float, threads: list[Thread]) -> 
                 return
             pairs = {frozenset(pair) for pair, status in links.items() if status == pynvml.NVML_P2P_STATUS_OK}
             by_index = {
-                first: tuple(second for second in indices if {first, second} in pairs and second != first)
+                first: [second for second in indices if {first, second} in pairs and second != first]
                 for first in indices
             }
             peers.update(by_index)
@@ -131,4 +128,5 @@ def _with_peers(gpus: Sequence[Gpu], end_time: float, threads: list[Thread]) -> 
     threads.append(Thread(target=read_pairs, daemon=True))
     threads[-1].start()
     threads[-1].join(max(0.0, min(end_time - monotonic(), _PEER_PAIRS_SECONDS)))
-    return tuple(msgspec.structs.replace(gpu, peers=peers.get(gpu.index)) for gpu in gpus)
+    for gpu in gpus:
+        gpu["peers"] = peers.get(gpu["index"])

@@ -1,18 +1,27 @@
 """One card as NVML describes it; fields are queried one by one, so that one failure does not affect the others."""
 
+from __future__ import annotations
+
 import ctypes
+import importlib
+import os
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Callable
 
-import psutil
-import pynvml
+from . import pci
+from .safe_open import user_name
+from .safe_text import as_valid_utf8
 
-from tui_train.facts.gpus import pci
-from tui_train.facts.gpus.capability import CHIPS
-from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, PcieLink
-from tui_train.runner.this_machine import as_valid_utf8
 
+def _nvml_binding() -> Any:
+    """Return the module of nvidia-ml-py: it lies beside this one in runner.pyz, else it is installed."""
+    try:
+        return importlib.import_module(f"{__name__.rpartition('.')[0]}.pynvml")
+    except ModuleNotFoundError:
+        return importlib.import_module("pynvml")
+
+
+pynvml = _nvml_binding()
 # Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
 GARBAGE_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 _UUID_PATTERN = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*")
@@ -24,7 +33,7 @@ _PROBLEM_BY_NVML_CODE = {
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: "its power cable is not connected",
     pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its inforom is corrupted: the GPU needs a repair",
 }
-_COMPUTE_MODE_BY_NVML_VALUE: dict[int, ComputeMode] = {
+_COMPUTE_MODE_BY_NVML_VALUE = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive",
@@ -39,6 +48,8 @@ _THROTTLE_REASON_BY_BIT = {
     pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "the power supply",
     pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "the display clock setting",
 }
+# The kernel cuts longer names.
+_KERNEL_NAME_LENGTH = 15
 _NO_RESPONSE_PROBLEM = (
     "it does not respond: check `sudo dmesg | grep -i xid`; stop the processes on it and reset it, or reboot"
 )
@@ -65,7 +76,7 @@ class NvmlQuery:
         return None
 
 
-def nvml_code(error: pynvml.NVMLError) -> int:
+def nvml_code(error: Exception) -> int:
     """Return the NVML code of an error; the binding sets it dynamically."""
     return int(getattr(error, "value", 0))
 
@@ -89,11 +100,11 @@ class CardQuery:
             self.problem = f"the driver cannot open it: {error}"
         self._complete = True
 
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> list[dict[str, Any]]:
         """Return what is known so far; an incomplete card has the problem that it does not respond."""
         problem = self.problem if self._complete else _NO_RESPONSE_PROBLEM
-        fields = tuple(self._instances) or ({},)
-        return tuple(Gpu(index=self.index, **{**each, **({"problem": problem} if problem else {})}) for each in fields)
+        fields = self._instances or [{}]
+        return [{"index": self.index, **each, **({"problem": problem} if problem else {})} for each in fields]
 
     def _query_board(self, board_query: NvmlQuery) -> None:
         mode = board_query(pynvml.nvmlDeviceGetMigMode)
@@ -123,7 +134,9 @@ class CardQuery:
         capability = board_query(pynvml.nvmlDeviceGetCudaComputeCapability)
         fields["compute_capability"] = f"{capability[0]}.{capability[1]}" if capability else None
         fields["memory_total"], fields["memory_free"] = _read_total_and_free_memory(instance_query)
-        fields["sm_count"] = _read_sm_count(instance_query, capability)
+        attributes = instance_query(pynvml.nvmlDeviceGetAttributes_v2)
+        fields["sm_count"] = getattr(attributes, "multiprocessorCount", None) or None
+        fields["cores"] = instance_query(pynvml.nvmlDeviceGetNumGpuCores) or None
         display = board_query(pynvml.nvmlDeviceGetDisplayActive)
         fields["display_active"] = None if display is None else bool(display)
         fields["compute_mode"] = _COMPUTE_MODE_BY_NVML_VALUE.get(board_query(pynvml.nvmlDeviceGetComputeMode))
@@ -140,20 +153,20 @@ class CardQuery:
         )
 
 
-def _read_throttle_reasons(query: NvmlQuery) -> tuple[str, ...]:
+def _read_throttle_reasons(query: NvmlQuery) -> list[str]:
     """Return what limits the clock now, other than being idle."""
     bits = query(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    return tuple(words for bit, words in _THROTTLE_REASON_BY_BIT.items() if bits and bits & bit)
+    return [words for bit, words in _THROTTLE_REASON_BY_BIT.items() if bits and bits & bit]
 
 
-def _read_pcie_link(query: NvmlQuery) -> PcieLink | None:
-    link = PcieLink(
-        query(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
-        query(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
-        query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
-        query(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
-    )
-    return None if link == PcieLink() else link
+def _read_pcie_link(query: NvmlQuery) -> dict[str, int | None] | None:
+    link = {
+        "generation": query(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
+        "width": query(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
+        "generation_max": query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
+        "width_max": query(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
+    }
+    return None if set(link.values()) == {None} else link
 
 
 def _count_active_nvlinks(query: NvmlQuery) -> int | None:
@@ -182,22 +195,7 @@ def _read_total_and_free_memory(query: NvmlQuery) -> tuple[int | None, int | Non
     return int(memory.total), int(memory.free)
 
 
-def _read_sm_count(query: NvmlQuery, capability: tuple[int, int] | None) -> int | None:
-    """Return the number of SMs: reported by NVML for MIG, otherwise cores divided by cores per SM.
-
-    Source: CUDA programming guide, "Compute Capabilities"; None for unknown generations.
-    """
-    attributes = query(pynvml.nvmlDeviceGetAttributes_v2)
-    if attributes is not None and attributes.multiprocessorCount:
-        return int(attributes.multiprocessorCount)
-    cores = query(pynvml.nvmlDeviceGetNumGpuCores)
-    if not cores or not capability:
-        return None
-    chip = CHIPS.get(10 * capability[0] + capability[1])
-    return int(cores) // chip.cores_per_sm if chip else None
-
-
-def _read_gpu_processes(query: NvmlQuery) -> tuple[GpuProcess, ...]:
+def _read_gpu_processes(query: NvmlQuery) -> list[dict[str, Any]]:
     """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
     memory: dict[int, int | None] = {}
     graphics_pids = set()
@@ -209,15 +207,22 @@ def _read_gpu_processes(query: NvmlQuery) -> tuple[GpuProcess, ...]:
             memory[entry.pid] = max(memory.get(entry.pid) or 0, entry.usedGpuMemory or 0) or None
             if kind == "Graphics":
                 graphics_pids.add(entry.pid)
-    return tuple(_describe_gpu_process(pid, used, pid in graphics_pids) for pid, used in sorted(memory.items()))
+    return [
+        {"pid": pid, **process_names(pid), "memory": used, "graphics": pid in graphics_pids}
+        for pid, used in sorted(memory.items())
+    ]
 
 
-def _describe_gpu_process(process_id: int, memory: int | None, graphics: bool) -> GpuProcess:
-    name = user = ""
+def process_names(pid: int) -> dict[str, str]:
+    """Return the name of a process and of its user, empty where they are not to be seen."""
     try:
-        process = psutil.Process(process_id)
-        name = process.name()
-        user = process.username()
-    except (psutil.Error, OSError, ValueError):
-        name = name or str(NvmlQuery()(pynvml.nvmlSystemGetProcessName, process_id) or "")
-    return GpuProcess(process_id, as_valid_utf8(name), as_valid_utf8(user), memory, graphics)
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            name = file.read().rstrip(b"\n")
+        user = user_name(os.stat(f"/proc/{pid}").st_uid)
+        if len(name) >= _KERNEL_NAME_LENGTH:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                whole = os.path.basename(file.read().split(b"\0")[0])
+            name = whole if whole.startswith(name) else name
+        return {"name": as_valid_utf8(os.fsdecode(name)), "user": as_valid_utf8(user)}
+    except OSError:
+        return {"name": as_valid_utf8(str(NvmlQuery()(pynvml.nvmlSystemGetProcessName, pid) or "")), "user": ""}
