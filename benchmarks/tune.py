@@ -19,11 +19,11 @@ from tui_train.base.text import text_table
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
+from tui_train.places.profile_facts import probe_facts
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
-from tui_train.targets.here import probe_facts
 
 
 def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[TrialSetting]) -> tuple[TuningState, str]:

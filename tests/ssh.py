@@ -10,9 +10,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 from support import free_port, until
 
@@ -75,6 +77,21 @@ def server(folder: Path, *, what: str) -> Iterator[list[str]]:
         finally:
             process.terminate()
             process.wait()
+
+
+def cut_later(folder: Path, seconds: float) -> threading.Timer:
+    """End every ssh to the server of a folder after some seconds, on this side."""
+
+    def cut() -> None:
+        for process in psutil.process_iter(["cmdline", "name"]):
+            words = process.info["cmdline"] or []
+            if process.info["name"] == "ssh" and any(str(folder / "config") in word for word in words):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+
+    timer = threading.Timer(seconds, cut)
+    timer.start()
+    return timer
 
 
 def command(words: list[str], environment: dict[str, str]) -> str:

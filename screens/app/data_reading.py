@@ -84,7 +84,7 @@ class DataReadingApp(ProfileEditingApp):
 
         if not trainer_of(profile).wants_data:
             return None
-        from tui_train.targets.here import data_question
+        from tui_train.places.profile_facts import data_question
 
         asked = data_question(profile, facts)
         if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tui_train.facts.gpus.samples import Samples
     from tui_train.facts.machine.folder_names import RemoteFolderNames
     from tui_train.facts.types import Facts, Machine
+    from tui_train.places.help_question import HelpQuestion
+    from tui_train.places.place import Place
     from tui_train.setup.setup import Setup
-    from tui_train.targets import Target
-    from tui_train.targets.help_question import HelpQuestion
 
 _SAMPLING_GROUP = "live"
 # A second one would only wait for the same answer.
@@ -165,11 +165,11 @@ class DiscoveryApp(GuardedApp):
         """True where trainings can be started on the machine that all is for: not on that of a file."""
         return self._source is None or bool(self._source.host)
 
-    def target_for(self, profile: Profile) -> "Target":
+    def place_for(self, profile: Profile) -> "Place":
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
         from tui_train.actions.machine_facts import MachineSource, source_for_profile
 
-        return (self._source_for(profile) or source_for_profile(profile, MachineSource())).target
+        return (self._source_for(profile) or source_for_profile(profile, MachineSource())).place
 
     @property
     def initial_facts(self) -> "Facts":
@@ -265,7 +265,7 @@ class DiscoveryApp(GuardedApp):
         facts = self.facts
         if facts is None or facts.cluster is None or facts.cluster.problem or not self.uses_slurm:
             return
-        from tui_train.targets.slurm import node_for_profile
+        from tui_train.places.profile_facts import node_for_profile
 
         machine = node_for_profile(facts.machine, facts.cluster, self.profile)
         if machine != facts.machine:
@@ -273,8 +273,8 @@ class DiscoveryApp(GuardedApp):
 
     def query_hub_for_model(self) -> None:
         """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
+        from tui_train.places.profile_facts import ask_hub_for_model
         from tui_train.setup.recipe.hub_model import model_to_query
-        from tui_train.targets.here import ask_hub_for_model
 
         facts, profile = self.facts, self.profile
         name = model_to_query(profile, facts) if facts and self._source is None else ""
@@ -284,7 +284,7 @@ class DiscoveryApp(GuardedApp):
 
     @on(AskScriptHelp)
     def _query_script_help(self) -> None:
-        from tui_train.targets.help_question import help_question
+        from tui_train.places.help_question import help_question
 
         try:
             question = help_question(self.profile, self.facts or self.initial_facts)
@@ -300,7 +300,7 @@ class DiscoveryApp(GuardedApp):
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
         if self._source or self.facts is None or "help" in self.looking:
             return
-        from tui_train.targets.help_question import help_question_for_auto
+        from tui_train.places.help_question import help_question_for_auto
 
         if question := help_question_for_auto(self.profile, self.facts):
             self._run_script_help(question)

@@ -22,7 +22,7 @@ def _query_machine(profile: Profile) -> Any:
     if profile.hardware.scheduler == "none":
         return probe.probe_machine()
     from tui_train.facts.other_machines.slurm import SubmitHost, read_cluster
-    from tui_train.targets.slurm import node_for_profile
+    from tui_train.places.profile_facts import node_for_profile
 
     cluster = read_cluster()
     return SubmitHost(node_for_profile(probe.probe_machine(), cluster, profile), cluster)
@@ -30,13 +30,13 @@ def _query_machine(profile: Profile) -> Any:
 
 def _query_toolchains(profile: Profile) -> Any:
     from tui_train.facts.machine import probe
-    from tui_train.targets.here import named_python
+    from tui_train.places.profile_facts import named_python
 
     return probe.probe_toolchains(named_python(profile))
 
 
 def _query_profile_files(profile: Profile) -> Any:
-    from tui_train.targets.here import read_profile_files
+    from tui_train.places.profile_facts import read_profile_files
 
     return read_profile_files(profile)
 
@@ -54,13 +54,13 @@ def _query_engines(_profile: Profile) -> Any:
 
 
 def _query_resources_in_use(profile: Profile) -> Any:
+    from tui_train.places.profile_facts import rendezvous_port
     from tui_train.runs.conflicts import resources_in_use
-    from tui_train.targets.here import rendezvous_port
 
     found = resources_in_use(rendezvous_port(profile))
     if profile.hardware.scheduler == "none":
         return found
-    from tui_train.targets.slurm import resources_in_use_on_nodes
+    from tui_train.places.profile_facts import resources_in_use_on_nodes
 
     return resources_in_use_on_nodes(found)
 
@@ -72,7 +72,7 @@ def _query_hub_cache(profile: Profile) -> Any:
 
 
 def _query_image(profile: Profile) -> Any:
-    from tui_train.targets.here import read_chosen_image
+    from tui_train.places.profile_facts import read_chosen_image
 
     return read_chosen_image(profile)
 

@@ -86,15 +86,16 @@ class HomeReader:
 
 def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
-    from tui_train.runs.other_machines.mirror import RunMirror
-    from tui_train.runs.other_machines.place import read_place
-    from tui_train.runs.other_machines.queue import is_in_queue, refresh_jobs
+    from tui_train.places.jobs import refresh_jobs
+    from tui_train.places.mirror import RunMirror
+    from tui_train.runs.elsewhere import read_asked_start, read_place
+    from tui_train.runs.slurm_job import queued_job
 
     with suppress(TuiTrainError):
         refresh_jobs(runs)
     for run in runs:
         if is_cancelled():
             return
-        if read_place(run.path) and not is_in_queue(run.path):
+        if read_place(run.path) and not queued_job(run.path) and not read_asked_start(run.path):
             with suppress(TuiTrainError):
                 RunMirror(run, follow=False).update_once()

@@ -361,13 +361,13 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @work(thread=True, group="start")
     def action_resume(self) -> None:
         """Start the run again, from its newest checkpoint."""
-        from tui_train.targets import target_of_run
+        from tui_train.places import place_of_run
 
         digest = self._run_at_cursor
         if digest is None:
             return
         try:
-            words = target_of_run(digest.run).resume(digest.run)
+            words = place_of_run(digest.run).resume(digest.run)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
@@ -382,11 +382,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         name = self.state.profile_name_at(self._cursor)
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
-            prepared, target = prepare_start(store.load(name))
+            prepared, place = prepare_start(store.load(name))
             if prepared.plan is None or findings_forbidding_start(prepared):
                 self.app.call_from_thread(self._offer_preview, name, prepared)
                 return
-            run = target.submit(prepared, prepared.plan)
+            run = place.submit(prepared, prepared.plan)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:
@@ -425,11 +425,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     @work(thread=True, group="stop")
     def _stop_runs(self, runs: "tuple[RunDir, ...]") -> None:
-        from tui_train.targets import target_of_run
+        from tui_train.places import place_of_run
 
         for run in runs:
             try:
-                target_of_run(run).stop(run)
+                place_of_run(run).stop(run)
             except TuiTrainError as error:
                 self.post_message(ErrorToShow(error))
         self.app.call_from_thread(self.refresh_list)
@@ -460,11 +460,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @work(thread=True, group="delete", exclusive=True)
     def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", runs_in_words: str) -> None:
         """Find what the runs take on disk, then ask."""
+        from tui_train.places import place_of_run
         from tui_train.runs import folders
 
         try:
             for run in runs:
-                folders.refuse_if_active(run)
+                place_of_run(run).refuse_if_active(run)
             total = sum(folders.folder_extent(run).size for run in runs)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))

@@ -167,7 +167,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def _start_run(self, prepared: PreparedPlan) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
-            run = self.wizard.target_for(prepared.profile).submit(prepared, prepared.plan)
+            run = self.wizard.place_for(prepared.profile).submit(prepared, prepared.plan)
         except TuiTrainError as error:
             self.app.call_from_thread(self._show_start_error, error)
         else:

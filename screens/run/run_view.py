@@ -12,9 +12,9 @@ from tui_train.base.text import duration_text, visible
 from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.runner.state import UNCONFIRMED_STATE
+from tui_train.runs.elsewhere import read_host_report
 from tui_train.runs.follow import RunNews
 from tui_train.runs.health import MIN_BUSY_PERCENT, health_problems
-from tui_train.runs.other_machines.place import read_host_report
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_still_write
 
@@ -101,7 +101,7 @@ class RunView:
 
     def _link_text(self) -> str:
         report = read_host_report(self.run.path)
-        if report is None or report.status.state == UNCONFIRMED_STATE:
+        if report is None or (self.news and self.news.status.state == UNCONFIRMED_STATE):
             return self.link_problem
         ago = duration_text(max(0.0, time.time() - report.at))
         return f"last heard {ago} ago, goes on there. {self.link_problem}"

@@ -20,10 +20,10 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.facts.gpus.samples import Samples
 from tui_train.facts.types import Facts
+from tui_train.places.fetching import fetch_results
+from tui_train.places.mirror import RunMirror
 from tui_train.profile import store
 from tui_train.runs.follow import RunNews, follow_news
-from tui_train.runs.other_machines.fetching import fetch_results
-from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.previous_run import find_run_before
@@ -424,10 +424,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @work(thread=True, group="stop")
     def _stop_run(self, *, then_leave_wizard: bool = False) -> None:
-        from tui_train.targets import target_of_run
+        from tui_train.places import place_of_run
 
         try:
-            ended = target_of_run(self.run).stop(self.run)
+            ended = place_of_run(self.run).stop(self.run)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:
@@ -440,10 +440,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     @work(thread=True, group="resume")
     def action_resume(self) -> None:
         """Start the same script again."""
-        from tui_train.targets import target_of_run
+        from tui_train.places import place_of_run
 
         try:
-            words = target_of_run(self.run).resume(self.run)
+            words = place_of_run(self.run).resume(self.run)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:

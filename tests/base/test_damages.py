@@ -13,7 +13,7 @@ from support import exported, facts, profile, sample
 from tui_train.facts.other_machines import machine_files
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
-from tui_train.runs.other_machines.place import read_host_report
+from tui_train.runs.elsewhere import read_host_report
 
 WRONG = (
     b'{"attempts": [1, {"a": null}], "status": {"state": 1}, "at": "x", "r": [], "weight_map": {"a": 1, "b": [2]}, '

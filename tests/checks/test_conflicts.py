@@ -18,6 +18,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import logout, probe
 from tui_train.facts.machine.exclusive_resources import port_in_use, resource_conflict
 from tui_train.facts.types import Gap, LogoutEffect, Machine, ResourcesInUse
+from tui_train.places.place import Place
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
@@ -25,7 +26,6 @@ from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.targets.here import submit_here
 from tui_train.views.show import after_stop_text
 
 
@@ -40,7 +40,7 @@ def begun():
             **{key.replace("__", "."): value for key, value in values.items()},
         })  # fmt: skip
         prepared = ready(chosen, where)
-        return submit_here(prepared, prepared.plan)
+        return Place().submit(prepared, prepared.plan)
 
     yield make
     for run in all_runs():

@@ -8,8 +8,8 @@ from support import check, facts, gpu, profile
 from screens.discovery.machine_queries import facts_with_answer
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.disk import checkpoint_disk_use
+from tui_train.places.profile_facts import probe_facts, read_profile_files
 from tui_train.profile.changes import apply_change
-from tui_train.targets.here import probe_facts, read_profile_files
 
 GIB = 2**30
 PACKAGES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}

@@ -423,7 +423,7 @@ def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys)
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     run = rundir.RunDir(Path("/runs/one"))
     monkeypatch.setattr(start, "probe_facts", lambda profile: facts())
-    monkeypatch.setattr(start, "submit_here", lambda *_: run)
+    monkeypatch.setattr(start.Place, "submit", lambda *_: run)
     lost = Status(state="lost", started=1795226679.0)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:

@@ -11,8 +11,7 @@ from support import bash, exported, facts, sleeping
 from tui_train.diagnose import diagnose_run, evidence
 from tui_train.runner.evidence import Evidence, read_evidence
 from tui_train.runner.state import Status
-from tui_train.runs.other_machines.heard import write_report
-from tui_train.runs.other_machines.place import HostReport
+from tui_train.runs.elsewhere import HostReport, write_report
 from tui_train.runs.status import read_status
 
 FULL = {"host": "box", "free_disk": 0, "free_tmp": 2**34, "free_shm": 2**34, "memory_limit": 2**34, "oom_kills": 0}
@@ -33,7 +32,7 @@ def failed_on(folder, said, there):
     run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
     status = read_status(run)
     (run.path / "place.json").write_text(json.dumps({"host": "box", "folder": "/there"}))
-    write_report(run, HostReport(at=1.0, status=Status("failed", attempts=status.attempts, exit_code=code)))
+    write_report(run.path, HostReport(at=1.0, status=Status("failed", attempts=status.attempts, exit_code=code)))
     return run
 
 

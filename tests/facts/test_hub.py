@@ -17,13 +17,14 @@ from support import boxed, check, facts, inside, plan, prepare, profile, sample,
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
+from tui_train.places.place import Place
+from tui_train.places.profile_facts import probe_facts
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import with_value
 from tui_train.programs import hub_cache
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
-from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views.overview import overview_lines
 
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
@@ -440,7 +441,7 @@ def trained(chosen):
     """The run of a profile, at its end."""
     prepared = prepare(chosen, probe_facts(chosen))
     assert prepared.plan, prepared.findings
-    run_dir = submit_here(prepared, prepared.plan)
+    run_dir = Place().submit(prepared, prepared.plan)
     until(lambda: not read_status(run_dir).live, 90)
     return run_dir
 

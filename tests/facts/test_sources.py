@@ -15,9 +15,9 @@ from tui_train.facts.machine.container_images import oci_runtime_problem
 from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import YamlDocument
+from tui_train.places.profile_facts import probe_facts, read_script_sources
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
-from tui_train.targets.here import probe_facts, read_script_sources
 
 PARSED = """
 from transformers import HfArgumentParser, Trainer, TrainingArguments

@@ -27,19 +27,19 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.channel.runner_zip import runner_modules
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
+from tui_train.places import asking, place_of_run
+from tui_train.places.fetching import fetch_results
+from tui_train.places.mirror import RunMirror
 from tui_train.plan.render import File
 from tui_train.profile import hosts
 from tui_train.profile.fields import with_value
 from tui_train.profile.store import save
 from tui_train.runner.ssh import failure_advice
 from tui_train.runs import rundir
+from tui_train.runs.elsewhere import RunPlace, read_place
 from tui_train.runs.listing import read_listed_run
-from tui_train.runs.other_machines import far
-from tui_train.runs.other_machines.fetching import fetch_results, is_fetched
-from tui_train.runs.other_machines.mirror import RunMirror
-from tui_train.runs.other_machines.place import RunPlace, read_place
+from tui_train.runs.results.run_output import is_fetched
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
 from tui_train.views import show
 from tui_train.wizard import wizard
 
@@ -150,7 +150,7 @@ def test_a_detached_run_is_stopped_and_started_again(host):
     until(lambda: not far_processes(run))
     tui("resume", "last", "--detach")
     assert (read_status(run).state, len(read_status(run).attempts)) == ("running", 2)
-    assert target_of_run(run).stop(run, at_once=True).state == "stopped"
+    assert place_of_run(run).stop(run, at_once=True).state == "stopped"
     until(lambda: not far_processes(run))
 
 
@@ -200,11 +200,11 @@ def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     chosen = sleeper(host)
     source = MachineSource(host="box")
 
-    prepared = prepare(chosen, source.target.probe_for(chosen))
+    prepared = prepare(chosen, source.place.probe_for(chosen))
     (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")
     (host / "bin" / "bash").chmod(0o755)
     with pytest.raises(Unavailable):
-        source.target.submit(prepared, prepared.plan)
+        source.place.submit(prepared, prepared.plan)
     assert rundir.all_runs() == ()
     assert runs_there(host) == []
 
@@ -214,7 +214,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
     assert "no-such-host-at-all" in unknown
     with pytest.raises(BadInput):
-        far.ask_host_report(RunPlace("-oProxyCommand=x", "/"))
+        asking.ask_report(RunPlace("-oProxyCommand=x", "/"))
     tui("run", "far", "--host", "box")
     run = rundir.find_run("last")
     (there,) = runs_there(host)
@@ -222,7 +222,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     with pytest.raises(Unavailable, match="is gone"):
         fetch_results(run)
     with pytest.raises(Unavailable, match="is gone"):
-        target_of_run(run).resume(run)
+        place_of_run(run).resume(run)
     assert "finished on box" in tui("runs").stdout
     assert "tick 3" in tui("logs", "last").stdout
 
@@ -253,7 +253,7 @@ def test_what_ssh_says_has_a_remedy(said, part):
 
 def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
-        far.create_on_host("box", rundir.create_run("x", []), [File("../x", "x")])
+        asking.create_on_host("box", rundir.create_run("x", []), [File("../x", "x")])
     assert runs_there(host) == []
 
 
@@ -295,7 +295,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert tui("hosts", "--json").stdout.split() == ["[]"]
 
 
-@pytest.mark.parametrize("text", ["lab = 3\n", "\udcff"])
+@pytest.mark.parametrize("text", ["lab = 3\n", "lab = ''\n", "\udcff"])
 def test_a_damaged_list_of_hosts_is_named_and_kept(host, text):
     del host
     path = app_paths.hosts_file()
@@ -324,7 +324,7 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         await reached(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
         assert "for lab" in shows(pilot)
-        assert not app.target_for(profile()).name
+        assert not app.place_for(profile()).name
         await keys("h", "down", "down", "enter", *"lab", "enter")(pilot)
         assert [*hosts.saved_hosts()] == ["lab"]
         await keys("h", "down", "down", "enter", *"nowhere-at-all", "enter")(pilot)

@@ -22,18 +22,26 @@ from tui_train.actions import sending
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.channel import session, ssh
 from tui_train.channel.session import PYTHON_COMMAND
+from tui_train.places import arriving, asking, place_of_run
+from tui_train.places import place as place_module
+from tui_train.places.fetching import fetch_results
+from tui_train.places.mirror import RunMirror
 from tui_train.plan.render import RUNNER_NAME, File, runner_file
+from tui_train.profile import hosts
 from tui_train.runner.questions import run_output
 from tui_train.runner.state import Status
 from tui_train.runs import incomplete_runs, rundir
-from tui_train.runs.other_machines import arriving, far
-from tui_train.runs.other_machines.fetching import fetch_results, is_fetched, local_output_folder
-from tui_train.runs.other_machines.heard import write_report
-from tui_train.runs.other_machines.mirror import RunMirror
-from tui_train.runs.other_machines.place import HostReport, read_host_report
-from tui_train.runs.start import DETACH_SCRIPT
+from tui_train.runs.elsewhere import (
+    AskedStart,
+    HostReport,
+    RunPlace,
+    local_output_folder,
+    read_host_report,
+    write_place,
+    write_report,
+)
+from tui_train.runs.results.run_output import is_fetched
 from tui_train.runs.status import read_status
-from tui_train.targets import host, target_of_run
 
 # The input begins with the text that finds the runner, and the line with the question.
 STUB = """\
@@ -110,7 +118,7 @@ def run(box, tmp_path):
     (there / RUNNER_NAME).write_bytes(runner_file().content)
     made = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}")])
     (made.path / "place.json").write_text(json.dumps({"host": "box", "folder": str(there)}))
-    write_report(made, HostReport(at=time.time(), status=Status("finished")))
+    write_report(made.path, HostReport(at=time.time(), status=Status("finished")))
     box["feed"] = f"say(status={STANDING}); say(end=True)"
     return made
 
@@ -188,7 +196,7 @@ def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent
 
 
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
-    output, here = tmp_path / "there" / "output", local_output_folder(run, "")
+    output, here = tmp_path / "there" / "output", local_output_folder(run.path, "")
     assert fetch_results(run).size == 5
     assert is_fetched(run)
     assert not (here / "checkpoint-5").exists()
@@ -208,7 +216,7 @@ def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(
 
 
 def test_what_was_changed_or_made_here_is_not_replaced(run, tmp_path):
-    here = local_output_folder(run, "")
+    here = local_output_folder(run.path, "")
     fetch_results(run)
     (here / "model.txt").write_text("changed here")
     with pytest.raises(AlreadyExists, match=r"model\.txt was not fetched, or was changed") as raised:
@@ -244,8 +252,8 @@ def test_what_an_earlier_version_fetched_is_named_so_and_fetched_again_once_it_i
     with pytest.raises(AlreadyExists, match="output was fetched by an earlier version") as raised:
         fetch_results(run)
     assert "Move it away" in raised.value.remedy
-    assert (local_output_folder(run, "") / "model.txt").read_text() == "first"
-    local_output_folder(run, "").rename(tmp_path / "earlier")
+    assert (local_output_folder(run.path, "") / "model.txt").read_text() == "first"
+    local_output_folder(run.path, "").rename(tmp_path / "earlier")
     assert [fetch_results(run).size, fetch_results(run).size] == [5, 0], "what is here does not come again"
 
 
@@ -309,7 +317,7 @@ one("a", b"a" * 1000, 1000); one("gone.txt", b"gone", 4); one("b", b"b" * 500, 1
     (output / "gone.txt").unlink()
     told = []
     assert fetch_results(run, on_progress=told.append).size == 2005, "b whole, c and model.txt"
-    here = local_output_folder(run, "")
+    here = local_output_folder(run.path, "")
     assert {path.name: path.stat().st_size for path in here.iterdir()} == {
         "a": 1000, "b": 1000, "c": 1000, "model.txt": 5,
     }  # fmt: skip
@@ -333,7 +341,7 @@ def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next
     del box["fetch"]
     (tmp_path / "there" / "output" / "model.txt").write_text("again")
     assert until(lambda: _fetches(run)) == 5
-    assert snapshot(local_output_folder(run, "")) == {"model.txt": b"again"}
+    assert snapshot(local_output_folder(run.path, "")) == {"model.txt": b"again"}
 
 
 def _fetches(run):
@@ -430,7 +438,7 @@ def new(box):
     """A run whose folder is on the host, not started, and trains until it is stopped."""
     started = """printf '{"event":"run_started","pid":%d}\\n' $$ >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
-    place = far.create_on_host("box", rundir.create_run("there", []), [File("launch.sh", script)])
+    place = asking.create_on_host("box", rundir.create_run("there", []), [File("launch.sh", script)])
     (Path(place.folder) / RUNNER_NAME).write_bytes(runner_file().content)
     yield place
     for pid in pids(place):
@@ -444,7 +452,7 @@ def test_a_folder_of_an_earlier_version_says_how_it_stands(new):
         packed.extractall(folder)
     (folder / "runner").rename(folder / "supervisor")
     (folder / RUNNER_NAME).unlink()
-    assert far.ask_host_report(new).status.state == "new"
+    assert asking.ask_report(new).status.state == "new"
 
 
 def pids(place):
@@ -453,32 +461,36 @@ def pids(place):
 
 
 def test_a_start_that_is_asked_for_several_times_is_made_once(new):
-    asks = [threading.Thread(target=far.start_on_host, args=(new, DETACH_SCRIPT, (), 0)) for _ in range(4)]
+    start = AskedStart("0a" * 8)
+    asks = [threading.Thread(target=asking.ask_start, args=(new, start)) for _ in range(4)]
     for ask in asks:
         ask.start()
     for ask in asks:
         ask.join()
     assert len(pids(new)) == 1
-    assert far.start_on_host(new, DETACH_SCRIPT, (), 0) == ""
+    assert [asking.ask_start(new, start, look=look).started for look in (False, True)] == [True, True]
     assert len(pids(new)) == 1
-    assert far.ask_host_report(new).starts == 1
+    assert asking.ask_report(new).starts == 1
 
 
 def submitted(box, monkeypatch, new):
     """Submit a run to the folder that is there already."""
-    monkeypatch.setattr(host.far, "create_on_host", lambda *_: new)
+    monkeypatch.setattr(place_module, "create_on_host", lambda *_: new)
 
     class Prepared:
-        files = (File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}"))
+        files = (File("launch.sh", "#!/bin/bash\n"), File("plan.json", '{"output": "/data/out"}'))
 
     class Plan:
         name = "far"
 
-    return host.Host("box").submit(Prepared, Plan)
+    return place_module.Place("box").submit(Prepared, Plan)
 
 
 # It starts, in a session of its own as sshd would have it, and what it says is lost after some seconds.
 LOST = """
+look = json.loads(sent[1])["question"]["look"]
+if look:
+    {2}
 if not os.fork():
     os.setsid()
     time.sleep({0})
@@ -491,7 +503,7 @@ os._exit(255)
 
 @pytest.mark.whole
 def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new, monkeypatch):
-    box["start"], box["status"], box["feed"] = LOST.format(1.5, 0), "os._exit(255)", "os._exit(255)"
+    box["start"], box["status"], box["feed"] = LOST.format(1.5, 0, "os._exit(255)"), "os._exit(255)", "os._exit(255)"
     with pytest.raises(NoAnswer, match=r"did not confirm that .*-far has started") as raised:
         submitted(box, monkeypatch, new)
     run = rundir.find_run("last")
@@ -503,6 +515,9 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
         done = subprocess.run(warm.program(*words), capture_output=True, text=True, check=False)
         assert done.returncode == 69
         assert f"it is not known whether {run.name} trains" in done.stderr
+    with pytest.raises(Unavailable, match="already writing to /data/out"):
+        submitted(box, monkeypatch, RunPlace("box", "/nowhere"))
+    assert rundir.all_runs() == (run,)
     os.utime(run.path, (1, 1))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
     incomplete_runs.remove_incomplete_runs(run.path.parent)
@@ -510,15 +525,65 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     until(lambda: pids(new))
     for question in ("start", "status", "feed"):
         del box[question]
-    assert target_of_run(run).probe_state(run).state != "new"
+    assert place_of_run(run).state(run, with_log=False).state != "new"
     assert len(pids(new)) == 1
 
 
 def test_a_start_whose_answer_alone_is_lost_has_started(box, new, monkeypatch):
-    box["start"] = LOST.format(0, 1)
+    box["start"] = LOST.format(0, 1, "honest()")
     run = submitted(box, monkeypatch, new)
     assert read_host_report(run.path).starts == 1
     assert len(pids(new)) == 1
+
+
+def test_a_start_that_did_not_arrive_is_made_no_more(box, new):
+    start = AskedStart("0b" * 8)
+    assert not asking.ask_start(new, start, look=True).started
+    assert not asking.ask_start(new, start).started
+    assert asking.ask_start(new, AskedStart("0c" * 8)).started
+    assert len(pids(new)) == 1
+
+
+# Names of hosts
+
+
+def test_a_host_that_was_renamed_is_found_by_its_new_name(box, run):
+    for question in ("status", "feed", "fetch"):
+        box[question] = 'if "lab" not in sys.argv: sys.exit("ssh: Could not resolve hostname box")\nhonest()'
+    for ask in (place_of_run(run).state, fetch_results):
+        with pytest.raises(Unavailable, match="name is unknown") as raised:
+            ask(run)
+        assert "tui-train hosts add box" in raised.value.remedy
+    hosts.save_host("box", "lab")
+    assert place_of_run(run).state(run).state == "new"
+    assert fetch_results(run).size == 5
+
+
+def test_a_name_that_leads_to_another_machine_is_refused(run):
+    write_place(run.path, RunPlace("box", "/nowhere", node="another one"))
+    with pytest.raises(Unavailable, match="box is another machine than the one on which"):
+        place_of_run(run).state(run, with_log=False)
+
+
+def test_a_run_that_its_host_has_as_well_is_removed_once_that_was_asked(box, run):
+    write_place(run.path, RunPlace("box", str(run.path), shared=True, node="another one"))
+    rm = ("runs", "rm", "-y", run.name)
+    for said, why in (("os._exit(255)", "it is not known how"), ("say(status=['running'])", "runs on box")):
+        box["status"] = said
+        done = subprocess.run(warm.program(*rm), capture_output=True, text=True, check=False)
+        assert (done.returncode, run.path.exists()) == (69, True)
+        assert why in done.stderr
+    box["status"] = "say(status=['finished'])"
+    subprocess.run(warm.program(*rm), capture_output=True, check=True)
+    assert not run.path.exists()
+
+
+def test_a_key_that_another_machine_does_not_know_is_not_said_to_be_unknown_here(box, tmp_path):
+    box["status"] = "sys.exit('Host key verification failed.')  # before honest()"
+    words = [str(tmp_path / "bin" / "ssh"), "a", "ssh b"]
+    with pytest.raises(NoAnswer, match="not known on a yet") as raised:
+        session.ask("b", {"do": "status", "folder": "/"}, dict, 20.0, words=words, asking_host="a")
+    assert "hosts login" not in raised.value.message
 
 
 def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch):
@@ -526,7 +591,7 @@ def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch)
     other = rundir.create_run("other", [File("launch.sh", "#!/bin/bash\n")])
     (run.path / "slurm.json").write_text('{"number": "7", "starts": 0}')
     sent = rundir.create_run("sent", [File("launch.sh", "#!/bin/bash\n")])
-    write_report(sent, HostReport(at=0.0, status=Status("unconfirmed")))
+    write_report(sent.path, HostReport(at=0.0, status=Status("unconfirmed")))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
     incomplete_runs.remove_incomplete_runs(run.path.parent)
     assert [each.path.exists() for each in (run, sent, other)] == [True, True, False]
@@ -536,7 +601,7 @@ def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch)
 
 
 def test_a_stop_does_not_wait_for_the_log(box, run):
-    write_report(run, HostReport(at=time.time(), status=Status("running")))
+    write_report(run.path, HostReport(at=time.time(), status=Status("running")))
     box["status"] = "say(status=['running'])"
     box["feed"] = "say(beat=True); time.sleep(120); open(path + '.ended', 'w')"
     box["stop"] = "os._exit(255)"
@@ -547,19 +612,19 @@ def test_a_stop_does_not_wait_for_the_log(box, run):
 
 
 def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run, monkeypatch):
-    monkeypatch.setattr(host, "_LAST_LOG_SECONDS", 0.5)
-    write_report(run, HostReport(at=time.time(), status=Status("running")))
+    monkeypatch.setattr(place_module, "_LAST_LOG_SECONDS", 0.5)
+    write_report(run.path, HostReport(at=time.time(), status=Status("running")))
     box["stop"] = "open(path + '.done', 'w'); say(stopped=True)"
     box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"
     box["feed"] = "say(beat=True); time.sleep(120); open(path + '.ended', 'w')"
-    target = target_of_run(run)
-    assert (target.probe_state(run).state, target.stop(run).state) == ("running", "stopped")
+    target = place_of_run(run)
+    assert (target.state(run, with_log=False).state, target.stop(run).state) == ("running", "stopped")
     assert not (box.answers / "feed.ended").exists()
     assert read_status(run).state == "stopped"
 
 
 def test_what_a_stop_learns_of_a_run_is_kept(box, run):
-    write_report(run, HostReport(at=time.time(), status=Status("running")))
+    write_report(run.path, HostReport(at=time.time(), status=Status("running")))
     box["status"] = "say(status=['stopped'])"
     said = subprocess.run(warm.program("stop", "last"), capture_output=True, text=True, check=True).stdout
     assert "is not running: stopped on box" in said
@@ -568,12 +633,12 @@ def test_what_a_stop_learns_of_a_run_is_kept(box, run):
 
 @pytest.mark.parametrize("now", [True, False])
 def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
-    monkeypatch.setattr(far, "_STATUS_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(far, "_ANSWER_TIMEOUT_SECONDS", 0.5)
-    write_report(run, HostReport(at=time.time() - 65, status=Status("running", grace=0)))
+    monkeypatch.setattr(asking, "_STATUS_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(asking, "_ANSWER_TIMEOUT_SECONDS", 0.5)
+    write_report(run.path, HostReport(at=time.time() - 65, status=Status("running", grace=0)))
     box["status"] = box["stop"] = "time.sleep(1000)"
-    target = target_of_run(run)
-    ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.probe_state(run))
+    target = place_of_run(run)
+    ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.state(run, with_log=False))
     with pytest.raises(
         NoAnswer, match=r"not known how .* stands \(running 1 min 0\d s ago\): box gave no answer"
     ) as raised:

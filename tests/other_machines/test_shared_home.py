@@ -56,7 +56,7 @@ def test_a_run_on_a_machine_with_the_same_home_is_one_run(machines):
     said = tui(0, "run", saved(home, 3), "--on", "box")
     assert "tick 2" in said
     assert "finished on box" in said
-    (run,) = (home / ".local/state/tui-train/runs").iterdir()
+    (run,) = (home / ".local/state/tui-train/runs").glob("[!.]*")
     assert [line for line in (run / "attempt-1.log").read_text().splitlines() if "tick" in line] == [
         "tick 0", "tick 1", "tick 2",
     ]  # fmt: skip
@@ -71,7 +71,7 @@ def test_it_is_stopped_and_resumed_from_either(machines):
     home, tui = machines
     tui(0, "run", saved(home, 600), "--on", "box", "--detach")
     assert "running on box" in tui(0, "runs")
-    (run,) = (home / ".local/state/tui-train/runs").iterdir()
+    (run,) = (home / ".local/state/tui-train/runs").glob("[!.]*")
     until(lambda: "tick 3" in (run / "attempt-1.log").read_text())
     assert "no process of it is left" in tui(0, "stop", "last")
     tui(1, "resume", "last", "--detach")

@@ -16,13 +16,12 @@ from support import check, facts, gpu, plan, profile, until
 from trainings import TINY, failing
 from trainings import losses as checkpointed
 
+from tui_train.places import place_of_run
+from tui_train.places.place import Place
 from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME, render_batch_script
 from tui_train.profile.store import save
-from tui_train.runs import rundir
-from tui_train.runs.other_machines import queue
+from tui_train.runs import rundir, slurm_job
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
-from tui_train.targets.slurm import Slurm
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
@@ -40,18 +39,18 @@ def nodes(cluster, monkeypatch):
 
 
 def in_queue(run):
-    return target_of_run(run).state(run)
+    return place_of_run(run).state(run)
 
 
 def test_a_job_is_watched_to_its_end(nodes, tmp_path):
     saver(tmp_path, 12)
     lines = tui("run", "job", "--slurm").stdout.splitlines()
     run = rundir.find_run("last")
-    number = queue.read_job(run.path).number
+    number = slurm_job.read_job(run.path).number
     assert lines[0].startswith(f"{run.name} is job {number}")
     assert [line for line in lines if line.startswith("step ")] == [f"step {step}" for step in range(1, 13)]
     assert read_status(run).state == "finished"
-    until(lambda: in_queue(run).state == "finished" and not queue.read_job(run.path).state)
+    until(lambda: in_queue(run).state == "finished" and not slurm_job.read_job(run.path).state)
     assert (run.path / "output" / "made.txt").read_text() == "done"
 
 
@@ -72,11 +71,11 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
     run = rundir.find_run("last")
     copy = rundir.RunDir(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
-    target_of_run(copy).stop(copy)
+    place_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
-    (copy.path / queue.JOB_FILE).write_text('{"number": "--user=root", "starts": 0}')
-    assert queue.read_job(copy.path) is None
-    assert target_of_run(run).stop(run).state == "new"
+    (copy.path / slurm_job.JOB_FILE).write_text('{"number": "--user=root", "starts": 0}')
+    assert slurm_job.read_job(copy.path) is None
+    assert place_of_run(run).stop(run).state == "new"
 
 
 @pytest.mark.whole
@@ -119,7 +118,7 @@ def test_scancel_by_hand_saves_too(nodes, tmp_path):
     tui("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and steps_of(run, 1), 60)
-    subprocess.run(["scancel", queue.read_job(run.path).number], check=True)
+    subprocess.run(["scancel", slurm_job.read_job(run.path).number], check=True)
     until(lambda: read_status(run).state == "stopped", 60)
     saved = steps_of(run, 1)[-1]
     assert (run.path / "output" / f"checkpoint-{saved}" / "trainer_state.json").is_file()
@@ -241,5 +240,7 @@ def test_here_the_keys_of_slurm_change_nothing():
 
 def test_the_facts_of_a_node_are_read_from_its_file(tmp_path, monkeypatch):
     tui("facts", "--save", str(tmp_path / "node.json"))
-    seen = Slurm(tmp_path / "node.json").probe_for(profile({"trainer.script": "/nowhere/train.py"}))
+    seen = Place(slurm=True, machine_file=tmp_path / "node.json").probe_for(
+        profile({"trainer.script": "/nowhere/train.py"})
+    )
     assert (seen.scheduler, seen.other_machine) == ("slurm", "")

@@ -11,12 +11,12 @@ from slurm import tui
 from support import facts, gpu, plan, profile
 
 from tui_train.base.errors import Unavailable
+from tui_train.places import jobs, place_of_run
 from tui_train.plan.render.slurm import render_batch_script
 from tui_train.runner import events
 from tui_train.runner.events import Event
-from tui_train.runs import rundir
-from tui_train.runs.other_machines import queue
-from tui_train.targets import target_of_run
+from tui_train.runs import rundir, slurm_job
+from tui_train.runs.status import read_status
 
 # $all: what it was called with; $folder: the newest run folder.
 _COMMAND = """\
@@ -89,22 +89,22 @@ def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
     fake.says("squeue", _TIMED_OUT)
     assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
     run = rundir.find_run("last")
-    assert (queue.read_job(run.path).number, fake.calls("scancel")) == ("4712", [])
+    assert (slurm_job.read_job(run.path).number, fake.calls("scancel")) == ("4712", [])
 
 
 def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
     """The controller took it, but sbatch did not hear so in time."""
     saved_profile(tmp_path, 3)
     fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
-    assert "may be queued" in tui("run", "job", "--slurm", code=69).stderr
+    assert "did not confirm" in tui("run", "job", "--slurm", code=69).stderr
     run = rundir.find_run("last")
-    assert queue.is_in_queue(run.path)
+    assert read_status(run).state == "unconfirmed"
     fake.lists("PENDING", 77)
     assert "job 77" in tui("runs").stdout
-    assert queue.read_job(run.path).number == "77"
+    assert slurm_job.read_job(run.path).number == "77"
     fake.lists("")
-    queue.refresh_jobs([run])
-    assert not queue.is_in_queue(run.path)
+    jobs.refresh_jobs([run])
+    assert not slurm_job.queued_job(run.path)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_was_refused_has_the_job_that_it_had(fake, tmp_path):
     fake.lists("")
     fake.says("sbatch", "echo 'error: Invalid account' >&2; exit 1")
     assert "Invalid account" in tui("resume", "last", code=69).stderr
-    assert (queue.read_job(run.path).number, queue.is_in_queue(run.path)) == ("4712", False)
+    assert (slurm_job.read_job(run.path).number, slurm_job.queued_job(run.path)) == ("4712", None)
 
 
 def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
@@ -131,7 +131,7 @@ def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
     fake.lists("PENDING", reason="PartitionTimeLimit")
     fake.says("scancel", _TIMED_OUT)
     tui("run", "job", "--slurm", code=69)
-    assert queue.is_in_queue(rundir.find_run("last").path)
+    assert slurm_job.queued_job(rundir.find_run("last").path)
 
 
 @pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "RUNNING"])
@@ -139,10 +139,10 @@ def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, s
     run = submitted(fake, tmp_path)
     lost(run)
     fake.lists(state)
-    monkeypatch.setattr(queue, "_COMPLETING_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "_COMPLETING_SECONDS", 0.0)
     before = fake.calls("sbatch")
     with pytest.raises(Unavailable, match=f"4712.*{state}"):
-        target_of_run(run).resume(run)
+        place_of_run(run).resume(run)
     assert fake.calls("sbatch") == before
     assert "is not running" not in tui("stop", "last").stdout
     assert any(call.endswith("4712") for call in fake.calls("scancel"))
@@ -158,8 +158,8 @@ def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_p
     """)  # fmt: skip
     fake.says("scancel", f'case $all in --state=PENDING*) [ "$(squeue | cut -d"|" -f2)" != PENDING ] || '
               f": > {fake.gone} ;; esac")  # fmt: skip
-    queue.stop_job(run, at_once=True, grace_seconds=1, while_waiting=lambda: None)
-    assert not queue.is_in_queue(run.path)
+    jobs.stop_job(run, at_once=True, grace_seconds=1, while_waiting=lambda: None)
+    assert not slurm_job.queued_job(run.path)
     assert len([call for call in fake.calls("scancel") if "--state=PENDING" in call]) == 1
 
 
@@ -170,10 +170,10 @@ def test_a_job_of_another_cluster_is_asked_for_there(fake, tmp_path, monkeypatch
     fake.says("squeue", f'[ -z "${{SLURM_CLUSTERS-}}" ] || exit 1; case $all in *--clusters=hpc2*) '
               f'[ -e {fake.gone} ] || echo "4712|PENDING|Priority|N/A|$folder" ;; esac')  # fmt: skip
     fake.says("scancel", f"case $all in *--clusters=hpc2*) : > {fake.gone} ;; esac")
-    queue.refresh_jobs([run])
-    assert queue.read_job(run.path).cluster == "hpc2"
+    jobs.refresh_jobs([run])
+    assert slurm_job.read_job(run.path).cluster == "hpc2"
     assert "had not started" in tui("stop", "last").stdout
-    assert not queue.is_in_queue(run.path)
+    assert not slurm_job.queued_job(run.path)
 
 
 def test_many_runs_need_one_squeue(fake, tmp_path):
@@ -181,10 +181,10 @@ def test_many_runs_need_one_squeue(fake, tmp_path):
     before = len(fake.calls("squeue"))
     copy = rundir.RunDir(run.path.with_name("20200101-000000-job"))
     copy.path.mkdir()
-    (copy.path / queue.JOB_FILE).write_bytes((run.path / queue.JOB_FILE).read_bytes())
-    queue.refresh_jobs([run, copy])
+    (copy.path / slurm_job.JOB_FILE).write_bytes((run.path / slurm_job.JOB_FILE).read_bytes())
+    jobs.refresh_jobs([run, copy])
     assert len(fake.calls("squeue")) == before + 1
-    assert [queue.is_in_queue(each.path) for each in (run, copy)] == [True, False]
+    assert [bool(slurm_job.queued_job(each.path)) for each in (run, copy)] == [True, False]
 
 
 def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
@@ -193,7 +193,7 @@ def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
     fake.says("squeue", _TIMED_OUT)
     assert "Socket timed out" in tui("resume", "last", code=69).stderr
     fake.lists("")
-    assert queue.is_in_queue(run.path)
+    assert slurm_job.queued_job(run.path)
     tui("resume", "last", "--detach")
     assert len(fake.calls("sbatch")) == 2
 

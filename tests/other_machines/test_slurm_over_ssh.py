@@ -1,31 +1,38 @@
 """Jobs of a real Slurm that are submitted, watched, stopped and resumed over a real ssh; nothing is installed there."""
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 import slurm
 import ssh as secure_shell
+from counting import tries
 from slurm import SAVES, saver, steps_of, tui
 from ssh import runs_there
-from support import profile, until
+from support import prepare, profile, until
 
 from tui_train.actions.machine_facts import MachineSource, source_for_profile
+from tui_train.base.errors import Unavailable
 from tui_train.channel.session import PYTHON_COMMAND, ask
+from tui_train.places import jobs, place_of_run
+from tui_train.places.mirror import RunMirror
+from tui_train.places.place import Place
 from tui_train.profile import hosts, store
-from tui_train.runs import rundir
-from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.mirror import RunMirror
-from tui_train.runs.other_machines.place import read_place
+from tui_train.runs import rundir, slurm_job
+from tui_train.runs.elsewhere import read_place
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
+CUTS = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "5"))
+SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +115,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     said = tui(*RUN, "--detach").stdout
     run = rundir.find_run("last")
     (folder,) = runs_there(login.home)
-    number = queue.read_job(run.path).number
+    number = slurm_job.read_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
     assert (read_place(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
     assert store.load(str(run.profile)).hardware.host == "box"
@@ -125,17 +132,17 @@ def test_a_job_over_ssh_is_stopped_and_resumed(login):
     saver(login.home, 200)
     tui(*RUN, "--detach")
     run = rundir.find_run("last")
-    number = queue.read_job(run.path).number
+    number = slurm_job.read_job(run.path).number
     assert "is running" in tui("resume", "last", code=69).stderr or read_status(run).state == "queued"
-    until(lambda: queue.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
+    until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
     assert "running on box (Slurm)" in tui("runs").stdout
     assert "Resume it" in tui("stop", "last").stdout
-    assert (read_status(run).state, queue.read_job(run.path).state, login.jobs()) == ("stopped", "", [])
+    assert (read_status(run).state, slurm_job.read_job(run.path).state, login.jobs()) == ("stopped", "", [])
     saved = steps_of(run, 1)[-1]
     assert (Path(read_place(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
     assert tui("resume", "last").stdout.count("step 200") == 1
     assert steps_of(run, 2) == [*range(saved + 1, 201)]
-    assert (read_status(run).state, queue.read_job(run.path).number != number) == ("finished", True)
+    assert (read_status(run).state, slurm_job.read_job(run.path).number != number) == ("finished", True)
     assert "nothing is left to train" in tui("resume", "last").stdout
 
 
@@ -145,9 +152,9 @@ def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
     tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
     assert "queued" in tui("resume", "last", code=69).stderr
-    assert login.jobs() == [queue.read_job(run.path).number]
+    assert login.jobs() == [slurm_job.read_job(run.path).number]
     assert "had not started" in tui("stop", "last").stdout
-    assert (target_of_run(run).state(run).state, login.jobs()) == ("new", [])
+    assert (place_of_run(run).state(run).state, login.jobs()) == ("new", [])
     assert "not running" in tui("stop", "last").stdout
 
 
@@ -180,16 +187,46 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     login.cut(after=True)
     found = tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
-    assert [queue.read_job(run.path).number] == login.jobs()
+    assert [slurm_job.read_job(run.path).number] == login.jobs()
     assert login.jobs()[0] in found.stdout
-    (run.path / queue.JOB_FILE).unlink()
-    queue.write_job(run, queue.SlurmJob(number="", starts=0))
+    (run.path / slurm_job.JOB_FILE).unlink()
+    slurm_job.write_job(run.path, slurm_job.SlurmJob(number="", starts=0))
     login.cut()
-    assert queue.is_in_queue(run.path)
+    assert slurm_job.queued_job(run.path)
     login.joined()
     assert f"job {login.jobs()[0]}, " in tui("runs").stdout
     tui("stop", "last")
     assert login.jobs() == []
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(300 + CUTS * 30)
+def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(login, tmp_path, record_property):
+    saver(login.home, 3, **{"slurm.options": ("--begin=now+3600",)})
+    place, chosen = Place("box", slurm=True), store.load("job")
+    prepared = prepare(chosen, place.probe_for(chosen))
+    began = time.monotonic()
+    place.submit(prepared, prepared.plan)
+    took = time.monotonic() - began
+    with tries(record_property, "cuts of a submission") as made:
+        for number in range(CUTS):
+            moment = random.Random(f"submission {SEED} {number}").uniform(0.0, took)
+            with made.one(f"cut {number}, seed {SEED}: after {moment:.2f} s of {took:.2f} s"):
+                timer = secure_shell.cut_later(tmp_path, moment)
+                with contextlib.suppress(Unavailable):
+                    place.submit(prepared, prepared.plan)
+                timer.join()
+                until(lambda: settled(rundir.all_runs()), 60)
+                known = [slurm_job.queued_job(run.path) for run in rundir.all_runs()]
+                assert sorted(login.jobs()) == sorted(job.number for job in known if job)
+    for job in login.jobs():
+        login.says("scancel", job)
+
+
+def settled(runs):
+    with contextlib.suppress(Unavailable):
+        jobs.refresh_jobs(runs)
+    return all(read_status(run).state != "unconfirmed" for run in runs)
 
 
 @pytest.mark.whole
@@ -210,14 +247,14 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
         saver(login.home, steps)
         tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    other, run = sorted(rundir.all_runs(), key=lambda run: queue.read_job(run.path).number)
+    other, run = sorted(rundir.all_runs(), key=lambda run: slurm_job.read_job(run.path).number)
     shutil.rmtree(read_place(run.path).folder)
-    login.says("scancel", queue.read_job(run.path).number)
+    login.says("scancel", slurm_job.read_job(run.path).number)
     assert tui("runs").stderr == ""
-    assert (queue.is_in_queue(run.path), queue.is_in_queue(other.path)) == (False, True)
+    assert (slurm_job.queued_job(run.path), bool(slurm_job.queued_job(other.path))) == (None, True)
     assert "is gone" in tui("logs", run.name, code=65).stderr
     assert tui("runs", "rm", "-y", run.name).stdout
-    login.says("scancel", queue.read_job(other.path).number)
+    login.says("scancel", slurm_job.read_job(other.path).number)
 
 
 @pytest.mark.whole
@@ -272,12 +309,12 @@ def test_where_a_profile_goes(own, named, goes):
 
 def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "asked").write_text('#!/bin/sh\necho "${SBATCH_OUTPUT-none} ${SLURM_CONF-none} $1"\n')
-    (tmp_path / "bin" / "asked").chmod(0o755)
+    (tmp_path / "bin" / "sbatch").write_text('#!/bin/sh\necho "${SBATCH_OUTPUT-none} ${SLURM_CONF-none} $1"\n')
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "bash").symlink_to("/usr/bin/bash")
     (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
-    asked = {
-        "commands": [["asked", "a b"]], "without": "SBATCH_(OUTPUT|WAIT)", "given": "", "folder": "", "patience": 9,
-    }  # fmt: skip
-    words = ["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", sys.executable, *PYTHON_COMMAND[1:]]
-    (answer,) = ask("here", {"do": "slurm", **asked}, list, 30.0, words=words)
+    asked = {"do": "slurm", "commands": [["sbatch", "a b"]], "input": ""}
+    words = ["env", "-i", f"HOME={tmp_path}", f"PATH={tmp_path}/few", sys.executable, *PYTHON_COMMAND[1:]]
+    (answer,) = ask("here", asked, list, 30.0, words=words)
     assert answer["out"] == "none /c a b\n"

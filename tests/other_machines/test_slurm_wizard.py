@@ -24,13 +24,14 @@ from tui_train.facts.other_machines.cluster import (
     sbatch_time_limit,
 )
 from tui_train.facts.other_machines.slurm import planned_machine, planned_node_group
+from tui_train.places import jobs
+from tui_train.places.place import Place
+from tui_train.places.profile_facts import node_for_profile
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
-from tui_train.runs import folders, rundir
-from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.slurm_end import slurm_end_reason
+from tui_train.runs import folders, rundir, slurm_job
+from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
-from tui_train.targets.slurm import Slurm, node_for_profile
 from tui_train.wizard import wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -235,7 +236,7 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
         said("scancel", blocking)
         await until_shown(pilot, "finished", "step 12", seconds=90)
     run = rundir.find_run("last")
-    assert queue.read_job(run.path).number
+    assert slurm_job.read_job(run.path).number
     assert steps_of(run, 1) == [*range(1, 13)]
 
 
@@ -274,9 +275,9 @@ def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path)
     saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
     assert "hardware.scheduler" in tui("run", "job").stdout
     run = rundir.find_run("last")
-    assert (read_status(run).state, bool(queue.read_job(run.path))) == ("finished", True)
+    assert (read_status(run).state, bool(slurm_job.read_job(run.path))) == ("finished", True)
     tui("run", "job", "--set", "hardware.scheduler=none")
-    assert queue.read_job(rundir.find_run("last").path) is None
+    assert slurm_job.read_job(rundir.find_run("last").path) is None
     tui("run", "job", "--set", "hardware.scheduler=none", "--slurm")
     assert store.load(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
     assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
@@ -292,13 +293,13 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     runs = sorted(rundir.all_runs(), key=lambda run: run.name)
     assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
     assert all(run.name in said_of_all for run in runs)
-    assert len({queue.read_job(run.path).number for run in runs}) == 3
+    assert len({slurm_job.read_job(run.path).number for run in runs}) == 3
     short, long, last = runs
-    until(lambda: queue.refresh_jobs([long]) or read_status(long).state == "running", 60)
+    until(lambda: jobs.refresh_jobs([long]) or read_status(long).state == "running", 60)
     until(lambda: long.attempt_log(1).exists() and steps_of(long, 1), 60)
     tui("stop", long.name)
     for run, steps in ((short, 4), (last, 9)):
-        until(lambda run=run: queue.refresh_jobs([run]) or read_status(run).state == "finished", 60)
+        until(lambda run=run: jobs.refresh_jobs([run]) or read_status(run).state == "finished", 60)
         assert steps_of(run, 1) == [*range(1, steps + 1)]
     assert read_status(long).state == "stopped"
     tui("resume", long.name, "--detach")
@@ -314,7 +315,7 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
 def test_what_is_no_array_is_refused(nodes, tmp_path, array):
     saver(tmp_path, 3)
     with pytest.raises(BadInput):
-        arrays.plan_members(store.load("job"), array, Slurm())
+        arrays.plan_members(store.load("job"), array, Place(slurm=True))
     assert rundir.all_runs() == ()
 
 
@@ -343,24 +344,24 @@ def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, 
     tui("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
-    node = said("squeue", "-h", "-o", "%N", f"--jobs={queue.read_job(run.path).number}")
+    node = said("squeue", "-h", "-o", "%N", f"--jobs={slurm_job.read_job(run.path).number}")
     drain = ("scontrol", "update", f"nodename={node}", "reason=fan")
     try:
         said(*drain, "state=drain")
-        queue.refresh_jobs([run])
+        jobs.refresh_jobs([run])
         assert read_status(run).state == "running"
         said(*drain, "state=down")
         until(lambda: read_status(run).state == "stopped", 60)
         assert f"{node}: node failure" in slurm_end_reason(run.path)
-        queue.refresh_jobs([run])
+        jobs.refresh_jobs([run])
         if resumes:
             assert read_status(run).state == "queued"
             assert f"{node}: node failure" in tui("runs").stdout
-            until(lambda: queue.refresh_jobs([run]) or (run.attempt_log(2).exists() and steps_of(run, 2)), 60)
+            until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(2).exists() and steps_of(run, 2)), 60)
             assert steps_of(run, 2)[0] == steps_of(run, 1)[-1] + 1
             assert slurm_end_reason(run.path) == ""
         else:
-            until(lambda: queue.refresh_jobs([run]) or queue.read_job(run.path).state == "", 60)
+            until(lambda: jobs.refresh_jobs([run]) or slurm_job.read_job(run.path).state == "", 60)
             for words in (("runs",), ("diagnose", "last")):
                 assert f"{node}: node failure" in tui(*words).stdout
     finally:

@@ -1,4 +1,4 @@
-"""Trainers, launchers and targets keep their contracts, and what CONTRIBUTING.md says to do adds one."""
+"""Trainers, launchers and places keep their contracts, and what CONTRIBUTING.md says to do adds one."""
 
 import itertools
 import json
@@ -17,10 +17,10 @@ from support import check, facts, gpu, plan, profile
 
 from tui_train.base.command import argv
 from tui_train.launchers import LAUNCHERS
+from tui_train.places import place_of
 from tui_train.profile.fields import FIELDS
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.setup.setup import Setup
-from tui_train.targets import target_of
 from tui_train.trainers import TRAINERS, trainer_has_own_field
 
 ROOT = Path(__file__).parents[2]
@@ -64,11 +64,11 @@ def test_a_trainer_takes_fields_that_there_are(kind):
     assert all(trainer_has_own_field(chosen, key) for key in TRAINERS[kind].own_fields)
 
 
-def test_a_target_without_runs_says_what_to_do_instead():
-    target = target_of(Path("/m.json"))
-    assert target.name
-    assert [each.can_start for each in (target, target_of(host="box"), target_of())] == [False, True, True]
-    for ask in (target.state, target.stop, target.resume):
+def test_a_place_without_runs_says_what_to_do_instead():
+    place = place_of(Path("/m.json"))
+    assert place.name
+    assert [each.can_start for each in (place, place_of(host="box"), place_of())] == [False, True, True]
+    for ask in (place.state, place.stop, place.resume):
         with pytest.raises(Exception, match="another machine") as caught:
             ask(None)
         assert "launch.sh" in caught.value.remedy
@@ -179,13 +179,14 @@ def test_a_trainer_is_added(project):
     assert made["title"].startswith("a toy ")
 
 
-TARGET = """
+PLACE = """
 import msgspec
 
-from tui_train.targets.here import LocalTarget, probe_facts
+from tui_train.places.place import Place
+from tui_train.places.profile_facts import probe_facts
 
 
-class Toy(LocalTarget):
+class Toy(Place):
     name = "toyland"
 
     def probe_for(self, profile, on_wait):
@@ -194,7 +195,7 @@ class Toy(LocalTarget):
 
 
 NAMED = """    if host == "toy":
-        from tui_train.targets.toy import Toy
+        from tui_train.places.toy import Toy
 
         return Toy()
 """
@@ -202,11 +203,11 @@ NAMED = """    if host == "toy":
 
 @pytest.mark.whole
 @pytest.mark.training
-def test_a_target_is_added(project):
+def test_a_place_is_added(project):
     package = project / "tui_train"
-    (package / "targets/toy.py").write_text(TARGET)
-    entries = package / "targets/__init__.py"
-    edit(entries, "    if machine_file:\n", f"{NAMED}    if machine_file:\n")
+    (package / "places/toy.py").write_text(PLACE)
+    entries = package / "places/__init__.py"
+    edit(entries, "    return Place(hosts", f"{NAMED}    return Place(hosts")
     made = json.loads(printed(project, "plan", "quickstart", "--json", "--host", "toy", *ON_CPU))["plan"]
     assert "toyland" in " ".join(made["notes"])
 

@@ -11,6 +11,7 @@ import pytest
 from support import UUIDS, facts, gpu, ready, sleeping, until
 
 from tui_train.base.errors import Unavailable
+from tui_train.places.place import Place
 from tui_train.runner import gpus, other_programs
 from tui_train.runner.planned import Planned
 from tui_train.runner.processes import start_ticks
@@ -21,7 +22,6 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import restart_note, start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.targets.here import submit_here
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})
 GPU 1: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[1]})"""
@@ -263,7 +263,7 @@ def test_a_start_waits_as_long_as_it_lives(smi, monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: clock() * 60)
     smi(WHOLE, before="sleep 2")
     prepared = trains_on_a_card()
-    run = submit_here(prepared, prepared.plan)
+    run = Place().submit(prepared, prepared.plan)
     try:
         assert run.script.is_file()
         assert read_status(run).live
@@ -276,7 +276,7 @@ def test_a_start_that_ends_without_a_training_leaves_no_folder(smi):
     smi(WHOLE.splitlines()[1], before="sleep 0.5")
     prepared = trains_on_a_card()
     with pytest.raises(Unavailable, match=f"did not start: launch.sh: the GPU {UUIDS[0]}"):
-        submit_here(prepared, prepared.plan)
+        Place().submit(prepared, prepared.plan)
     assert rundir.all_runs() == ()
 
 

@@ -19,6 +19,7 @@ from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environm
 from tui_train.base.command import Part
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import container_images, probe
+from tui_train.places.profile_facts import probe_facts
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait_for_end
 from tui_train.runs.logs.tail import LogTail
@@ -26,7 +27,6 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.targets.here import probe_facts
 from tui_train.trainers.script import Script
 from tui_train.trainers.trainer import PreparationStep
 

@@ -27,6 +27,7 @@ from support import (
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
+from tui_train.places.place import Place
 from tui_train.runner import lock_owner
 from tui_train.runner.processes import start_ticks
 from tui_train.runs import rundir
@@ -35,7 +36,6 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.targets.here import submit_here
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
 
@@ -93,7 +93,7 @@ def events(run):
 def test_a_run_is_started_followed_and_ends():
     chosen = sleeping("--seconds=0.4")
     prepared = ready(chosen, facts())
-    run = submit_here(prepared, prepared.plan)
+    run = Place().submit(prepared, prepared.plan)
     assert read_status(run).state == "running"
     assert run.path.parent == runs_folder()
     assert re.fullmatch(r"\d{8}-\d{6}-sleeper", run.name)

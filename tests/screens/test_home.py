@@ -19,6 +19,7 @@ from tui_train.screens.widgets.cursor_list import CursorList
 
 from tui_train.base.text import size
 from tui_train.diagnose import diagnose_run
+from tui_train.places.place import Place
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import folders, rundir
@@ -26,7 +27,6 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.targets.here import LocalTarget
 from tui_train.views.digest_text import date_text, remaining_time_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
@@ -336,7 +336,7 @@ async def test_profiles_are_copied_renamed_and_deleted():
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
     store.save(sleeping("--seconds=0.1", name="good"))
     store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
-    monkeypatch.setattr(LocalTarget, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
+    monkeypatch.setattr(Place, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
     async with opened() as pilot:
         await keys("tab", "g")(pilot)
         await until_shown(pilot, "cannot start here")
@@ -357,7 +357,7 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
 
 
 def real_look(chosen: Profile) -> Any:
-    from tui_train.targets.here import read_profile_files
+    from tui_train.places.profile_facts import read_profile_files
 
     return facts(paths=read_profile_files(chosen).paths)
 

@@ -49,6 +49,7 @@ from tui_train.facts.types import (
     Gpu,
     ResourcesInUse,
 )
+from tui_train.places import profile_facts as here
 from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import with_value
@@ -56,7 +57,6 @@ from tui_train.profile.types import Profile
 from tui_train.runs import conflicts as taken
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
-from tui_train.targets import here
 from tui_train.wizard import wizard
 
 SIZES = sample([(80, 24), (120, 40)], 2)

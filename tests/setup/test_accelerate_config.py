@@ -17,8 +17,8 @@ from tui_train.base.command import argv
 from tui_train.facts.types import ScriptSource
 from tui_train.facts.yaml_documents import parse_document
 from tui_train.memory.predict import predict
+from tui_train.places.profile_facts import read_profile_files
 from tui_train.setup.setup import Setup
-from tui_train.targets.here import read_profile_files
 from tui_train.views.run_settings import effective_settings
 
 BASIC = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "NO", "num_processes": 1}

@@ -15,12 +15,12 @@ from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import HelpFlag, ScriptHelp
+from tui_train.places.help_question import help_question_for_auto
+from tui_train.places.profile_facts import probe_facts, read_script_sources
 from tui_train.profile import fields
 from tui_train.profile.store import loads
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
-from tui_train.targets.help_question import help_question_for_auto
-from tui_train.targets.here import probe_facts, read_script_sources
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
 from tui_train.trainers.auto_preset import arguments_summary as said
 from tui_train.views.run_settings import effective_settings

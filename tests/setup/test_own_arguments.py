@@ -19,11 +19,11 @@ from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_arguments import argparse_arguments
 from tui_train.facts.scripts.script_source import parse_source
 from tui_train.facts.scripts.script_syntax import ScriptModule
+from tui_train.places.profile_facts import probe_facts, read_script_sources
 from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
 from tui_train.runner.paths import free_bytes, why_unwritable
 from tui_train.setup.recipe import given_arguments
-from tui_train.targets.here import probe_facts, read_script_sources
 from tui_train.wizard import wizard
 
 TEXT = """

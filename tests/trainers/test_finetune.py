@@ -47,6 +47,7 @@ from tui_train.facts.data.data_use import question_key as data_key
 from tui_train.facts.machine import probe
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.memory.data_defaults import set_up
+from tui_train.places.profile_facts import probe_facts
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import with_value
 from tui_train.profile.types import Finetune as Chosen
@@ -55,7 +56,6 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_about_data
-from tui_train.targets.here import probe_facts
 from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD, Finetune, default_learning_rate, supported_tunings
 from tui_train.trainers.finetune_options import adapter_options
 from tui_train.views.overview import overview_lines

@@ -12,10 +12,11 @@ from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommen
 from tui_train.facts.machine import probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain
+from tui_train.places import place_of
+from tui_train.places.place import Place
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import pick_toolchain
-from tui_train.targets import Target, target_of
 
 
 class MachineSource(NamedTuple):
@@ -35,9 +36,9 @@ class MachineSource(NamedTuple):
         return bool(self.machine or self.host or self.slurm)
 
     @property
-    def target(self) -> Target:
-        """The target of these options."""
-        return target_of(self.machine, self.host, slurm=self.slurm)
+    def place(self) -> Place:
+        """The place of these options."""
+        return place_of(self.machine, self.host, slurm=self.slurm)
 
 
 def source_for_profile(profile: Profile, source: MachineSource) -> MachineSource:
@@ -69,7 +70,7 @@ def facts_from_source(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
     facts = (
-        Facts(machine=probe.probe_machine()) if own and not source.target.name else source.target.probe_machine_facts()
+        Facts(machine=probe.probe_machine()) if own and not source.place.name else source.place.probe_machine_facts()
     )
     if own:
         return msgspec.structs.replace(facts, toolchains=(own,)), own
@@ -82,7 +83,7 @@ def facts_for_profile(
     profile: Profile, source: MachineSource, on_wait: Callable[[str], None] = lambda _: None
 ) -> Facts:
     """Return the facts that a plan of a profile needs, of where it trains; `on_wait` gets what may take longer."""
-    return source_for_profile(profile, source).target.probe_for(profile, on_wait)
+    return source_for_profile(profile, source).place.probe_for(profile, on_wait)
 
 
 def facts_as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

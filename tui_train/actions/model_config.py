@@ -8,10 +8,10 @@ from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.models.hub import HubCache, HubConfig, cache_model_config, hub_variables, query_model_config
 from tui_train.facts.types import Facts
+from tui_train.places.profile_facts import read_model_shape
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import valid_revision
 from tui_train.setup.recipe.hub_model import hub_endpoint, is_hub_offline
-from tui_train.targets.here import read_model_shape
 
 _TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
 

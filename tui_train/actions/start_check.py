@@ -4,18 +4,18 @@ from tui_train.actions.machine_facts import MachineSource, source_for_profile
 from tui_train.actions.training_hosts import facts_for_start
 from tui_train.checks import Finding
 from tui_train.memory.data_defaults import set_up
+from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.store import with_webhook_stored
 from tui_train.profile.types import Profile
-from tui_train.targets import Target
 
 
-def prepare_start(profile: Profile) -> tuple[PreparedPlan, Target]:
+def prepare_start(profile: Profile) -> tuple[PreparedPlan, Place]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
     kept = with_webhook_stored(profile)
     return prepare_plan(set_up(kept, facts_for_start(kept, MachineSource()))), source_for_profile(
         kept, MachineSource()
-    ).target
+    ).place
 
 
 def findings_forbidding_start(prepared: PreparedPlan) -> tuple[Finding, ...]:

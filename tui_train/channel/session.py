@@ -1,7 +1,8 @@
-"""A question to a host over ssh, and its answer: lines of JSON, and bytes of files, bounded in size and in time.
+"""A question to a machine, and its answer: lines of JSON, and bytes of files, bounded in size and in time.
 
-All but one word goes through the standard input of ssh, so that any login shell will do. First comes a small text that
-looks whether the host has kept the runner of this version; where it has not, that is sent once, and then it answers.
+A host is asked over ssh, and this machine in a child. All but one word goes through the standard input, so that any
+login shell will do. First comes a small text that looks whether the machine has kept the runner of this version; where
+it has not, that is sent once, and then it answers.
 """
 
 import json
@@ -9,6 +10,7 @@ import math
 import os
 import select
 import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +38,10 @@ _Answer = TypeVar("_Answer")
 
 
 class Session:
-    """One question and what a host answers to it, until it is closed.
+    """One question and what a machine answers to it, until it is closed.
 
-    NoAnswer where the `host` is silent, late, or sends a line without end; Unavailable where there is no ssh.
+    NoAnswer where the `host` (empty: this machine) is silent, late, or sends a line without end; Unavailable where
+    there is no ssh.
     """
 
     def __init__(  # noqa: PLR0913 - each has a default but two
@@ -47,6 +50,7 @@ class Session:
         question: Mapping[str, Any],
         *,
         words: Sequence[str] = (),
+        asking_host: str = "",
         stdin_data: bytes = b"",
         within_seconds: float = math.inf,
         silence_seconds: float | None = None,
@@ -54,9 +58,12 @@ class Session:
     ) -> None:
         """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds` (None: a minute).
 
-        `words` are its whole command, where that is not the usual one, and `stdin_data` follows the question.
+        `words` are its whole command, where that is not the usual one: then it may be the ssh of an `asking_host`.
+        `stdin_data` follows the question.
         """
+        self._asking_host = asking_host
         self.host, self._question, self._stdin_data = host, question, stdin_data
+        self.name = machine_name(host)
         self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
         self._silence = SILENCE_SECONDS if silence_seconds is None else silence_seconds
         self._is_cancelled = is_cancelled
@@ -64,7 +71,7 @@ class Session:
         self._asked = self._heard = False
         try:
             self._child = subprocess.Popen(
-                words or [*ssh_command_prefix(host), remote_line(PYTHON_COMMAND)],
+                words or _usual_command(host),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
                 start_new_session=True,
             )  # fmt: skip
@@ -101,13 +108,13 @@ class Session:
 
     def failure_text(self) -> str:
         """Return what ssh, or the shell at its other end, said last, what it means, and whether to log in."""
-        return login_advice(self.host, self._read_errors())
+        return login_advice(self.host, self._read_errors(), self._asking_host)
 
     def lost_error(self) -> NoAnswer:
         """Return why the answer has ended before it was whole."""
         text = self.failure_text()
         remedy = "Log in once, or set up a key (ssh-copy-id)." if LOGIN_COMMAND in text else self._remedy
-        return NoAnswer(f"{visible(self.host)} did not answer: {text}", remedy)
+        return NoAnswer(f"{self.name} did not answer: {text}", remedy)
 
     def _read_errors(self) -> bytes:
         said = b""
@@ -125,7 +132,7 @@ class Session:
             # What a login script printed last may have had no end of line.
             if line.endswith(MISSING_LINE):
                 if was_sent:
-                    raise NoAnswer(f"{visible(self.host)} asks for the runner again", self._remedy)
+                    raise NoAnswer(f"{self.name} asks for the runner again", self._remedy)
                 self._write(runner_zip())
                 was_sent = True
             elif line.endswith(READY_LINE):
@@ -138,7 +145,7 @@ class Session:
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > _MAX_LINE_BYTES:
-                raise NoAnswer(f"{visible(self.host)} sends a line without end", self._remedy)
+                raise NoAnswer(f"{self.name} sends a line without end", self._remedy)
             if not (piece := self._next_piece()):
                 break
             self._buffer += piece
@@ -171,7 +178,7 @@ class Session:
         poll.register(_pipe(pipe), event)
         while (left := end - time.monotonic()) > 0:
             if self._is_cancelled():
-                raise NoAnswer(f"{visible(self.host)} was not waited for", self._remedy)
+                raise NoAnswer(f"{self.name} was not waited for", self._remedy)
             if poll.poll(min(left, _CANCEL_POLL_SECONDS) * 1000):
                 return True
         return False
@@ -180,11 +187,22 @@ class Session:
         late = time.monotonic() >= self._deadline
         seconds = self._within if late else self._silence
         what = "has not sent all" if late and self._heard else "gave no answer"
-        return NoAnswer(f"{visible(self.host)} {what} in {seconds:.0f} s", self._remedy)
+        return NoAnswer(f"{self.name} {what} in {seconds:.0f} s", self._remedy)
 
     @property
     def _remedy(self) -> str:
-        return f"Check `ssh {visible(self.host)} true`."
+        return f"Check `ssh {self.name} true`." if self.host else "Try again."
+
+
+def machine_name(host: str) -> str:
+    """Return what a machine is called in a sentence."""
+    return visible(host) or "this machine"
+
+
+def _usual_command(host: str) -> Sequence[str]:
+    if not host:
+        return (sys.executable, *PYTHON_COMMAND[1:])
+    return (*ssh_command_prefix(host), remote_line(PYTHON_COMMAND))
 
 
 def ask(  # noqa: PLR0913 - each has a default but four
@@ -194,14 +212,15 @@ def ask(  # noqa: PLR0913 - each has a default but four
     within_seconds: float,
     *,
     words: Sequence[str] = (),
+    asking_host: str = "",
     stdin_data: bytes = b"",
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> _Answer:
-    """Return the answer of a host to a question; NoAnswer where it gives none in time."""
+    """Return the answer of a host (empty: this machine) to a question; NoAnswer where it gives none in time."""
     # Nothing comes before the answer, which may take its time: a training that is stopped saves first.
     session = Session(
-        host, question, words=words, stdin_data=stdin_data, within_seconds=within_seconds, silence_seconds=math.inf,
-        is_cancelled=is_cancelled,
+        host, question, words=words, asking_host=asking_host, stdin_data=stdin_data, within_seconds=within_seconds,
+        silence_seconds=math.inf, is_cancelled=is_cancelled,
     )  # fmt: skip
     with closing(session):
         while line := session.read_line():

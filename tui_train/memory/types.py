@@ -17,7 +17,7 @@ Loss = Literal[
 Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 
-# Target modules of LoRA, by PEFT's names.
+# Place modules of LoRA, by PEFT's names.
 ATTENTION_LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 QUERY_VALUE_LORA_TARGETS = ("q_proj", "v_proj")
 ALL_LORA_TARGETS = (*ATTENTION_LORA_TARGETS, "gate_proj", "up_proj", "down_proj")

@@ -24,7 +24,10 @@ def saved_hosts() -> dict[str, str]:
         return {}
     except Unparsable as error:
         raise BadInput(f"cannot read {visible(str(path))}: {error}", "Fix it, or delete it.") from None
-    invalid_name = next((name for name, address in addresses.items() if not isinstance(address, str)), None)
+    # Without a name it would be this machine.
+    invalid_name = next(
+        (name for name, address in addresses.items() if not (isinstance(address, str) and address)), None
+    )
     if invalid_name is not None:
         raise BadInput(
             f"{visible(str(path))}: {visible(invalid_name)} is no address",

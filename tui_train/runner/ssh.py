@@ -36,7 +36,7 @@ _ADVICE_BY_MESSAGE = (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
         "It has another key than before: find out why; somebody may answer in its place.",
     ),
-    ("Host key verification failed", "Its key is not known here yet."),
+    ("Host key verification failed", "Its key is not known {where} yet."),
     (
         "Permission denied (",
         "It asks for a password or a code, or knows no key of yours.",
@@ -78,17 +78,18 @@ def wants_login(stderr: bytes) -> bool:
     return asks and b"IDENTIFICATION HAS CHANGED" not in stderr
 
 
-def login_advice(host: str, stderr: bytes) -> str:
-    """Return what to do about what ssh said last, and whether to log in by hand."""
-    login = f" To log in: {LOGIN_COMMAND} {visible(host)}" if wants_login(stderr) else ""
-    return f"{failure_advice(stderr)}{login}"
+def login_advice(host: str, stderr: bytes, asking_host: str = "") -> str:
+    """Return what to do about what ssh said last, here or on an asking host, and whether to log in by hand."""
+    where = f"on {visible(asking_host)}" if asking_host else "here"
+    login = f"Log in there: ssh {visible(host)}" if asking_host else f"To log in: {LOGIN_COMMAND} {visible(host)}"
+    return f"{failure_advice(stderr, where)}{f' {login}' if wants_login(stderr) else ''}"
 
 
-def failure_advice(stderr: bytes) -> str:
-    """Return what to do about what ssh, or the shell at its other end, said last."""
+def failure_advice(stderr: bytes, where: str = "here") -> str:
+    """Return what to do about what ssh, or the shell at its other end, said last; `where` it runs is named."""
     text = stderr.decode(errors="replace")
     known = next((meaning for part, meaning in _ADVICE_BY_MESSAGE if part in text), "")
     if not known and _NO_PYTHON_PATTERN.search(text):
         known = _NO_PYTHON_ADVICE
     last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
-    return f"{known} ({visible(last).rstrip('.')})" if known else visible(last)
+    return f"{known.replace('{where}', where)} ({visible(last).rstrip('.')})" if known else visible(last)

@@ -11,8 +11,8 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import path_spellings, port_in_use, resource_conflict
 from tui_train.facts.types import ResourcesInUse
+from tui_train.runs.elsewhere import run_place
 from tui_train.runs.listing import read_listed_run
-from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import may_still_write
 
@@ -20,18 +20,23 @@ _MAX_TRIALS_CHECKED = 32
 _LOCK_POLL_SECONDS = 0.05
 
 
-def resources_in_use(port: int = 0) -> tuple[ResourcesInUse, ...]:
-    """Return the resources of training runs, also without a supervisor; and `port` if another program uses it."""
-    resources = [planned_resources(run) for run in (*all_runs(), *_newest_trials()) if _is_training(run)]
-    if port and all(resource.port != port for resource in resources) and port_in_use(port):
+def resources_in_use(port: int = 0, host: str = "") -> tuple[ResourcesInUse, ...]:
+    """Return the resources of training runs, also without a supervisor; and `port` if another program uses it.
+
+    Of a host they are those of the runs that are known here, also one of which it is not known whether it trains.
+    """
+    resources = [planned_resources(run) for run in (*all_runs(), *_newest_trials()) if _is_training(run, host)]
+    if port and not host and all(resource.port != port for resource in resources) and port_in_use(port):
         resources.append(ResourcesInUse(port=port))
     return tuple(resources)
 
 
-def _is_training(run: RunDir) -> bool:
-    """Return whether a run trains here; a process left by a finished one, such as TensorBoard, does not count."""
+def _is_training(run: RunDir, host: str) -> bool:
+    """Return whether a run trains on a host; a process left by a finished one, such as TensorBoard, does not count."""
+    if run_place(run.path).host != host:
+        return False
     listed = read_listed_run(run)
-    return listed.status is not None and may_still_write(listed.status) and read_place(run.path) is None
+    return listed.status is not None and may_still_write(listed.status)
 
 
 def _newest_trials() -> Iterator[RunDir]:
@@ -55,7 +60,7 @@ def planned_resources(run: RunDir) -> ResourcesInUse:
 def refuse_if_conflicting(run: RunDir) -> None:
     """Raise Unavailable if a run conflicts with a live one."""
     wanted = planned_resources(run)
-    for other in resources_in_use(wanted.port):
+    for other in resources_in_use(wanted.port, run_place(run.path).host):
         if other.run != wanted.run and (words := resource_conflict(wanted, other)):
             raise Unavailable(words, conflict_remedy(other))
 

@@ -12,6 +12,7 @@ from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import visible
+from tui_train.runner.state import Status
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import start_lock
 from tui_train.runs.rundir import STAMP_PATTERN, RunDir, folder_slug
@@ -47,8 +48,11 @@ def folder_extent(run: RunDir) -> FolderExtent:
     return FolderExtent(total, closed)
 
 
-def refuse_if_active(run: RunDir) -> None:
-    """Raise Unavailable where a run trains, or left processes; BadInput where its folder is not in the runs folder."""
+def refuse_if_active(run: RunDir, status: Status | None = None) -> None:
+    """Raise Unavailable where a run trains, or left processes; BadInput where its folder is not in the runs folder.
+
+    `status` is how it stands (None: as it is known here).
+    """
     name, parent = visible(run.name), runs_folder()
     if run.path.is_symlink():
         remedy = f"Remove the link itself: rm {visible(str(run.path))}"
@@ -60,7 +64,7 @@ def refuse_if_active(run: RunDir) -> None:
     if not inside:
         why = f"{visible(str(run.path))} is not in the runs folder, {visible(str(parent))}"
         raise BadInput(why, "A folder that you made yourself is removed or renamed with rm and mv.")
-    status = read_status(run)
+    status = status or read_status(run)
     if status.live or status.leftover or status.container:
         state = (
             f"runs on {visible(status.host)}" if status.host else "is running" if status.live else "has left processes"

@@ -14,8 +14,6 @@ from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
@@ -29,6 +27,7 @@ from tui_train.runs.ranks import (
     slow_rank_sentence,
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
+from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
 from tui_train.runs.status import may_still_write, read_status
 
 _POLL_SECONDS = 0.15
@@ -258,7 +257,7 @@ class _RunFollower:
 def _queue_text(run: RunDir, status: Status) -> str:
     """Return why it waits in a queue, or why Slurm ended it."""
     if status.state == "queued":
-        return queue.queue_summary(run.path)
+        return queue_summary(run.path)
     return "" if status.live else slurm_end_reason(run.path)
 
 

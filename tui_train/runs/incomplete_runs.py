@@ -18,8 +18,8 @@ _HOUR_SECONDS = 3600
 _DAY_SECONDS = 24 * _HOUR_SECONDS
 _RUN_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
 _LAUNCHER_LOG_FILE = "launch.log"
-# A start that was sent to a host, or to Slurm, has left one of the last two.
-_STARTED_RUN_FILES = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "slurm.json")
+# A start that was sent to a host, or to Slurm, has left one of the last three.
+_STARTED_RUN_FILES = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "asked-start.json", "slurm.json")
 # Seconds in which the creator of a folder writes its last files.
 _CREATION_SECONDS = 5
 

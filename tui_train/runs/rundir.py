@@ -20,6 +20,7 @@ from tui_train.base.text import visible
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, File
 from tui_train.plan.types import LogRules
 from tui_train.runner import events, state
+from tui_train.runner.detached_start import LOG_NAME
 from tui_train.runner.events import Event
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
@@ -70,7 +71,7 @@ class RunDir(Struct, frozen=True):
     @property
     def launcher_log(self) -> Path:
         """The output of launch.sh when started in the background (launcher log)."""
-        return self.path / "launch.log"
+        return self.path / LOG_NAME
 
     @property
     def plan_file(self) -> Path:

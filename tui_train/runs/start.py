@@ -3,16 +3,17 @@
 import os
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from tui_train.base.errors import Interrupted, Unavailable
 from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
-from tui_train.runner.processes import Process, is_or_descends_from, send_signal, start_ticks
+from tui_train.runner.detached_start import has_reported, start_detached
+from tui_train.runner.processes import Process, send_signal
 from tui_train.runner.safe_open import open_regular
 from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
@@ -26,9 +27,6 @@ _MIN_FREE_BYTES = 1 << 16
 # Seconds for a start that is broken off to end by itself.
 _CANCEL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
-# The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
-# does not begin with the keyboard's signals ignored.
-DETACH_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
 def start_run(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_INTERRUPTS) -> None:
@@ -45,7 +43,7 @@ def start_run(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_
     with start_lock(lambda: interrupts.raise_if_interrupted(name)):
         refuse_if_conflicting(run)
         interrupts.raise_if_interrupted(name)
-        _start_launch_script(run, interrupts, resume=resume and resume_mode(run) == "told")
+        _start_launch_script(run, interrupts, resume_options(run) if resume else ())
 
 
 def is_all_trained(run: RunDir) -> bool:
@@ -70,12 +68,16 @@ def restart_note(run: RunDir) -> str:
 def _is_started_by_hand(run: RunDir) -> bool:
     """Return whether each of several machines is started by hand."""
     plan = run.plan()
-    return plan.get("nodes") not in {None, 1} and not plan.get("hosts")
+    return plan.get("nodes") not in {None, 1} and not plan.get("hosts") and not plan.get("slurm")
 
 
-def _start_launch_script(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
+def resume_options(run: RunDir) -> tuple[str, ...]:
+    """Return the options of launch.sh for another start: that it resumes is said where it does not by itself."""
+    return ("--resume",) if _is_started_by_hand(run) and resume_mode(run) == "told" else ()
+
+
+def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[str]) -> None:
+    if shutil.which("bash") is None:
         raise Unavailable("bash was not found", "Install bash.")
     if (status := read_status(run)).trains_on:
         pids = ", ".join(map(str, status.leftover))
@@ -85,19 +87,8 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, *, resume: bool) -
     with reporting_write_errors(run.launcher_log):
         run.launcher_log.touch()
         offset = _launcher_log_size(run.launcher_log)
-    options = ["--resume"] if resume and _is_started_by_hand(run) else []
-    detach = subprocess.run(
-        [bash, "-c", DETACH_SCRIPT, bash, str(run.launcher_log), str(run.script), *options],
-        cwd="/",
-        # Of several machines, the one that plans is the first.
-        env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        start_new_session=True,
-    )
-    if _wait_for_report(run, int(detach.stdout), earlier_event_count, interrupts):
+    launcher = start_detached(str(run.path), options)
+    if _wait_for_report(run, launcher, earlier_event_count, interrupts):
         return
     interrupts.raise_if_interrupted(run.name if earlier_event_count else "")
     output = launcher_output(run.launcher_log, offset)
@@ -129,18 +120,12 @@ def launcher_output(log: Path, offset: int = 0) -> str:
         return f"{visible(str(log))} cannot be read: {error_reason(error)}"
 
 
-def _wait_for_report(run: RunDir, process_id: int, earlier_event_count: int, interrupts: Interrupts) -> bool:
+def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, interrupts: Interrupts) -> bool:
     """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off.
 
     Raises Interrupted where a signal was noted and it had reported itself when it ended.
     """
-    launcher = Process(process_id, start_ticks(process_id) or 0)
-
-    def reported() -> bool:
-        # Another start of the same folder may come between, and win.
-        new = run.events()[earlier_event_count:]
-        return any(event.event == "run_started" and is_or_descends_from(event.pid, process_id) for event in new)
-
+    reported = partial(has_reported, str(run.path), earlier_event_count, launcher)
     try:
         while True:
             # In this order: it may report itself and end between the two.

@@ -3,17 +3,21 @@
 from pathlib import Path
 
 from tui_train.runner import state
-from tui_train.runner.state import Status
-from tui_train.runs.other_machines.place import remote_status
-from tui_train.runs.other_machines.queue import cluster_title, read_job, status_in_queue
+from tui_train.runner.state import UNCONFIRMED_STATE, Status
+from tui_train.runs.elsewhere import read_asked_start, remote_status, run_place
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import cluster_title, read_job, status_in_queue
 
 
 def read_status(run: RunDir) -> Status:
     """Return the current status of a run; of one on another host or in a queue, as it was heard last."""
-    if queued := status_in_queue(run.path):
+    asked = read_asked_start(run.path)
+    if not asked and (queued := status_in_queue(run.path)):
         return queued
     there = remote_status(run.path)
+    if asked:
+        host = cluster_title(run_place(run.path).host) if asked.slurm else run_place(run.path).host
+        return (there or state.read(str(run.path)))._replace(state=UNCONFIRMED_STATE, host=host)
     if there and read_job(run.path):
         return there._replace(host=cluster_title(there.host))
     return there or state.read(str(run.path))

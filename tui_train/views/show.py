@@ -19,10 +19,9 @@ from tui_train.profile.secret_values import find_secrets
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import TEXT_BY_PHASE
 from tui_train.runner.state import Status
+from tui_train.runs.elsewhere import read_host_report, read_place
 from tui_train.runs.listing import ListedRun
-from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import read_host_report, read_place
-from tui_train.runs.other_machines.slurm_end import slurm_end_reason
+from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
 from tui_train.runs.status import training_seconds
 from tui_train.trainers.finetune import supported_tunings
 
@@ -180,7 +179,7 @@ def run_row(listed: ListedRun) -> tuple[str, ...]:
     lasted = "-" if (seconds := training_seconds(status)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
     why = (
-        queue.queue_summary(listed.run.path)
+        queue_summary(listed.run.path)
         if status.state == "queued"
         else ""
         if status.live

@@ -16,8 +16,8 @@ from tui_train.diagnose.reader import ReadWatcher
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis
 from tui_train.profile.changes import Change
 from tui_train.runner.memory_patterns import TEXT_BY_PHASE
-from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
 from tui_train.views import show
 

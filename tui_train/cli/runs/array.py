@@ -10,15 +10,15 @@ from tui_train.base.text import counted, visible
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, require_plan
 from tui_train.memory.data_defaults import set_up
+from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields, typed_lists
 from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import defer_signals
-from tui_train.runs.other_machines import queue
 from tui_train.runs.rundir import RunDir
-from tui_train.targets import Target
+from tui_train.runs.slurm_job import queue_summary
 
 _MAX_ARRAY_MEMBERS = 100
 # Of other sections a value may need another look at the machine.
@@ -51,10 +51,10 @@ def member_edits(array_option: str) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for value in values)
 
 
-def plan_members(profile: Profile, array_option: str, target: Target) -> tuple[ArrayMember, ...]:
+def plan_members(profile: Profile, array_option: str, place: Place) -> tuple[ArrayMember, ...]:
     """Return all members, planned before any is submitted; exits where an error forbids one."""
     edits = member_edits(array_option)
-    facts = target.probe_for(profile, columns.report_waiting)
+    facts = place.probe_for(profile, columns.report_waiting)
     members, shown_messages = [], set[str]()
     for edit in edits:
         own = apply_edits(profile, (edit,))
@@ -70,20 +70,20 @@ def plan_members(profile: Profile, array_option: str, target: Target) -> tuple[A
     return tuple(members)
 
 
-def submit_members(members: tuple[ArrayMember, ...], target: Target) -> None:
+def submit_members(members: tuple[ArrayMember, ...], place: Place) -> None:
     """Submit a job for each member and say which; what was submitted stays, also where a later one is refused."""
     runs: list[RunDir] = []
     with defer_signals(click.echo) as interrupts:
         for member in members:
             try:
-                run = target.submit(member.prepared, member.plan, interrupts)
+                run = place.submit(member.prepared, member.plan, interrupts)
             except TuiTrainError:
                 if runs:
                     click.echo(f"{counted(len(runs), 'job')} of {len(members)} submitted before that", err=True)
                 raise
             runs.append(run)
             folders.write_note(run, member.edit)
-            click.echo(f"{visible(run.name)} is {queue.queue_summary(run.path)}, with {visible(member.edit)}")
+            click.echo(f"{visible(run.name)} is {queue_summary(run.path)}, with {visible(member.edit)}")
         if interrupts.number:
             # It came after the last start: it ends this command, not the runs.
             sys.exit(interrupts.exit_code)

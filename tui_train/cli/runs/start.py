@@ -19,6 +19,9 @@ from tui_train.cli.runs.runs import next_commands_text
 from tui_train.cli.runs.watch import ask_detach_or_stop, stream_run, training_exit_code
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
+from tui_train.places import place_of_run
+from tui_train.places.place import Place
+from tui_train.places.profile_facts import probe_facts
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
@@ -26,17 +29,14 @@ from tui_train.profile.types import Profile
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
+from tui_train.runs.elsewhere import read_place
 from tui_train.runs.interrupts import Interrupts, defer_signals
-from tui_train.runs.other_machines import queue
-from tui_train.runs.other_machines.place import read_place
-from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.resuming import NO_CHECKPOINT, why_not_resumable
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
 from tui_train.runs.start import is_all_trained, launcher_output
 from tui_train.runs.status import read_status
-from tui_train.targets import target_of_run
-from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views import show
 
 
@@ -56,14 +56,14 @@ def run_profile(
             raise click.UsageError(f"{option} needs --slurm, or a profile with hardware.scheduler=slurm.")
         if chosen.slurm and not source.slurm:
             click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
-        target = chosen.target
+        place = chosen.place
         if array:
-            arrays.submit_members(arrays.plan_members(profile, array, target), target)
+            arrays.submit_members(arrays.plan_members(profile, array, place), place)
             return
         prepared = prepare_plan(set_up(profile, facts_for_start(profile, chosen, columns.report_waiting)))
         plan = require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
-        started = target.submit(prepared, plan, interrupts)
+        started = place.submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
             print_other_machines_notes(plan)
         _watch_started(started, interrupts, detach=detach)
@@ -73,7 +73,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = rundir.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
-    status = target_of_run(run_dir).state(run_dir)
+    status = place_of_run(run_dir).state(run_dir)
     if status.live:
         doing = "is queued" if status.state == "queued" else "is running"
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
@@ -92,7 +92,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         raise Unavailable(why, same.remedy + other + anyway)
     resumes_from_nothing = why_not_resumable(run_dir, status) == NO_CHECKPOINT
     with defer_signals(click.echo) as interrupts:
-        words = target_of_run(run_dir).resume(run_dir, interrupts)
+        words = place_of_run(run_dir).resume(run_dir, interrupts)
         with _exit_on_lost_terminal(interrupts):
             if resumes_from_nothing:
                 click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it begins with the first step.")
@@ -106,7 +106,7 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
     with _report_not_started():
         prepared, plan, on_cpu = _plan_quickstart(edits)
     with defer_signals(click.echo) as interrupts:
-        started = submit_here(prepared, plan, interrupts)
+        started = Place().submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
             click.echo(f"3 Running in {visible(str(started.path))}")
         progress, status = _follow_started(started, interrupts)
@@ -173,7 +173,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            doing = f"is {words}" if (words := queue.queue_summary(started.path)) else "runs"
+            doing = f"is {words}" if (words := queue_summary(started.path)) else "runs"
             click.echo(f"{name} {doing}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
@@ -182,7 +182,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     place = read_place(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
-        doing = f"is {words}," if (words := queue.queue_summary(started.path)) else "runs"
+        doing = f"is {words}," if (words := queue_summary(started.path)) else "runs"
         click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
     status = _follow_started(started, interrupts)[1]
     if status.state == "new":

@@ -7,6 +7,7 @@ import click
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, size, visible
+from tui_train.places import place_of_run
 from tui_train.profile import store
 from tui_train.runs import folders, rundir
 
@@ -16,7 +17,7 @@ def remove_runs(references: Sequence[str], *, yes: bool) -> None:
     # A profile's name would remove its newest run, which is not what was named.
     runs = tuple(dict.fromkeys(rundir.find_run(reference, by_profile=False) for reference in references))
     for run in runs:
-        folders.refuse_if_active(run)
+        place_of_run(run).refuse_if_active(run)
     sizes = {run: folders.folder_extent(run).size for run in runs}
     for run, taken in sizes.items():
         click.echo(f"{visible(run.name)}  {size(taken)}")
@@ -32,7 +33,9 @@ def remove_runs(references: Sequence[str], *, yes: bool) -> None:
 
 def rename_run(reference: str, new_name: str) -> None:
     """Rename a run and print its new id."""
-    renamed = folders.rename_run(rundir.find_run(reference, by_profile=False), new_name)
+    run = rundir.find_run(reference, by_profile=False)
+    place_of_run(run).refuse_if_active(run)
+    renamed = folders.rename_run(run, new_name)
     click.echo(f"renamed to {visible(renamed.name)}")
 
 

@@ -17,8 +17,8 @@ from tui_train.base.text import visible
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, load_profile, print_json
 from tui_train.memory.data_defaults import set_up
+from tui_train.places.profile_facts import probe_facts
 from tui_train.profile import fields
-from tui_train.targets.here import probe_facts
 
 
 def tune_profile(

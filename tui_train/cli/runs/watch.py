@@ -10,6 +10,7 @@ from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogProgress, diagnosis_text
 from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
+from tui_train.places.mirror import RunMirror
 from tui_train.runner import curve
 from tui_train.runner.progress import Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.state import AttemptStatus, Status
@@ -18,7 +19,6 @@ from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
 from tui_train.runs.interrupts import defer_ctrl_c
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.other_machines.mirror import RunMirror
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.wizard import open_wizard, terminal

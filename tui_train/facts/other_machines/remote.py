@@ -12,6 +12,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.channel.session import ask
+from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
 from tui_train.facts.gpus.reported_cards import CardReport, with_cards
 from tui_train.facts.machine import probe
@@ -28,6 +29,7 @@ _PROCESSES_COMMAND = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memo
 # The seconds for the driver, and what is run where its library does not answer.
 CARDS_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _PROCESSES_COMMAND}
 _OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
+
 _MACHINE_FIELDS_FROM_SURVEY = (
     "kernel",
     "cpu_name",
@@ -129,6 +131,7 @@ def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
 
 def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[Survey, Facts]:
     """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
+    require_host_name(host)
     end_time = monotonic() + deadline
     survey = ask_survey(host, {**question, **CARDS_QUESTION, "own": _OWN_FACTS_COMMAND}, deadline)
     own = survey.own
@@ -171,12 +174,16 @@ def _with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machi
     return msgspec.structs.replace(machine, gpus=tuple(cards))
 
 
-def ask_survey(host: str, question: Mapping[str, Any], deadline: float, *, words: Sequence[str] = ()) -> Survey:
-    """Return the answer of a host to a survey; `words` are the command of ssh, where that is not the usual one."""
+def ask_survey(
+    host: str, question: Mapping[str, Any], deadline: float, *, words: Sequence[str] = (), asking_host: str = ""
+) -> Survey:
+    """Return the answer of a host to a survey; `words` are the command, where it is not the usual one (see Session)."""
     hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
     python = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE}
     asked = {"do": "survey", "hub": hub_reader, **python, **question}
-    return ask(host, asked, Survey, deadline, words=words, is_cancelled=ALL_CANCELLED_EVENT.is_set)
+    return ask(
+        host, asked, Survey, deadline, words=words, asking_host=asking_host, is_cancelled=ALL_CANCELLED_EVENT.is_set
+    )
 
 
 def parse_nvidia_smi(host: str, text: str) -> Machine:

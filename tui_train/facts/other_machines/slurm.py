@@ -1,15 +1,15 @@
 """The Slurm cluster of this machine or a host: what it is asked, and the node that a training is planned for."""
 
-import os
-import pwd
 from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
 
+from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
+from tui_train.channel.slurm_commands import run_slurm_commands
 from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
-from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, ChildResult, run_child
+from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.other_machines.cluster import (
     SINFO_FORMAT,
     Cluster,
@@ -18,13 +18,9 @@ from tui_train.facts.other_machines.cluster import (
     parse_gres_gpus,
     parse_sinfo,
 )
-from tui_train.facts.other_machines.submit_host import run_on_submit_host
 from tui_train.facts.types import Gap, Gpu, Machine
 
-_COMMAND_SECONDS = 10.0  # seconds for each of two questions
 _MAX_CARDS = 64
-# A variable of the user's would hide the other partitions.
-_PARTITION_FILTER_VARIABLE = "SINFO_PARTITION"
 _SINFO_COMMAND = ("sinfo", "--all", "--exact", "--noheader", f"--format={SINFO_FORMAT}")
 _SACCTMGR_COMMAND = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
 
@@ -38,34 +34,20 @@ class SubmitHost(Struct, frozen=True):
 
 def read_cluster(host: str = "") -> Cluster:
     """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
-    sinfo, accounts = _query_host(host) if host else _query_this_machine()
-    partitions = parse_sinfo(sinfo.out.decode("utf-8", "replace")) if sinfo.code == 0 else ()
+    where = f"sinfo{' on ' if host else ''}{host}"
+    try:
+        sinfo, accounts = run_slurm_commands(
+            host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), is_cancelled=ALL_CANCELLED_EVENT.is_set
+        )
+    except Unavailable as error:
+        return Cluster(problem=visible(f"{where}: {error.message}"))
+    partitions = parse_sinfo(sinfo.out) if sinfo.code == 0 else ()
     if not partitions:
-        why = sinfo.why_unusable() if sinfo.code != 0 else "it lists no partition"
-        return Cluster(problem=visible(f"sinfo{' on ' if host else ''}{host}: {why}"))
-    lines = accounts.out.decode("utf-8", "replace").splitlines() if accounts.code == 0 else []
+        return Cluster(problem=visible(f"{where}: {sinfo.last_line if sinfo.code != 0 else 'it lists no partition'}"))
+    lines = accounts.out.splitlines() if accounts.code == 0 else []
     return Cluster(
         partitions=partitions, accounts=tuple(sorted({visible(line.strip()) for line in lines if line.strip()}))
     )
-
-
-def _query_host(host: str) -> tuple[ChildResult, ChildResult]:
-    sinfo, accounts = run_on_submit_host(
-        host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), without_variables=_PARTITION_FILTER_VARIABLE,
-        is_cancelled=ALL_CANCELLED_EVENT.is_set,
-    )  # fmt: skip
-    return sinfo, accounts
-
-
-def _query_this_machine() -> tuple[ChildResult, ChildResult]:
-    sinfo = run_child(["env", "-u", _PARTITION_FILTER_VARIABLE, *_SINFO_COMMAND], _COMMAND_SECONDS)
-    if sinfo.code != 0:
-        return sinfo, ChildResult()
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return sinfo, ChildResult()
-    return sinfo, run_child([word.replace("{user}", user) for word in _SACCTMGR_COMMAND], _COMMAND_SECONDS)
 
 
 def find_partitions(cluster: Cluster, partition_names: str) -> tuple[Partition, ...]:

@@ -4,9 +4,10 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,7 +15,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.channel.ssh import ssh_command_prefix
-from tui_train.facts.other_machines.remote import CARDS_QUESTION, ask_survey, surveyed_machine
+from tui_train.facts.other_machines.remote import CARDS_QUESTION, Survey, ask_survey, surveyed_machine
 from tui_train.facts.types import TrainingHost
 from tui_train.runner import ssh
 from tui_train.runner.processes import machine_identity
@@ -50,7 +51,8 @@ def probe_hosts(
         left = end_time - time.monotonic()
         if left <= 0:
             return _Answer(TrainingHost(problem=f"was not asked within {total_seconds:.0f} s"))
-        return _probe_host(host, question, words, asking, min(_SECONDS_PER_HOST, left))
+        ask = partial(ask_survey, host, question, min(_SECONDS_PER_HOST, left), words=words, asking_host=asking_host)
+        return _probe_host(host, ask, asking)
 
     with ThreadPoolExecutor(at_once) as pool:
         return _marked_same(dict(zip(hosts, pool.map(probe, hosts), strict=True)))
@@ -90,11 +92,9 @@ def _read_asking_machine(asking_host: str) -> _AskingMachine:
     return _AskingMachine(survey.identity, survey.clock - time.time())
 
 
-def _probe_host(
-    host: str, question: Mapping[str, Any], words: Sequence[str], asking_machine: _AskingMachine, deadline: float
-) -> _Answer:
+def _probe_host(host: str, ask: Callable[[], Survey], asking_machine: _AskingMachine) -> _Answer:
     try:
-        survey = ask_survey(host, question, deadline, words=words)
+        survey = ask()
     except Unavailable as error:
         why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
         return _Answer(TrainingHost(problem=why))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from ..processes import lasting_identity
 from ..refused import Refused
 from .lines import NotDoneError, send_line
 
@@ -20,6 +21,7 @@ _FUNCTION_BY_NAME = {
     "survey": ("survey", "send_survey"),
     "names": ("survey", "send_names"),
     "slurm": ("slurm", "send_command_results"),
+    "jobs": ("slurm", "send_jobs"),
 }
 
 
@@ -30,7 +32,8 @@ def answer(question: dict[str, Any]) -> int:
         # Only what is asked: fifty modules would take longer than most answers.
         getattr(importlib.import_module(f"{__package__}.{module}"), function)(question)
     except NotDoneError as error:
-        send_line(error=str(error), gone=error.gone)
+        # Another machine may have the name by now.
+        send_line(error=str(error), gone=error.gone, node=lasting_identity())
         return 69
     except Refused as refused:
         send_line(error=refused.message)

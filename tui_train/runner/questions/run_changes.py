@@ -78,8 +78,8 @@ def _read_standing(run: Path) -> tuple[dict[str, Any], bool]:
     """Return how a run stands, and whether it is live or being started."""
     # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
     begun, near_limit = count_starts(run), (run / _NEAR_LIMIT_FILE).exists()
-    with start_lock(run, wait=False) as free:
-        starting = not free
+    with start_lock(run, wait=False) as lock:
+        starting = lock < 0
     found = state.read(str(run))
     standing = {
         "status": found, "checkpoint": _newest_checkpoint(run, found), "starts": begun, "limit": near_limit,

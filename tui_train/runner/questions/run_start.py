@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 from .. import events
+from ..detached_start import LOG_NAME, has_reported, start_detached
 from ..paths import runs_folder
-from ..processes import is_or_descends_from, lasting_identity, start_ticks
+from ..processes import lasting_identity
 from ..stop import stop
 from .lines import PIECE_BYTES, NotDoneError, count_starts, existing_run, file_size, read_piece, send_line
+from .slurm import find_job, submit_job
 
 _MAX_OUTPUT_BYTES = 4000
 
@@ -48,7 +50,7 @@ def receive_run(question: dict[str, Any]) -> None:
         raise NotDoneError(f"{getattr(error, 'filename', None) or parent}: {reason}") from None
     finally:
         shutil.rmtree(str(half_made), ignore_errors=True)
-    send_line(folder=str(parent / question["name"]))
+    send_line(folder=str(parent / question["name"]), node=lasting_identity())
 
 
 def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
@@ -65,73 +67,102 @@ def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path
 
 
 def start_run(question: dict[str, Any]) -> None:
-    """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended.
+    """Start a run by launch.sh, or as a job of `slurm`, once for each `id`: asked again, it is told what came of it.
 
-    `starts` is the number of starts that whoever asks knows of: asked twice, by a lost answer, it is started once.
+    With `look` it is not started: then a start of that id that has not been made is never made, so that what is told is
+    true for good. Until it is known, the answer is why it is `unclear`.
     """
     run = existing_run(question)
-    with start_lock(run):
+    with start_lock(run, wait=not question["look"]) as lock:
+        if lock < 0:
+            send_line(unclear="it is about to start")
+            return
         # Another ask may have had it removed while this one waited.
         run = existing_run(question)
-        failure = "" if count_starts(run) > question["starts"] else _launch(run, question)
-    send_line(started=not failure, said=failure)
+        kept = run / f".start-{question['id']}"
+        start = _read_start(kept)
+        if not start:
+            start = {"at": time.time(), "starts": count_starts(run)}
+            if question["look"]:
+                start.update(started=False, said="the start was not heard of there")
+            _keep_start(kept, start)
+            if not question["look"]:
+                start.update(submit_job(run, lock) if question["slurm"] else _launch(run, question["options"]))
+        elif "started" not in start:
+            # Whoever was to make it came to no end, or did not know.
+            start.pop("unclear", None)
+            if count_starts(run) > start["starts"]:
+                start.update(started=True)
+            elif question["slurm"]:
+                start.update(find_job(run, start["at"]))
+            else:
+                start.update(started=False, said="it was cut short")
+        # On a full disk it is looked for again.
+        with contextlib.suppress(NotDoneError):
+            _keep_start(kept, start)
+    send_line(**{name: value for name, value in start.items() if name not in {"at", "starts"}})
 
 
-def _launch(run: Path, question: dict[str, Any]) -> str:
-    """Start launch.sh; return why it did not start, empty where it did."""
-    log, before = run / "launch.log", len(events.read(str(run)))
-    offset = file_size(log)
+def _read_start(kept: Path) -> dict[str, Any]:
+    """Return what is known of a start, nothing where it was not asked for."""
+    start: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):
+        start = json.loads(read_piece(kept, 0, PIECE_BYTES))
+    return start
+
+
+def _keep_start(kept: Path, start: dict[str, Any]) -> None:
+    beside = kept.with_name(f"{kept.name}.new")
+    try:
+        beside.write_text(json.dumps(start), encoding="utf-8")
+        beside.replace(kept)
+    except OSError as error:
+        raise NotDoneError(f"{kept.parent}: {error.strerror}") from None
+
+
+def _launch(run: Path, options: Sequence[str]) -> dict[str, Any]:
+    """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended."""
     if shutil.which("bash") is None:
         raise NotDoneError("bash was not found")
-    words = ["bash", "-c", question["between"], "bash", str(log), str(run / "launch.sh"), *question["options"]]
-    child = subprocess.run(
-        words, cwd="/", env={"TUI_TRAIN_NODE_RANK": "0", **os.environ}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, check=False, start_new_session=True,
-    )  # fmt: skip
-    pid = int(child.stdout) if child.stdout.strip().isdigit() else 0
+    log, before = run / LOG_NAME, len(events.read(str(run)))
+    offset = file_size(log)
+    launcher = start_detached(str(run), options)
     while True:
         # In this order: it may report itself and end between the two.
-        gone = not pid or start_ticks(pid) is None
-        new = events.read(str(run))[before:]
-        if any(event.event == "run_started" and is_or_descends_from(event.pid, pid) for event in new):
-            return ""
+        gone = not launcher.alive
+        if has_reported(str(run), before, launcher):
+            return {"started": True}
         if gone:
             break
         time.sleep(0.05)
     output = read_piece(log, offset, _MAX_OUTPUT_BYTES).decode(errors="replace").strip()
-    if not count_starts(run):
-        _remove_if_unstarted(run)
-    return output or "launch.sh ended without a word"
+    return {"started": False, "said": output or "launch.sh ended without a word"}
 
 
 @contextlib.contextmanager
-def start_lock(run: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the right to start a run; without `wait`, only look whether nobody holds it."""
+def start_lock(run: Path, *, wait: bool = True) -> Iterator[int]:
+    """Hold the right to start a run, and yield its lock; without `wait` only look, and yield -1 where one is held."""
     folder = os.open(str(run), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        free = True
+        lock = folder
         try:
             fcntl.flock(folder, fcntl.LOCK_EX if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            free = False
+            lock = -1
         except OSError:
             # Some network disks have no locks; the run's own keeps a second start out.
             pass
-        yield free
+        yield lock
     finally:
         os.close(folder)
 
 
 def remove_unstarted_run(question: dict[str, Any]) -> None:
-    """Remove the folder of a run that was never started."""
-    _remove_if_unstarted(existing_run(question))
-    send_line(dropped=True)
-
-
-def _remove_if_unstarted(run: Path) -> None:
-    """Remove a run folder, unless something was started in it."""
+    """Remove the folder of a run, unless something was started in it."""
+    run = existing_run(question)
     if not any((run / name).exists() for name in ("events.jsonl", ".lock")):
         shutil.rmtree(str(run), ignore_errors=True)
+    send_line(dropped=True)
 
 
 def stop_run(question: dict[str, Any]) -> None:

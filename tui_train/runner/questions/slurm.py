@@ -1,4 +1,4 @@
-"""Runs commands of Slurm on the host from which jobs are submitted."""
+"""Slurm on a machine from which jobs are submitted: its commands, and the job of a run folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,28 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import Any
+import time
+from pathlib import Path
+from typing import Any, Sequence
 
-_NOT_FOUND_EXIT_CODE = 127
+from .lines import NotDoneError, send_line
+
+COMMAND_SECONDS = 30.0  # seconds for a command
+NOT_FOUND_EXIT_CODE = 127
+# Those of a job that has ended, which squeue may still list for a while.
+_ENDED_JOB_STATES = frozenset({
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT",
+})  # fmt: skip
+# Seconds in which a job that was submitted is listed, however late sbatch was.
+_LISTED_SECONDS = 60.0
+# The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
+# end of the job.
+_QUERY_VARIABLES_PATTERN = r"SINFO_PARTITION|(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
+_SBATCH_VARIABLES_PATTERN = (
+    "SBATCH_(ARRAY_INX|ERROR|GPUS|GPUS_PER_NODE|GPUS_PER_TASK|GRES|NO_REQUEUE|OPEN_MODE|OUTPUT|REQUEUE|SIGNAL|WAIT)"
+)
+_CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 # What a login shell reads may set again what is left out.
 _LOGIN_SHELL_SCRIPT = """
 without=$1; shift
@@ -21,27 +40,35 @@ exec "$@"
 
 
 def send_command_results(question: dict[str, Any]) -> None:
-    """Run commands one after the other, and send what each answered."""
-    sys.stdout.write(json.dumps([_run_command(words, question) for words in question["commands"]]) + "\n")
+    """Run commands one after the other, the first with an `input`, and send what each answered."""
+    answers = [_run_command(words, stdin_data=question["input"]) for words in question["commands"]]
+    sys.stdout.write(json.dumps(answers) + "\n")
 
 
-def _run_command(words: list[str], question: dict[str, Any]) -> dict[str, Any]:
-    """Return the output and the exit code of a command, or that it was late; `{user}` in it is the user's name here."""
+def _run_command(
+    words: Sequence[str], *, stdin_data: str = "", folder: Path | None = None, kept_open: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return the output and the exit code of a command, None where it is late; `{user}` in it is the user's name here.
+
+    It goes on with files that are `kept_open` where this process ends.
+    """
+    removed = _SBATCH_VARIABLES_PATTERN if words[0] == "sbatch" else _QUERY_VARIABLES_PATTERN
     try:
         if "{user}" in "".join(words):
             words = [word.replace("{user}", getpass.getuser()) for word in words]
         if shutil.which(words[0]) is None:
             # Many clusters add the folder of Slurm's commands in what only a login shell reads.
-            words = ["bash", "-lc", _LOGIN_SHELL_SCRIPT, "bash", question["without"], *words]
+            words = ["bash", "-lc", _LOGIN_SHELL_SCRIPT, "bash", removed, *words]
         done = subprocess.run(
-            words, input=question["given"].encode(), cwd=question["folder"] or None,
-            env=_environment_without(question["without"]), capture_output=True, timeout=question["patience"],
-            check=False,
+            words, input=stdin_data.encode(), capture_output=True, timeout=COMMAND_SECONDS, check=False,
+            env={name: value for name, value in os.environ.items() if not re.fullmatch(removed, name)},
+            # A program of that name in the current folder is not Slurm's.
+            cwd=folder or "/", start_new_session=True, pass_fds=kept_open,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return {"late": True}
+        return {"code": None}
     except (OSError, KeyError) as error:
-        return {"code": _NOT_FOUND_EXIT_CODE, "error": str(error)}
+        return {"code": NOT_FOUND_EXIT_CODE, "error": str(error)}
     return {
         "code": done.returncode,
         "out": done.stdout.decode(errors="replace"),
@@ -49,6 +76,70 @@ def _run_command(words: list[str], question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _environment_without(name_pattern: str) -> dict[str, str]:
-    """Return the variables of this host but those whose whole names match an expression."""
-    return {name: value for name, value in os.environ.items() if not re.fullmatch(name_pattern, name)}
+def submit_job(run: Path, lock: int) -> dict[str, Any]:
+    """Submit slurm.sh of a run folder whose `lock` is held, and return what became of it (see run_start)."""
+    # squeue gives the folder as it is written here, whatever the links there.
+    words = ["sbatch", "--parsable", f"--chdir={run}", "slurm.sh"]
+    done = _run_command(words, folder=run, kept_open=(lock,))
+    number, _, cluster = (done.get("out", "").strip().splitlines() or [""])[-1].partition(";")
+    if done["code"] == 0 and number.isdigit():
+        return {"started": True, "job": number, "cluster": cluster}
+    said = f"sbatch: {_last_line(done)}"
+    if done["code"] and "timed out" not in said.lower():
+        return {"started": False, "said": said}
+    # A program around sbatch may print no number: Slurm has taken the job all the same.
+    found = find_job(run, time.time())
+    return found if "started" in found else {"unclear": said}
+
+
+def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
+    """Return what became of a job that may have been submitted from a run folder: Slurm lists it, or never will."""
+    cluster = _only_cluster_in_environment()
+    try:
+        (job,) = _listed_jobs(cluster, [("", str(run))])
+    except NotDoneError as error:
+        return {"unclear": str(error)}
+    if job:
+        return {"started": True, "job": job["number"], "cluster": cluster}
+    if time.time() - submitted_at < _LISTED_SECONDS:
+        return {"unclear": "Slurm does not list the job, and may do so yet"}
+    return {"started": False, "said": "Slurm has no such job"}
+
+
+def send_jobs(question: dict[str, Any]) -> None:
+    """Send how a cluster lists `jobs`, each asked for by its number (empty: not known) and run folder."""
+    send_line(jobs=_listed_jobs(question["cluster"], question["jobs"]))
+
+
+def _listed_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, str] | None]:
+    """Return how squeue lists jobs, None for one that has left the queue."""
+    numbers = {number for number, _ in jobs}
+    which = "--user={user}" if "" in numbers else f"--jobs={','.join(sorted(numbers))}"
+    option = [f"--clusters={cluster}"] if cluster else []
+    done = _run_command(["squeue", *option, "-h", which, "-o", "%i|%T|%r|%S|%Z"])
+    # Of a single job that is long gone it says that there is none.
+    if done["code"] != 0 and "Invalid job id" not in done.get("error", ""):
+        raise NotDoneError(f"squeue: {_last_line(done)}")
+    rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
+    return [_find_in_rows(rows, number, os.path.realpath(folder)) for number, folder in jobs]
+
+
+def _find_in_rows(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
+    for listed, state, reason, begins, submitted_in in rows:
+        # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
+        its_own = number in {"", listed} and os.path.realpath(submitted_in) == folder
+        if its_own and listed.isdigit() and state not in _ENDED_JOB_STATES:
+            return {"number": listed, "state": state, "reason": reason, "begins": begins}
+    return None
+
+
+def _last_line(done: dict[str, Any]) -> str:
+    if done["code"] is None:
+        return f"no answer in {COMMAND_SECONDS:.0f} s"
+    return str((done["error"].strip().splitlines() or ["it does not say why"])[-1])
+
+
+def _only_cluster_in_environment() -> str:
+    """Return the one cluster that the user's variables name, empty for none or several."""
+    chosen = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS") or ""
+    return chosen if _CLUSTER_PATTERN.fullmatch(chosen) and chosen != "all" else ""

@@ -17,9 +17,8 @@ from tui_train.runner.curve import Point
 from tui_train.runner.planned import Planned, read
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import Status
+from tui_train.runs.elsewhere import local_output_folder, read_place
 from tui_train.runs.follow import read_progress
-from tui_train.runs.other_machines.fetching import local_output_folder
-from tui_train.runs.other_machines.place import read_place
 from tui_train.runs.own_folders import folders_written_since
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
@@ -147,7 +146,7 @@ def read_result(run: RunDir) -> RunResult:
 def _with_weights(partial: RunResult, run: RunDir, plan: Planned, status: Status) -> RunResult:
     position = status.attempts[-1].position if status.attempts else 1
     rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
-    output = local_output_folder(run, (rule.folder if rule else "") or plan.output)
+    output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
     if rule and read_place(run.path):
         rule = rule._replace(folder=str(output))
     final = _first_weights(output, _FINAL_WEIGHTS_FOLDERS)

@@ -6,7 +6,7 @@ from tui_train.runner import planned
 from tui_train.runner.checkpoints import newest
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import Status
-from tui_train.runs.other_machines.place import read_host_report, read_place
+from tui_train.runs.elsewhere import read_host_report, read_place
 from tui_train.runs.rundir import RunDir
 
 NO_CHECKPOINT = "has no complete checkpoint"

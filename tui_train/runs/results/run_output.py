@@ -6,14 +6,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tui_train.base.files import read_regular
 from tui_train.runner import checkpoints
 from tui_train.runner.planned import Planned, read
 from tui_train.runner.refused import Refused
-from tui_train.runs.other_machines.fetching import is_fetched, local_output_folder
-from tui_train.runs.other_machines.place import read_place
+from tui_train.runs.elsewhere import is_on_shared_disk, local_output_folder, read_place
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import read_status
 
+# Holds the number of attempts whose results were fetched whole; anything else where some were.
+FETCH_MARK_FILE = "fetched"
 # A folder of more files than that is counted no further.
 _MAX_FILES_COUNTED = 5000
 
@@ -48,13 +51,24 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
     except Refused:
         return RunOutput()
     if place := read_place(run.path):
-        here, there = local_output_folder(run, plan.output), plan.output or f"{place.folder}/output"
+        here, there = local_output_folder(run.path, plan.output), plan.output or f"{place.folder}/output"
         newest = newest_checkpoint(run, attempt_position)
         checkpoint = SavedPath(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
         own = str(here) if is_fetched(run) else ""
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
     return RunOutput(folder=str(run.path), output=output, checkpoint=_newest_checkpoint(run, plan, attempt_position))
+
+
+def is_fetched(run: RunDir) -> bool:
+    """Return whether the results of a run's last attempt are here: fetched from its host, or on a disk of both."""
+    place = read_place(run.path)
+    if place and is_on_shared_disk(place, str(run.plan().get("output") or "output")):
+        return True
+    try:
+        return read_regular(run.path / FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
+    except OSError:
+        return False
 
 
 def _newest_checkpoint(run: RunDir, plan: Planned, attempt_position: int) -> SavedPath | None:

@@ -18,8 +18,9 @@ from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavaila
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import counted, size, visible
 from tui_train.channel.session import Session
+from tui_train.places.asking import HostLine, parse_host_line, refusal_error
 from tui_train.runner.safe_open import open_folder
-from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
+from tui_train.runs.elsewhere import RunPlace
 
 _FETCH_FOLDER_NAME = ".fetching"
 # The file that is being written, beside that folder.
@@ -85,16 +86,16 @@ def _empty_folder(folder: Path) -> None:
             entry.unlink()
 
 
-def read_announcement(session: Session, folder: Path) -> FetchAnnouncement:
+def read_announcement(session: Session, place: RunPlace, folder: Path) -> FetchAnnouncement:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
-    host = session.host
+    host = place.host
     while line := session.read_line():
         if (sent := parse_host_line(line)) and not sent.beat:
             break
     else:
         raise session.lost_error()
     if sent.error:
-        raise refusal_error(host, sent)
+        raise refusal_error(place, sent)
     if sent.files is None or not 0 <= sent.files <= _MAX_FILES or sent.total < 0:
         raise _bad_answer_error(host, f"it announces {sent.files} files" if sent.files else "it announces no files")
     free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
@@ -139,7 +140,7 @@ def receive_files(
         if sent is None:
             raise _bad_answer_error(host, "it sends something else than files")
         if sent.error:
-            raise refusal_error(host, sent)
+            raise refusal_error(RunPlace(host, ""), sent)
         if sent.end:
             _keep_only(folder, named)
             return

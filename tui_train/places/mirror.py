@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.channel.session import Session
-from tui_train.runs.other_machines.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
-from tui_train.runs.other_machines.place import RunPlace, read_place
-from tui_train.runs.other_machines.queue import is_in_queue, read_job, refresh_jobs, status_in_queue
+from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
+from tui_train.places.jobs import refresh_jobs
+from tui_train.runs.elsewhere import RunPlace, read_asked_start, read_place
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import queued_job, status_in_queue
 
 _RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
 _QUEUE_POLL_SECONDS = 5.0  # seconds between two questions to Slurm
@@ -27,7 +28,7 @@ class RunMirror:
         self._closed = threading.Event()
         self._session: Session | None = None
         self._thread = threading.Thread(target=self._keep_current, daemon=True)
-        if follow and (self._place or read_job(run.path)):
+        if follow and (self._place or self._is_asked_for):
             self._thread.start()
 
     def close(self) -> None:
@@ -41,45 +42,50 @@ class RunMirror:
         if self._thread.is_alive():
             self._thread.join()
 
+    @property
+    def _is_asked_for(self) -> bool:
+        """Whether Slurm may have a job of it, or it is not known whether it has started."""
+        return bool(queued_job(self._run.path) or read_asked_start(self._run.path))
+
     def _keep_current(self) -> None:
         """Ask Slurm while a job waits, and listen to the host while a run on it trains, by turns."""
         failures = 0
         while not self._closed.is_set():
-            why = self._ask_slurm()
-            if self._place is None or status_in_queue(self._run.path):
+            why = self._refresh()
+            if self._place is None or status_in_queue(self._run.path) or read_asked_start(self._run.path):
                 self._on_problem(why)
                 ended, pause = True, _QUEUE_POLL_SECONDS
             else:
-                heard, why, ended = self._receive(self._place)
-                failures = 0 if heard else failures + 1
+                heard, why = self._receive(self._place)
+                ended, failures = not why, 0 if heard else failures + 1
                 pause = _QUEUE_POLL_SECONDS if ended else _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
-            if self._closed.is_set() or (ended and not is_in_queue(self._run.path)):
+            if self._closed.is_set() or (ended and not self._is_asked_for):
                 return
             if self._place and not ended:
                 self._on_problem(why)
             self._closed.wait(pause)
 
-    def _receive(self, place: RunPlace) -> tuple[bool, str, bool]:
-        """Take what the host sends; return whether that went well at first, why it stopped, and whether all is here."""
+    def _receive(self, place: RunPlace) -> tuple[bool, str]:
+        """Take what the host sends; return whether that went well at first, and why it stopped, empty at the end."""
         try:
-            answered, why, ended = receive_from_host(
+            answered, why = receive_from_host(
                 self._run, place, on_session=self._set_session, on_answer=lambda: self._on_problem("")
             )
         except CannotWrite as error:
-            return False, error.message, False
-        return answered, _failure_text(place, why), ended
+            return False, error.message
+        return answered, _failure_text(place, why)
 
     def _set_session(self, session: Session) -> None:
         self._session = session
         if self._closed.is_set():
             session.end()
 
-    def _ask_slurm(self) -> str:
-        """Ask squeue for the run's job where it has one; return why there is no answer, empty where there is one."""
+    def _refresh(self) -> str:
+        """Ask what became of a start, and of the run's job; return why there is no answer, empty where there is one."""
         try:
             refresh_jobs([self._run])
         except TuiTrainError as error:
-            return f"Slurm does not answer: {error.message}"
+            return error.message if read_asked_start(self._run.path) else f"Slurm does not answer: {error.message}"
         return ""
 
     def update_once(self) -> str:
@@ -87,15 +93,15 @@ class RunMirror:
 
         Raises CannotWrite where it cannot be kept here.
         """
-        asks = is_in_queue(self._run.path)
-        why = self._ask_slurm()
+        job = queued_job(self._run.path)
+        why = self._refresh()
         # Where Slurm has answered, what its job wrote is here.
-        if self._place is None or (asks and not why):
+        if self._place is None or (job and not why) or read_asked_start(self._run.path):
             return why
-        _, lost, done = receive_from_host(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
-        return why or ("" if done else _failure_text(self._place, lost))
+        _, lost = receive_from_host(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
+        return why or _failure_text(self._place, lost)
 
 
 def _failure_text(place: RunPlace, why: str) -> str:
-    """Return why a host sends nothing more, by its name."""
-    return why if why.startswith(place.host) else f"{place.host} does not answer: {why}"
+    """Return why a host sends nothing more, by its name; empty for nothing."""
+    return why if not why or why.startswith(place.host) else f"{place.host} does not answer: {why}"

@@ -13,9 +13,8 @@ from tui_train.base.errors import CannotWrite, Unavailable
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import size, visible
 from tui_train.channel.session import Session
-from tui_train.runs.other_machines.heard import parse_report, write_report
-from tui_train.runs.other_machines.host_lines import HostLine, parse_host_line, refusal_error
-from tui_train.runs.other_machines.place import RunPlace
+from tui_train.places.asking import HostLine, open_session, parse_host_line, parse_report, refusal_error
+from tui_train.runs.elsewhere import RunPlace, write_report
 from tui_train.runs.rundir import RunDir
 
 _SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
@@ -34,14 +33,14 @@ def receive_from_host(
     within_seconds: float | None = None,
     on_session: Callable[[Session], object] = lambda _session: None,
     on_answer: Callable[[], object] = lambda: None,
-) -> tuple[bool, str, bool]:
-    """Take what the host sends until it stops; return whether it answered, why it stopped, and whether it was done.
+) -> tuple[bool, str]:
+    """Take what the host sends until it stops; return whether it answered, and why it stopped, empty at the end.
 
-    It is done when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_session` gets
+    That is when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_session` gets
     what listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
     have = None if place.shared else _bytes_by_file(run)
-    question = {"do": "feed", "folder": place.folder, "have": have, "once": within_seconds is not None}
+    question = {"do": "feed", "have": have, "once": within_seconds is not None}
     answered: list[object] = []
 
     def hears() -> None:
@@ -50,14 +49,14 @@ def receive_from_host(
         answered[:] = [True]
 
     try:
-        with closing(Session(place.host, question, within_seconds=within_seconds or math.inf)) as session:
+        with closing(open_session(place, question, within_seconds=within_seconds or math.inf)) as session:
             on_session(session)
             why = _receive_lines(run, session, place, hears)
     except Unavailable as error:
         why = error.message
     except _BadPieceError as error:
         why = f"{place.host} {error}"
-    return bool(answered), why, not why
+    return bool(answered), why
 
 
 def _bytes_by_file(run: RunDir) -> dict[str, int]:
@@ -74,7 +73,7 @@ def _receive_lines(run: RunDir, session: Session, place: RunPlace, on_line: Call
         on_line()
         if sent.end:
             return ""
-        wrong = refusal_error(place.host, sent).message if sent.error else wrong
+        wrong = refusal_error(place, sent).message if sent.error else wrong
         _store_line(run, sent, keeps_files=not place.shared)
     return wrong or session.failure_text()
 
@@ -89,7 +88,7 @@ def _store_line(run: RunDir, sent: HostLine, *, keeps_files: bool) -> None:
         if keeps_files:
             _write_piece(run, sent.file, sent.at, _inflate_piece(sent.data))
     elif report := parse_report(sent, time.time()):
-        write_report(run, report)
+        write_report(run.path, report)
 
 
 def _inflate_piece(data: bytes) -> bytes:

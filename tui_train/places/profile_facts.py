@@ -1,16 +1,14 @@
-"""This machine: its facts, and the trainings that run on it."""
+"""The facts that a profile needs: of this machine, of a host, of the machine in a file, of a node of Slurm."""
 
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
 
 from tui_train.base.app_paths import runs_folder
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput
 from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import question_key as data_key
@@ -20,14 +18,19 @@ from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
 from tui_train.facts.models.model_folders import ModelFolder
+from tui_train.facts.other_machines import machine_files, remote
+from tui_train.facts.other_machines.cluster import Cluster
+from tui_train.facts.other_machines.slurm import last_gres_value, planned_machine
 from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.types import (
     ContainerImage,
     Facts,
+    Machine,
     NemoCheckpoint,
     NemoTokenizer,
     PathState,
+    ResourcesInUse,
     ScriptSource,
     Toolchain,
     YamlDocument,
@@ -35,24 +38,15 @@ from tui_train.facts.types import (
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import PreparedPlan
-from tui_train.plan.types import Plan
+from tui_train.places.help_question import help_question_for_auto
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.paths import free_bytes, why_unwritable
-from tui_train.runner.state import Status
-from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import restart_note, start_run
-from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
-from tui_train.targets.help_question import help_question_for_auto
 from tui_train.trainers import profile_paths, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
 
@@ -167,17 +161,7 @@ def probe_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: Non
     facts = Facts(
         machine=machine.result(),
         toolchains=toolchains,
-        paths=files.paths,
-        unwritable=files.unwritable,
-        free=files.free,
-        documents=files.documents,
-        presets=files.presets,
-        models=files.models,
-        sources=files.sources,
-        wandb_key=files.wandb_key,
-        checkpoints=files.checkpoints,
-        accelerate_config=files.accelerate_config,
-        tokenizers=files.tokenizers,
+        **msgspec.structs.asdict(files),
         variables=read_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
         images=read_chosen_image(profile),
@@ -235,51 +219,46 @@ def named_python(profile: Profile) -> tuple[str, ...]:
     return (profile.trainer.python,) if profile.trainer.python else ()
 
 
-def submit_here(prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
-    """Write the run folder of these files and start it."""
-    interrupts.raise_if_interrupted("")
-    run = rundir.create_run(plan.name, prepared.files)
-    try:
-        start_run(run, interrupts=interrupts)
-    except TuiTrainError:
-        # A run that never started would only clutter the list.
-        if read_status(run).state == "new":
-            shutil.rmtree(run.path, ignore_errors=True)
-        raise
-    return run
+def probe_host_facts(host: str, profile: Profile) -> Facts:
+    """Return the facts of a host that a profile needs, with what the runs on it that are known here hold."""
+    script = profile.trainer.script if trainer_has_own_field(profile, "trainer.script") else ""
+    facts = remote.read_planning_facts(
+        host, named_python(profile), profile_paths(profile), config_file_paths(profile), script
+    )
+    return msgspec.structs.replace(with_local_files(profile, facts), resources_in_use=resources_in_use(host=host))
 
 
-class LocalTarget:
-    """This machine."""
+def load_file_facts(machine_file: Path, profile: Profile, *, is_node: bool) -> Facts:
+    """Return the facts in a machine file that a profile needs; of a node, its files are those of this machine."""
+    facts = machine_files.load_planning_facts(machine_file)
+    if not is_node:
+        return with_local_files(profile, facts)
+    return msgspec.structs.replace(facts, **msgspec.structs.asdict(read_profile_files(profile)), other_machine="")
 
-    name = ""
-    can_start: ClassVar[bool] = True
 
-    def probe_machine_facts(self) -> Facts:
-        """Return the facts of the machine, without those of a profile."""
-        return probe_facts(Profile())
+def with_local_files(profile: Profile, facts: Facts) -> Facts:
+    """Return another machine's facts with the files that a plan needs, as far as they are on this one's disks.
 
-    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
-        """Return the facts that a profile needs; takes up to some seconds."""
-        return probe_facts(profile, on_wait)
+    A YAML file and a model may be on both; one that is missing here is no error.
+    """
+    documents = facts.documents or read_documents(config_file_paths(profile))
+    shapes = {name: read_model_shape(profile, name) for name in workload.models_to_read(profile, documents)}
+    known = {
+        name: found
+        for name, found in shapes.items()
+        if found.path or (name[0] == "/" and Path(name, "config.json").is_file())
+    }
+    sources = facts.sources or {
+        path: found for path, found in read_script_sources(profile).items() if not found.problem
+    }
+    return msgspec.structs.replace(facts, documents=documents, presets=user_presets(), models=known, sources=sources)
 
-    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
-        """Write the run folder and start it."""
-        return submit_here(prepared, plan, interrupts)
 
-    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
-        """Start a run again; return in words what that does which is not just going on."""
-        start_run(run, resume=True, interrupts=interrupts)
-        return restart_note(run)
+def node_for_profile(submit_machine: Machine, cluster: Cluster, profile: Profile) -> Machine:
+    """Return the node that a profile's job may get, where it is submitted from a machine."""
+    return planned_machine(submit_machine, cluster, profile.slurm.partition, last_gres_value(profile.slurm.options))
 
-    def state(self, run: RunDir) -> Status:
-        """Return a run's state."""
-        return read_status(run)
 
-    def probe_state(self, run: RunDir) -> Status:
-        """Return a run's state."""
-        return read_status(run)
-
-    def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
-        """End a run and every process of it, and return its state."""
-        return stop_run(run, while_waiting=while_waiting, at_once=at_once)
+def resources_in_use_on_nodes(in_use: tuple[ResourcesInUse, ...]) -> tuple[ResourcesInUse, ...]:
+    """Return what runs hold that a job could take: cards and ports that are taken here are not those of the nodes."""
+    return tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in in_use if other.run)

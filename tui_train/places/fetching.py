@@ -9,11 +9,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
-from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
+from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import visible
-from tui_train.channel.session import Session
-from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME
-from tui_train.runs.other_machines.arriving import (
+from tui_train.places.arriving import (
     files_already_here,
     has_fetch_list,
     locked_fetch_folder,
@@ -22,17 +20,36 @@ from tui_train.runs.other_machines.arriving import (
     read_announcement,
     receive_files,
 )
-from tui_train.runs.other_machines.mirror import RunMirror
-from tui_train.runs.other_machines.place import PLACE_FILE, REPORT_FILE, RunPlace, read_place
+from tui_train.places.asking import open_session, unreachable_remedy
+from tui_train.places.mirror import RunMirror
+from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME
+from tui_train.runs.elsewhere import (
+    PLACE_FILE,
+    REPORT_FILE,
+    START_FILE,
+    RunPlace,
+    is_on_shared_disk,
+    local_output_folder,
+    read_place,
+)
+from tui_train.runs.results.run_output import FETCH_MARK_FILE
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 
 _CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"
-# Holds the number of attempts whose results were fetched whole; anything else where some were.
-_FETCH_MARK_FILE = "fetched"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
 _RUN_FILE_NAMES = frozenset(
-    {SCRIPT_NAME, PLAN_NAME, PROFILE_NAME, PLACE_FILE, REPORT_FILE, _FETCH_MARK_FILE, RUNNER_NAME, "supervisor"}
+    {
+        SCRIPT_NAME,
+        PLAN_NAME,
+        PROFILE_NAME,
+        PLACE_FILE,
+        REPORT_FILE,
+        START_FILE,
+        FETCH_MARK_FILE,
+        RUNNER_NAME,
+        "supervisor",
+    }
 )
 # Files that are named as known: the others come again.
 _MAX_KNOWN_FILES = 1 << 14
@@ -45,17 +62,6 @@ class FetchResult(Struct, frozen=True):
 
     size: int
     left_out: str
-
-
-def local_output_folder(run: RunDir, output: str) -> Path:
-    """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
-    folder, place = output or "output", read_place(run.path)
-    return run.path / (Path(folder).name if place and not _is_on_shared_disk(place, folder) else folder)
-
-
-def _is_on_shared_disk(place: RunPlace, output: str) -> bool:
-    """Return whether a run's output is in its folder, which both machines have."""
-    return place.shared and not output.startswith(("/", "~"))
 
 
 def fetch_results(
@@ -81,10 +87,11 @@ def _update_and_fetch(
     run: RunDir, place: RunPlace, *, with_checkpoints: bool, on_progress: Callable[[int], None]
 ) -> FetchResult:
     # How it stands is heard with its results.
-    RunMirror(run, follow=False).update_once()
+    if why := RunMirror(run, follow=False).update_once():
+        raise Unavailable(why, unreachable_remedy(place))
     status = read_status(run)
     output = str(run.plan().get("output") or "output")
-    if _is_on_shared_disk(place, output):
+    if is_on_shared_disk(place, output):
         raise BadInput(
             f"{visible(place.host)} has its results on this very disk",
             f"They are in {visible(str(run.path / output))}.",
@@ -109,21 +116,21 @@ def _copy_output(
     run: RunDir, place: RunPlace, output: str, *, without_pattern: str, on_progress: Callable[[int], None]
 ) -> FetchResult:
     """Copy the output folder from its host; what was fetched before stays until all is here."""
-    target, taken = local_output_folder(run, output), 0
-    if target.name in _RUN_FILE_NAMES or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCH_MARK_FILE)):
+    target, taken = local_output_folder(run.path, output), 0
+    if target.name in _RUN_FILE_NAMES or (os.path.lexists(target) and not os.path.lexists(run.path / FETCH_MARK_FILE)):
         message = f"{visible(str(target))} is there already, and was not fetched"
         raise AlreadyExists(message, "Move it away, then fetch again.")
     if os.path.lexists(target) and not has_fetch_list(run.path):
         # Nothing tells its files from what was changed since.
         message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
         raise AlreadyExists(message, "Move it away, then fetch again.")
-    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without_pattern}
+    question = {"do": "fetch", "output": output, "without": without_pattern}
     with locked_fetch_folder(run.path) as folder:
         here = files_already_here(run.path, folder, target)
         known = dict(list(here.items())[:_MAX_KNOWN_FILES])
         known = {base64.b64encode(os.fsencode(name)).decode(): status for name, status in known.items()}
-        with closing(Session(place.host, {**question, "have": known})) as session:
-            expected = read_announcement(session, folder)
+        with closing(open_session(place, {**question, "have": known})) as session:
+            expected = read_announcement(session, place, folder)
             for taken in receive_files(session, expected, folder, here, overwrite_guard(run.path, target)):
                 on_progress(taken)
         _mark_fetched(run, "live")
@@ -132,16 +139,5 @@ def _copy_output(
 
 
 def _mark_fetched(run: RunDir, mark: str) -> None:
-    with reporting_write_errors(run.path / _FETCH_MARK_FILE):
-        write_atomically(run.path / _FETCH_MARK_FILE, mark.encode())
-
-
-def is_fetched(run: RunDir) -> bool:
-    """Return whether the results of a run's last attempt are here: fetched from its host, or on a disk of both."""
-    place = read_place(run.path)
-    if place and _is_on_shared_disk(place, str(run.plan().get("output") or "output")):
-        return True
-    try:
-        return read_regular(run.path / _FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
-    except OSError:
-        return False
+    with reporting_write_errors(run.path / FETCH_MARK_FILE):
+        write_atomically(run.path / FETCH_MARK_FILE, mark.encode())

@@ -1,0 +1,98 @@
+"""A link that is cut at any moment of a start: what trains is known here, and nothing trains twice.
+
+TUI_TRAIN_TEST_CUTS is how many are cut, TUI_TRAIN_TEST_SEED the seed of their moments.
+"""
+
+import contextlib
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import ssh as secure_shell
+from counting import tries
+from ssh import runs_there
+from support import prepare, profile, until, with_word
+
+from tui_train.base.errors import Unavailable
+from tui_train.places import place_of_run
+from tui_train.places.jobs import refresh_jobs
+from tui_train.places.place import Place
+from tui_train.runner import state
+from tui_train.runs import rundir
+from tui_train.runs.elsewhere import run_place
+from tui_train.runs.status import read_status
+
+pytestmark = pytest.mark.training
+HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "4"))
+SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
+SLEEPER = "import time\nwhile True: print('tick', flush=True); time.sleep(0.5)\n"
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host `box` over a real ssh, with a home of its own; `cut` ends every connection to it."""
+    home, client = tmp_path / "home", tmp_path / "client"
+    (home / "bin").mkdir(parents=True)
+    client.mkdir()
+    (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
+    (home / "train.py").write_text(SLEEPER)
+    with secure_shell.server(tmp_path, what="starts over a link that is cut") as words:
+        there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME="
+        (client / "ssh").write_text(
+            f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
+        )
+        (client / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+        yield home
+
+
+def settled(run):
+    """Ask until it is known whether a run has started."""
+
+    def known():
+        with contextlib.suppress(Unavailable):
+            refresh_jobs([run])
+        return read_status(run).state != "unconfirmed"
+
+    until(known, 60)
+
+
+def started_here():
+    """The runs that are here, by the folder of each there."""
+    return {run_place(run.path).folder: run for run in rundir.all_runs()}
+
+
+@pytest.mark.timeout(300 + HOW_MANY * 30)
+def test_what_trains_is_known_and_trains_once(host, tmp_path, record_property):
+    word = f"--word={tmp_path.name}-{os.getpid()}"
+    chosen = profile({
+        "name": "far", "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": f"{host}/train.py",
+        "trainer.python": sys.executable, "trainer.arguments": (word,), "hardware.device": "cpu",
+    })  # fmt: skip
+    place = Place("box")
+    prepared = prepare(chosen, place.probe_for(chosen))
+    began = time.monotonic()
+    first = place.submit(prepared, prepared.plan)
+    took = time.monotonic() - began
+    assert place_of_run(first).stop(first, at_once=True).state == "stopped"
+    with tries(record_property, "cuts of a start on a host") as made:
+        for number in range(HOW_MANY):
+            moment = random.Random(f"start {SEED} {number}").uniform(0.0, took)
+            with made.one(f"cut {number}, seed {SEED}: after {moment:.2f} s of {took:.2f} s"):
+                timer = secure_shell.cut_later(tmp_path, moment)
+                with contextlib.suppress(Unavailable):
+                    place.submit(prepared, prepared.plan)
+                timer.join()
+                for run in started_here().values():
+                    settled(run)
+                here = {folder for folder, run in started_here().items() if read_status(run).live}
+                there = {str(folder) for folder in runs_there(host) if state.read(str(folder)).live}
+                assert there == here
+                until(lambda there=there: len(with_word(word)) == len(there))
+                for folder in there:
+                    stopped = place_of_run(started_here()[folder]).stop(started_here()[folder], at_once=True)
+                    assert stopped.state == "stopped"
+                assert with_word(word) == []

@@ -1,0 +1,23 @@
+"""Where trainings run, or are planned for: a machine that is asked, and what starts them there."""
+
+from pathlib import Path
+
+from tui_train.places.place import Place
+from tui_train.profile import hosts
+from tui_train.runs.elsewhere import read_asked_start, run_place
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import read_job
+
+
+def place_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = False) -> Place:
+    """Return the place of a machine file or a host, which may be saved by its name: this machine without both.
+
+    With `slurm` it is the cluster of this machine or the host, whose nodes are like the machine in the file.
+    """
+    return Place(hosts.host_address(host) if host else "", slurm, machine_file)
+
+
+def place_of_run(run: RunDir) -> Place:
+    """Return the place of a run."""
+    asked = read_asked_start(run.path)
+    return Place(run_place(run.path).host, slurm=bool(read_job(run.path) or (asked and asked.slurm)))

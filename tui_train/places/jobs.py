@@ -1,0 +1,201 @@
+"""Runs that were given to Slurm, here or on a host: what it says of their jobs, and how they are taken back."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from tui_train.base.errors import NoAnswer, Unavailable
+from tui_train.base.text import visible
+from tui_train.channel.session import machine_name
+from tui_train.channel.slurm_commands import CommandResult, run_slurm_command
+from tui_train.places.asking import ask_machine, look_remedy
+from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
+from tui_train.places.starting import settle_start
+from tui_train.profile.hosts import host_address
+from tui_train.runs.elsewhere import RunPlace, read_place, run_place
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import SlurmJob, queued_job, start_count, write_job
+
+_END_WAIT_SECONDS = 30.0
+# Seconds in which a job that is completing usually leaves the queue.
+_COMPLETING_SECONDS = 15.0
+# Seconds in which the scheduler looks at a new job, and the reasons before it has.
+_DECISION_SECONDS = 4.0
+_UNDECIDED_REASONS = frozenset({"", "None", "PartitionConfig"})
+# Why a job waits that nothing but its user ends.
+_IMPOSSIBLE_REASONS = frozenset({
+    "PartitionTimeLimit", "PartitionNodeLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit",
+    "InvalidAccount", "InvalidQOS", "BadConstraints",
+})  # fmt: skip
+
+
+def dry_run_job(script: str, host: str = "") -> str:
+    """Return what `sbatch --test-only` says of a job that Slurm would take; Unavailable where it refuses it."""
+    done = run_slurm_command(host, ("sbatch", "--test-only"), script)
+    answer_line = done.last_line.removeprefix("sbatch: ")
+    if done.code:
+        remedy = "Change nodes.count, hardware.gpus or the keys of `tui-train keys slurm`; `sinfo` lists what there is."
+        raise Unavailable(f"Slurm refuses the job: {answer_line}", remedy)
+    return answer_line
+
+
+def require_possible(run: RunDir) -> None:
+    """Wait until the scheduler has said why a job that was just submitted waits, or some seconds.
+
+    Unavailable where it would never start, once it is cancelled.
+    """
+    job = _wait_for_decision(run)
+    if job and job.state == "PENDING" and job.reason in _IMPOSSIBLE_REASONS:
+        if not call_scancel(run, job).code:
+            write_job(run.path, msgspec.structs.replace(job, state=""))
+        remedy = "Change the keys of `tui-train keys slurm`; `scontrol show partition` lists the limits."
+        raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
+
+
+def _wait_for_decision(run: RunDir) -> SlurmJob | None:
+    deadline = time.monotonic() + _DECISION_SECONDS
+    while True:
+        answers = True
+        try:
+            refresh_jobs([run])
+        except Unavailable:
+            # It is in the queue all the same.
+            answers = False
+        job = queued_job(run.path)
+        decided = job is None or job.state != "PENDING" or job.reason not in _UNDECIDED_REASONS
+        if not answers or decided or time.monotonic() > deadline:
+            return job
+        time.sleep(0.2)
+
+
+def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
+    """Ask for starts that are not confirmed, and squeue, once a cluster, for jobs in the queue, and keep what is said.
+
+    `with_logs`: what a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are
+    kept then, too.
+    """
+    asked: dict[tuple[str, str], list[tuple[RunDir, SlurmJob]]] = {}
+    failed: list[Unavailable] = []
+    for run in runs:
+        try:
+            settle_start(run)
+        except Unavailable as error:
+            failed.append(error)
+            continue
+        if job := queued_job(run.path):
+            asked.setdefault((run_place(run.path).host, job.cluster), []).append((run, job))
+    restarted: list[RunDir] = []
+    for (host, cluster), jobs in asked.items():
+        try:
+            listed = tuple(_ask_for_jobs(host, cluster, jobs))
+        except Unavailable as error:
+            failed.append(error)
+            continue
+        for run, job, listed_job in listed:
+            try:
+                restarted += [run] if _update_job(run, job, listed_job, with_logs=with_logs) else []
+            except Unavailable as error:
+                failed.append(error)
+    if failed:
+        raise failed[0]
+    if restarted:
+        refresh_jobs(restarted, with_logs=with_logs)
+
+
+def _update_job(run: RunDir, job: SlurmJob, listed_job: SlurmJob, *, with_logs: bool) -> bool:
+    """Keep a job as it is listed now; return whether it was queued again since its host was heard last.
+
+    `with_logs`: of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
+    before its end is known here.
+    """
+    begun, place = start_count(run.path), read_place(run.path)
+    if place and with_logs and {job.state, listed_job.state} != {"PENDING"}:
+        answered, why = receive_from_host(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
+        # A host that answers but has no such folder any more will never say how it ended.
+        if why and (listed_job.state or not answered):
+            raise Unavailable(f"{visible(run.name)} on {place.host}: {why}", f"Check `ssh {place.host} true`.")
+    if listed_job != job:
+        write_job(run.path, listed_job)
+    return listed_job.state == "PENDING" and start_count(run.path) != begun
+
+
+def _ask_for_jobs(
+    host: str, cluster: str, jobs: Sequence[tuple[RunDir, SlurmJob]]
+) -> Iterator[tuple[RunDir, SlurmJob, SlurmJob]]:
+    """Yield each job with how it is listed now."""
+    asked = [(job.number, run_place(run.path).folder) for run, job in jobs]
+    question = {"do": "jobs", "cluster": cluster, "jobs": asked}
+    listed = ask_machine(RunPlace(host, ""), question).jobs
+    if len(listed) != len(jobs):
+        raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", look_remedy(host))
+    for (run, job), found in zip(jobs, listed, strict=True):
+        now = SlurmJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
+        if found:
+            begun = start_count(run.path) if found.state == "PENDING" else job.starts
+            now = msgspec.structs.replace(now, **msgspec.structs.asdict(found), starts=begun)
+        yield run, job, now
+
+
+def wait_while_completing(run: RunDir) -> SlurmJob | None:
+    """Ask squeue for the job of a run that Slurm still has, None where it has none; Unavailable without an answer.
+
+    One that is completing gets some seconds to leave, unless it is queued again.
+    """
+    deadline = time.monotonic() + _COMPLETING_SECONDS
+    while True:
+        refresh_jobs([run])
+        job = queued_job(run.path)
+        if job is None or job.state != "COMPLETING" or time.monotonic() > deadline:
+            return job
+        time.sleep(0.5)
+
+
+def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting: Callable[[], None]) -> None:
+    """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
+    refresh_jobs([run], with_logs=False)
+    job = queued_job(run.path)
+    if job is None:
+        return
+    _cancel_untrained_job(run, job)
+    cancelled_state = job.state
+    # Only the script hears of it.
+    call_scancel(run, job, "--batch", f"--signal={'USR1' if at_once else 'TERM'}")
+    for seconds in (
+        (_END_WAIT_SECONDS if at_once else grace_seconds + _END_WAIT_SECONDS),
+        grace_seconds + 2 * _END_WAIT_SECONDS,
+    ):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            while_waiting()
+            with suppress(Unavailable):
+                refresh_jobs([run], with_logs=False)
+            job = queued_job(run.path)
+            if job is None:
+                return
+            # It may be queued again meanwhile: after its time limit, a preemption, or the end of a node.
+            if job.state != cancelled_state:
+                _cancel_untrained_job(run, job)
+                cancelled_state = job.state
+            time.sleep(0.5)
+        if job.state == "COMPLETING":
+            return
+        call_scancel(run, job)
+    there = f"ssh {host} " if (host := run_place(run.path).host) else ""
+    raise Unavailable(f"job {job.number} has not ended", f"Look at it: {there}scontrol show job {job.number}")
+
+
+def _cancel_untrained_job(run: RunDir, job: SlurmJob) -> None:
+    """Cancel a job that does not train: one that waits, whose nodes boot, or that may be queued again as it ends."""
+    if job.state == "PENDING":
+        # Its state may have changed meanwhile: one that trains is to save first.
+        call_scancel(run, job, "--state=PENDING")
+    elif job.state in {"CONFIGURING", "COMPLETING"}:
+        call_scancel(run, job)
+
+
+def call_scancel(run: RunDir, job: SlurmJob, *options: str) -> CommandResult:
+    """Call scancel for a run's job where that was submitted."""
+    host, cluster = run_place(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
+    return run_slurm_command(host_address(host) if host else "", ("scancel", *cluster, *options, job.number))

@@ -1,0 +1,231 @@
+"""A place: the machine that is asked, near or far, and what starts a training there."""
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
+from tui_train.base.text import duration_text, visible
+from tui_train.facts.other_machines import machine_files, remote
+from tui_train.facts.other_machines.slurm import read_cluster
+from tui_train.facts.types import Facts
+from tui_train.places import profile_facts
+from tui_train.places.asking import ask_removal, ask_report, ask_stop, create_on_host, unreachable_remedy
+from tui_train.places.feed import receive_from_host
+from tui_train.places.jobs import dry_run_job, refresh_jobs, require_possible, stop_job, wait_while_completing
+from tui_train.places.mirror import RunMirror
+from tui_train.places.starting import settle_start, start_elsewhere
+from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render.prepare import PreparedPlan
+from tui_train.plan.render.slurm import SCRIPT_NAME as SLURM_SCRIPT
+from tui_train.plan.types import Plan
+from tui_train.profile.types import Profile
+from tui_train.runner.state import UNCONFIRMED_STATE, Status
+from tui_train.runs import folders, rundir
+from tui_train.runs.elsewhere import read_host_report, read_place, run_place, write_place, write_report
+from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import cluster_title, queued_job
+from tui_train.runs.start import is_all_trained, restart_note, resume_options, start_run
+from tui_train.runs.status import read_status
+from tui_train.runs.stop import stop_run
+
+# Seconds in which the log of a run that was stopped comes along.
+_LAST_LOG_SECONDS = 10.0
+
+
+class Place(Struct, frozen=True):
+    """A machine by its name for ssh (empty: this one), and whether Slurm starts a training there.
+
+    `machine_file` has the facts of the machine, or of a node: without Slurm it can only be planned for it.
+    """
+
+    host: str = ""
+    slurm: bool = False
+    machine_file: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name that the user calls it by, empty for this machine."""
+        return cluster_title(self.host) if self.slurm else self.host or str(self.machine_file or "")
+
+    @property
+    def can_start(self) -> bool:
+        """Whether a training can be started there; where none can, that raises Unavailable with what to do instead."""
+        return self.slurm or self.machine_file is None
+
+    # Facts
+
+    def probe_machine_facts(self) -> Facts:
+        """Return the facts of the machine, without those of a profile."""
+        if self.slurm or not self.name:
+            return self.probe_for(Profile())
+        if self.machine_file:
+            return machine_files.load_machine_file(self.machine_file)
+        return remote.read_host_facts(self.host)
+
+    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
+        """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
+
+        `on_wait` gets what may take longer, before it does. Files are those of where a job is submitted, on the disk
+        that the nodes share.
+        """
+        node = None
+        if self.machine_file:
+            node = profile_facts.load_file_facts(self.machine_file, profile, is_node=self.slurm and not self.host)
+        if self.host:
+            facts = profile_facts.probe_host_facts(self.host, profile)
+        else:
+            facts = node or profile_facts.probe_facts(profile, on_wait)
+        if not self.slurm:
+            return facts
+        cluster = read_cluster(self.host)
+        return msgspec.structs.replace(
+            facts,
+            machine=node.machine if node else profile_facts.node_for_profile(facts.machine, cluster, profile),
+            toolchains=node.toolchains if node else facts.toolchains,
+            cluster=cluster,
+            resources_in_use=profile_facts.resources_in_use_on_nodes(facts.resources_in_use),
+            scheduler="slurm",
+        )
+
+    # Runs
+
+    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+        """Write the run folder of these very files, here and there, and start it."""
+        self._require_start()
+        interrupts.raise_if_interrupted("")
+        if self.slurm:
+            dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
+        run = rundir.create_run(plan.name, prepared.files)
+        try:
+            if self.host:
+                write_place(run.path, create_on_host(self.host, run, prepared.files))
+                interrupts.raise_if_interrupted("")
+            self._start(run, interrupts)
+        except TuiTrainError:
+            # One that never started would only clutter the list.
+            if read_status(run).state == "new":
+                _remove_unstarted(run)
+            raise
+        return run
+
+    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
+        """Start a run again, from its newest checkpoint; return what that does which is not just going on."""
+        self._require_start()
+        if self.name:
+            interrupts.raise_if_interrupted(run.name)
+            job, name = wait_while_completing(run) if self.slurm else None, visible(run.name)
+            if self.state(run).live:
+                raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
+            if job:
+                why = f"Slurm still has job {job.number} of {name} ({visible(job.state)})"
+                raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
+            if is_all_trained(run):
+                raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
+        self._start(run, interrupts, resume=True)
+        return restart_note(run)
+
+    def _start(self, run: RunDir, interrupts: Interrupts, *, resume: bool = False) -> None:
+        if not self.name:
+            start_run(run, resume=resume, interrupts=interrupts)
+            return
+        start_elsewhere(run, slurm=self.slurm, options=resume_options(run) if resume else ())
+        if self.slurm:
+            require_possible(run)
+        else:
+            # What cannot be kept here is told by whoever follows the run.
+            with suppress(TuiTrainError):
+                RunMirror(run, follow=False).update_once()
+
+    def state(self, run: RunDir, *, with_log: bool = True) -> Status:
+        """Return a run's state as it is now; `with_log`: of one elsewhere, what it wrote is brought here as well."""
+        self._require_start()
+        if not self.name:
+            return read_status(run)
+        if with_log:
+            if why := RunMirror(run, follow=False).update_once():
+                raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_stop_remedy(run))
+            return read_status(run)
+        with _naming_what_is_known(run):
+            refresh_jobs([run], with_logs=False)
+            place = read_place(run.path)
+            if place is None or queued_job(run.path):
+                return read_status(run)
+            report = ask_report(place)
+        # A disk that is full here keeps nobody from stopping it.
+        with suppress(CannotWrite):
+            write_report(run.path, report)
+        return report.status._replace(host=self.name)
+
+    def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+        """End a run and every process of it, and return its state."""
+        self._require_start()
+        if not self.name:
+            return stop_run(run, while_waiting=while_waiting, at_once=at_once)
+        while_waiting()
+        grace = read_status(run).grace
+        with _naming_what_is_known(run):
+            settle_start(run)
+            if self.slurm:
+                stop_job(run, at_once=at_once, grace_seconds=grace, while_waiting=while_waiting)
+            else:
+                ask_stop(run_place(run.path), at_once=at_once, grace_seconds=grace)
+        ended = self.state(run, with_log=False)
+        if place := read_place(run.path):
+            # What does not come is brought by whoever reads the log.
+            with suppress(TuiTrainError):
+                receive_from_host(run, place, within_seconds=_LAST_LOG_SECONDS)
+        return ended
+
+    def refuse_if_active(self, run: RunDir) -> None:
+        """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""
+        place = read_place(run.path)
+        folders.refuse_if_active(run, self.state(run, with_log=False) if place and place.shared else None)
+
+    def _require_start(self) -> None:
+        if not self.can_start:
+            raise Unavailable(
+                "a training cannot be started on another machine",
+                "Export it, copy it there, and run: bash launch.sh",
+            )
+
+
+def _remove_unstarted(run: RunDir) -> None:
+    """Remove the folder of a run that was never started, on its host as well."""
+    if place := read_place(run.path):
+        with suppress(Unavailable):
+            ask_removal(place)
+    shutil.rmtree(run.path, ignore_errors=True)
+
+
+@contextmanager
+def _naming_what_is_known(run: RunDir) -> Iterator[None]:
+    """Say of a host that does not answer what was known of its run last, and how it is stopped there."""
+    try:
+        yield
+    except NoAnswer as error:
+        raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(run)) from None
+
+
+def _unknown_state_text(run: RunDir) -> str:
+    report, name = read_host_report(run.path), visible(run.name)
+    if read_status(run).state == UNCONFIRMED_STATE:
+        return f"it is not known whether {name} trains"
+    ago = f" ({report.status.state} {duration_text(max(0.0, time.time() - report.at))} ago)" if report else ""
+    return f"it is not known how {name} stands{ago}"
+
+
+def _manual_stop_remedy(run: RunDir) -> str:
+    """Return how a run is stopped on a host that answers no question."""
+    place = read_place(run.path)
+    if place is None:
+        return "Check `squeue`."
+    there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_NAME}')} stop"
+    return f"{unreachable_remedy(place)}. It is stopped there by: {visible(there)}"

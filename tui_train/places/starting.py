@@ -1,0 +1,85 @@
+"""Starts on a host, or as a job of Slurm: each is asked for by an id, so that it is made once, and found out about."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
+from tui_train.base.text import visible
+from tui_train.channel.session import machine_name
+from tui_train.places.asking import HostLine, RunGone, ask_start, look_remedy
+from tui_train.runner.state import Status
+from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
+from tui_train.runs.elsewhere import (
+    AskedStart,
+    HostReport,
+    read_asked_start,
+    read_host_report,
+    run_place,
+    write_asked_start,
+    write_report,
+)
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_job import SlurmJob, start_count, write_job
+
+
+def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = ()) -> None:
+    """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so."""
+    place, asked = run_place(run.path), AskedStart(secrets.token_hex(8), slurm=slurm)
+    with start_lock():
+        refuse_if_conflicting(run)
+        # From here on it may train, whatever becomes of the answer.
+        write_asked_start(run.path, asked)
+    name, lost = visible(run.name), None
+    try:
+        answer = ask_start(place, asked, options)
+    except NoAnswer as error:
+        lost = error
+        try:
+            answer = ask_start(place, asked, look=True)
+        except Unavailable:
+            message = f"{machine_name(place.host)} did not confirm that {name} has started: {error.message}"
+            raise NoAnswer(message, f"See whether it trains: tui-train attach {name}") from None
+    except TuiTrainError:
+        write_asked_start(run.path, None)
+        raise
+    _keep_outcome(run, asked, answer)
+    if lost and not answer.started:
+        raise Unavailable(f"{name} was not started: {lost.message}", lost.remedy)
+    if not answer.started:
+        why = "Slurm refuses the job" if slurm else f"the run did not start on {visible(place.host)}"
+        raise Unavailable(f"{why}: {visible(answer.said) or 'it does not say why'}", "Fix that, then start again.")
+
+
+def settle_start(run: RunDir) -> None:
+    """Ask what became of a start that is not confirmed; NoAnswer where it still is not."""
+    asked = read_asked_start(run.path)
+    if asked is None:
+        return
+    place = run_place(run.path)
+    try:
+        answer = ask_start(place, asked, look=True)
+    except RunGone:
+        # A start that was refused removes a folder in which nothing was started.
+        answer = HostLine()
+    except Unavailable as error:
+        raise NoAnswer(error.message, look_remedy(place.host)) from None
+    _keep_outcome(run, asked, answer)
+
+
+def _keep_outcome(run: RunDir, asked: AskedStart, answer: HostLine) -> None:
+    if answer.started and asked.slurm:
+        # Without a number it has begun, and ended by now.
+        state, begun = "PENDING" if answer.job else "", start_count(run.path)
+        write_job(run.path, SlurmJob(number=answer.job, cluster=answer.cluster, starts=begun, state=state))
+    elif answer.started:
+        report, now = read_host_report(run.path), time.time()
+        report = report or HostReport(at=now, status=Status("new"))
+        running = report.status._replace(state="running")
+        # What cannot be kept here is told by whoever follows the run.
+        with suppress(CannotWrite):
+            write_report(run.path, msgspec.structs.replace(report, at=now, status=running))
+    write_asked_start(run.path, None)

@@ -1,0 +1,38 @@
+"""Starts launch.sh so that it outlives whoever starts it: a session of its own, its output in a file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Sequence
+
+from . import events
+from .processes import Process, is_or_descends_from, start_ticks
+
+LOG_NAME = "launch.log"
+# The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
+# does not begin with the keyboard's signals ignored.
+_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
+
+
+def start_detached(run_dir: str, options: Sequence[str]) -> Process:
+    """Start the launch.sh of a run folder, and return its process; OSError where there is no bash."""
+    words = ["bash", "-c", _SCRIPT, "bash", os.path.join(run_dir, LOG_NAME), os.path.join(run_dir, "launch.sh")]
+    child = subprocess.run(
+        [*words, *options],
+        cwd="/",
+        # Of several machines, the one that plans is the first.
+        env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+        start_new_session=True,
+    )
+    pid = int(child.stdout) if child.stdout.strip().isdigit() else 0
+    return Process(pid, start_ticks(pid) or 0)
+
+
+def has_reported(run_dir: str, earlier_event_count: int, launcher: Process) -> bool:
+    """Return whether a launch.sh has reported its start; another start of the same folder may come between, and win."""
+    new = events.read(run_dir)[earlier_event_count:]
+    return any(event.event == "run_started" and is_or_descends_from(event.pid, launcher.pid) for event in new)

@@ -1,0 +1,138 @@
+"""What is known here of a run elsewhere: where it is, how it was heard last, and a start that is not confirmed.
+
+A run on another host has a folder here, a copy that grows with the one there, or that very one.
+"""
+
+from pathlib import Path, PurePosixPath
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+from tui_train.base.files import reporting_write_errors, write_atomically
+from tui_train.base.parse import Unparsable, json_as, read_bytes
+from tui_train.runner import events, state
+from tui_train.runner.processes import lasting_identity
+from tui_train.runner.state import Status, is_valid_status
+
+PLACE_FILE, REPORT_FILE, START_FILE = "place.json", "heard.json", "asked-start.json"
+_MAX_FILE_BYTES = 1 << 20
+_StructType = TypeVar("_StructType")
+
+
+class RunPlace(Struct, frozen=True):
+    """Where a run is: the host's name for ssh, and the folder there."""
+
+    host: str
+    folder: str
+    shared: bool = False
+    """The folder here is that one, on a disk that both have."""
+    node: str = ""
+    """What tells the host from other machines, also after it was booted again."""
+
+
+class HostReport(Struct, frozen=True, kw_only=True):
+    """Last report of a host about a run: when, how it stood, its newest checkpoint, and its number of starts.
+
+    `limit`: its last start was ended near a time limit, so that its job may be queued again.
+    """
+
+    at: float
+    status: Status
+    checkpoint: str = ""
+    starts: int = 0
+    limit: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no calendar and no system takes."""
+        if not (0 <= self.at < events.MAX_UNIX_TIME and 0 <= self.starts < 2**31 and is_valid_status(self.status)):
+            raise ValueError("a date or number in it is impossible")
+
+
+class AskedStart(Struct, frozen=True):
+    """A start that was asked for, by an id made here, and whose answer has not come; `slurm`: as a job."""
+
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{0,32}$")]
+    slurm: bool = False
+
+
+def read_place(run_folder: Path) -> RunPlace | None:
+    """Return where the run of a folder is, None for this machine."""
+    place = _read_struct(run_folder / PLACE_FILE, RunPlace)
+    if place is None or not place.shared:
+        return place
+    if place.node == lasting_identity():
+        return None
+    # It may have been renamed, here or there.
+    return structs.replace(place, folder=str(PurePosixPath(place.folder).with_name(run_folder.name)))
+
+
+def write_place(run_folder: Path, place: RunPlace) -> None:
+    """Keep where a run is."""
+    _write_struct(run_folder / PLACE_FILE, place)
+
+
+def run_place(run_folder: Path) -> RunPlace:
+    """Return where the run of a folder is: on the host with an empty name where it is on this machine."""
+    return read_place(run_folder) or RunPlace("", str(run_folder))
+
+
+def read_host_report(run_folder: Path) -> HostReport | None:
+    """Return what was heard last of a run elsewhere, None for nothing yet."""
+    return _read_struct(run_folder / REPORT_FILE, HostReport)
+
+
+def write_report(run_folder: Path, report: HostReport) -> None:
+    """Keep what was heard of a run."""
+    _write_struct(run_folder / REPORT_FILE, report)
+
+
+def read_asked_start(run_folder: Path) -> AskedStart | None:
+    """Return the start of a run that is not confirmed, None where there is none."""
+    asked = _read_struct(run_folder / START_FILE, AskedStart)
+    # A machine that shares the folder with who asked it knows what it has started.
+    own = asked and not asked.slurm and read_place(run_folder) is None
+    return None if own else asked
+
+
+def write_asked_start(run_folder: Path, asked: AskedStart | None) -> None:
+    """Keep that a start is about to be asked for; None: it is known what came of it."""
+    if asked:
+        _write_struct(run_folder / START_FILE, asked)
+    else:
+        with reporting_write_errors(run_folder / START_FILE):
+            (run_folder / START_FILE).unlink(missing_ok=True)
+
+
+def _read_struct(path: Path, struct_type: type[_StructType]) -> _StructType | None:
+    try:
+        return json_as(read_bytes(path, _MAX_FILE_BYTES), struct_type)
+    except Unparsable:
+        return None
+
+
+def _write_struct(path: Path, value: Struct) -> None:
+    with reporting_write_errors(path):
+        write_atomically(path, msgspec.json.encode(value))
+
+
+def remote_status(run_folder: Path) -> Status | None:
+    """Return the state of a run elsewhere as it was heard last, None for a run on this machine."""
+    place = read_place(run_folder)
+    if place is None:
+        return None
+    if place.shared and (found := state.read(str(run_folder))).state != "new":
+        return found._replace(host=place.host)
+    report = read_host_report(run_folder)
+    return (report.status if report else Status("new"))._replace(host=place.host)
+
+
+def is_on_shared_disk(place: RunPlace, output: str) -> bool:
+    """Return whether a run's output is in its folder, which both machines have."""
+    return place.shared and not output.startswith(("/", "~"))
+
+
+def local_output_folder(run_folder: Path, output: str) -> Path:
+    """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
+    folder, place = output or "output", read_place(run_folder)
+    return run_folder / (Path(folder).name if place and not is_on_shared_disk(place, folder) else folder)

@@ -1,1 +1,0 @@
-"""Runs on other machines: over ssh, and as jobs of Slurm."""

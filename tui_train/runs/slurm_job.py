@@ -1,0 +1,123 @@
+"""The job of a run, as Slurm said last: whether it waits, why, and why Slurm ended it."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tui_train.base.files import reporting_write_errors, write_atomically
+from tui_train.base.parse import Unparsable, json_as, read_bytes
+from tui_train.base.text import visible
+from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME
+from tui_train.runner import events
+from tui_train.runner.detached_start import LOG_NAME
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import Status
+from tui_train.runs.elsewhere import read_host_report, read_place, run_place
+
+SLURM_LABEL = "Slurm"
+JOB_FILE = "slurm.json"
+_MAX_JOB_FILE_BYTES = 1 << 16
+_TAIL_BYTES = 64 << 10  # bytes at the end of the log
+_END_LINE_PATTERN = re.compile(
+    rb"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z ]+)", re.MULTILINE
+)
+_ATTEMPT_LINE_PATTERN = re.compile(rb"^\S+ launch\.sh: attempt ", re.MULTILINE)
+
+
+class SlurmJob(Struct, frozen=True, kw_only=True):
+    """A run's job as squeue said last: `state` is its word (empty: it has left the queue), `begins` its expected start.
+
+    `starts` is how often the run had been started when the job was waiting. `number` is empty where an earlier version
+    did not hear it, `cluster` where the job is in the default one.
+    """
+
+    number: Annotated[str, Meta(pattern=r"^[0-9]{0,18}$")]
+    starts: int
+    cluster: Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$")] = ""
+    state: str = "PENDING"
+    reason: str = ""
+    begins: str = ""
+
+
+def read_job(run_folder: Path) -> SlurmJob | None:
+    """Return the job of a run folder, None where Slurm has nothing to do with it."""
+    try:
+        return json_as(read_bytes(run_folder / JOB_FILE, _MAX_JOB_FILE_BYTES), SlurmJob)
+    except Unparsable:
+        return None
+
+
+def write_job(run_folder: Path, job: SlurmJob) -> None:
+    """Write a run's job into its folder."""
+    with reporting_write_errors(run_folder / JOB_FILE):
+        write_atomically(run_folder / JOB_FILE, msgspec.json.encode(job))
+
+
+def queued_job(run_folder: Path) -> SlurmJob | None:
+    """Return the job of a run folder where Slurm still had it when it was asked last, else None."""
+    job = read_job(run_folder)
+    return job if job and job.state else None
+
+
+def cluster_title(host: str) -> str:
+    """Return the cluster of this machine, or of a host, in words."""
+    return f"{host} ({SLURM_LABEL})" if host else SLURM_LABEL
+
+
+def status_in_queue(folder: Path) -> Status | None:
+    """Return the state of a run whose job waits, or has not started it yet; None for any other."""
+    job = queued_job(folder)
+    if job is None:
+        return None
+    # Near its time limit it has saved, and is about to be queued again.
+    begun, again = _start_history(folder)
+    waits = job.state != "COMPLETING" and begun == job.starts
+    return Status("queued", host=cluster_title(run_place(folder).host)) if waits or again else None
+
+
+def _start_history(folder: Path) -> tuple[int, bool]:
+    """Return how often a run was started, and whether its last start was ended near the time limit."""
+    place = read_place(folder)
+    if place and not place.shared:
+        last = read_host_report(folder)
+        return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
+    logged = [event for event in events.read(str(folder)) if event.event in {"run_started", "run_ended"}]
+    limited = bool(logged) and logged[-1].state == "stopped" and (folder / TIME_LIMIT_FILE_NAME).exists()
+    return sum(event.event == "run_started" for event in logged), limited
+
+
+def start_count(folder: Path) -> int:
+    """Return how often a run was started, as far as that is known here."""
+    return _start_history(folder)[0]
+
+
+def queue_summary(folder: Path) -> str:
+    """Return why a job waits and when it may start, in words for a list; empty where Slurm does not say."""
+    job = read_job(folder)
+    if job is None:
+        return ""
+    begins = "" if job.begins in {"", "N/A"} else f"may start {job.begins.replace('T', ' ')}"
+    reason = "" if job.reason in {"", "None"} else f"waits: {job.reason}"
+    return visible(
+        ", ".join(filter(None, (f"job {job.number or '(number not known)'}", slurm_end_reason(folder), reason, begins)))
+    )
+
+
+def slurm_end_reason(run_folder: Path) -> str:
+    """Return why Slurm ended the last start of a run's job, and on which node; empty where it did not."""
+    if not (run_folder / JOB_FILE).exists():
+        return ""
+    try:
+        with open_regular(run_folder / LOG_NAME) as log:
+            log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
+            text = log.read(_TAIL_BYTES)
+    except OSError:
+        return ""
+    ends, begins = [*_END_LINE_PATTERN.finditer(text)], [*_ATTEMPT_LINE_PATTERN.finditer(text)]
+    if not ends or (begins and begins[-1].start() > ends[-1].start()):
+        return ""
+    node, why = (part.decode("ascii", "replace").strip() for part in ends[-1].groups())
+    return visible(f"Slurm ended it on {node}: {why.lower()}")
