@@ -410,7 +410,7 @@ def test_expressions_and_classes_are_well_formed():
         names = {name for expression in expressions for name in expression.groupindex}
         for wanted in re.findall(r"\{([a-z]+)", signature.cause + signature.remedy):
             # Those of a failure without expressions are counted, not read.
-            assert wanted in names | ({"message", "raiser"} if expressions else {"resumed", "first"}), (
+            assert wanted in names | ({"message", "raiser", "place"} if expressions else {"resumed", "first"}), (
                 signature.failure,
                 wanted,
             )
