@@ -106,7 +106,7 @@ NAMED = [
     ("RuntimeError: WandbCallback requires wandb to be installed. Run `pip install wandb`.", "missing_module",
      ("module wandb", "pip install wandb")),
     ("ImportError: You need to install `galore_torch` to use it. Install it with `pip install git+https://h`",
-     "missing_module", ("module galore_torch", "as the line says")),
+     "missing_module", ("module galore_torch", "trainer.working_directory")),
     ("ImportError: You passed `peft_config` but the `peft` library is not installed. `pip install trl[peft]`.",
      "missing_module", ("pip install peft",)),
     ("ImportError: \nLlamaTokenizer requires the SentencePiece library but it was not found in your environment. Check",

@@ -51,9 +51,8 @@ def remedy_and_values(
 ) -> tuple[str, dict[str, str]]:
     """Return the remedy for a failure that a line shows, and the values that its text names."""
     if signature.failure == "missing_module" and not signature.remedy:
-        named = "pip install" in error_line.text
         module, limit = match_values.get("module", ""), match_values.get("limit", "")
-        return packages.missing_module_remedy(module, limit, install_named=named), match_values
+        return packages.missing_module_remedy(module, limit), match_values
     if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
         return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:

@@ -32,17 +32,15 @@ _PACKAGE_OF_OTHER_NAME = {
 PACKAGE_BY_MODULE: dict[str, str] = {**{name: name for name in _MODULES_NAMED_AS_PACKAGE}, **_PACKAGE_OF_OTHER_NAME}
 
 
-def missing_module_remedy(module: str, limit: str = "", *, install_named: bool = False) -> str:
+def missing_module_remedy(module: str, limit: str = "") -> str:
     """Return what to do about a missing module; what an error calls it is never repeated as a package to install.
 
-    `limit` is the version that is needed (>=1.1.0); `install_named`: the error itself says how to install it.
+    `limit` is the version that is needed (>=1.1.0).
     """
     package = PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower())
     if package:
         wanted = f"'{package}{limit}'" if limit and " " not in package else package
         return f"Install it there: `PYTHON -m pip install {wanted}`, or choose the environment that has it."
-    if install_named:
-        return "Install it there as the line says (with PYTHON -m pip), or choose the environment that has it."
     return (
         "If it is your own, start in its folder (trainer.working_directory) or put that on PYTHONPATH; else choose the "
         "environment that has it, or see in the script's documentation which package that is: a package of the same "

@@ -115,8 +115,9 @@ def _imported_modules(script: ScriptModule, folder: str) -> Iterator[ScriptModul
 
 def _name_if_data(tree: ast.AST) -> str:
     """Return what a text is that Python could read and that trains nothing, as it holds no more than values."""
-    values = [each.value for each in tree.body if isinstance(each, ast.Expr)] if isinstance(tree, ast.Module) else []
-    if not values or len(values) != len(tree.body) or not all(isinstance(each, ast.Dict | ast.List) for each in values):
+    body = tree.body if isinstance(tree, ast.Module) else []
+    values = [each.value for each in body if isinstance(each, ast.Expr)]
+    if not values or len(values) != len(body) or not all(isinstance(each, ast.Dict | ast.List) for each in values):
         return ""
     first = values[0]
     keys = {key.value for key in first.keys if isinstance(key, ast.Constant)} if isinstance(first, ast.Dict) else ()
