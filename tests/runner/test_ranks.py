@@ -24,9 +24,7 @@ from tui_train.runs.ranks import (
     differences_from_plan,
     parse_planned_ranks,
     parse_ranks,
-    parse_step_times,
     ranks_summary,
-    slow_rank_sentence,
 )
 from tui_train.runs.status import read_status
 
@@ -278,44 +276,6 @@ def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
     assert diagnose_run(run) is None
 
 
-STEPS = """
-import os, sys, time, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
-optimizer = torch.optim.SGD(model.parameters(), 0.01)
-for step in range(30):
-    if str(dist.get_rank()) in sys.argv[1:]:
-        time.sleep(0.1)
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.training
-@pytest.mark.parametrize("slow", sample([("1",), ("0", "1")], 2))
-def test_a_rank_that_sleeps_while_the_others_wait_is_named(tmp_path, capsys, slow):
-    path = tmp_path / "steps.py"
-    path.write_text(STEPS)
-    run = made(tmp_path, path, 2, "torchrun", trainer__arguments=slow)
-    log = trained(run)
-    times = parse_step_times(log.splitlines())
-    assert sorted(times) == [0, 1], log
-    news = [*follow_news(run, lambda: False)][-1]
-    printed.print_logs(str(run.path), None, follow=False)
-    named = f"rank 1 on {os.uname().nodename} is slow: 0.1"
-    assert {named in news.slow_rank, named in capsys.readouterr().err} == {slow == ("1",)}, log
-
-
-def test_a_rank_is_slow_where_it_costs_the_others_time():
-    line = "rank %d/4 | host box | computes %s of 1.0 s before each backward pass"
-    even = [line % (number, seconds) for number, seconds in enumerate(("0.5", "0.55", "0.52", "0.58"))]
-    assert slow_rank_sentence(parse_step_times(even)) == ""
-    assert slow_rank_sentence(parse_step_times(even[:1])) == ""
-    found = slow_rank_sentence(parse_step_times([*even, "[default2]:" + line % (2, "0.8")]))
-    assert found == "rank 2 on box is slow: 0.8 s before each backward pass, the others 0.55 s and wait"
-
-
 GATHERS = """
 import torch, torch.distributed as dist
 
@@ -461,57 +421,6 @@ def test_the_loss_tells_the_device(shim, monkeypatch, capsys):
     devices.gradients((loss,), {})
     (found,) = parse_ranks(capsys.readouterr().err.splitlines())
     assert (found.device, found.name, found.uuid, found.backend) == ("cuda:1", NAME, UUIDS[1], "none")
-
-
-def test_passes_of_a_gpu_are_timed_by_what_its_stream_has_done(shim, monkeypatch, capsys):
-    clock, done, capturing = [0.0], [0.0], [True]
-
-    class Event:
-        def __init__(self, *, enable_timing):
-            assert enable_timing
-
-        def record(self, stream):
-            assert not capturing[0]
-            self.at, self.stream = clock[0], stream
-
-        def query(self):
-            return done[0] >= self.at
-
-        def elapsed_time(self, last):
-            assert self.query()
-            assert last.query()
-            return (last.at - self.at) * 1000
-
-    cuda = SimpleNamespace(
-        Event=Event, current_stream=lambda device: device.index, is_current_stream_capturing=lambda: capturing[0]
-    )
-    ranks = SimpleNamespace(get_rank=lambda: 3, get_world_size=lambda: 4)
-    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
-    monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", ranks)
-    times, loss = shim.StepTimes(), SimpleNamespace(device=SimpleNamespace(type="cuda", index=1))
-
-    def pass_takes(own, whole):
-        clock[0] += own
-        times.begin((loss,), {})
-        # Activation checkpointing computes a part again.
-        times.begin((loss,), {})
-        times.end((loss,), {})
-        clock[0] += whole - own
-        times.end((loss,), {})
-
-    for _ in range(9):
-        pass_takes(9.0, 9.0)
-    capturing[0] = False
-    for _ in range(40):
-        pass_takes(0.25, 1.0)
-    assert capsys.readouterr().err == "", "the GPU has done nothing yet"
-    done[0] = clock[0]
-    pass_takes(0.25, 1.0)
-    assert parse_step_times(capsys.readouterr().err.splitlines()) == {3: (os.uname().nodename, 0.25, 1.0)}
-    done[0] = float("inf")
-    for _ in range(100):
-        pass_takes(0.25, 1.0)
-    assert capsys.readouterr().err == "", "it takes as long as before"
 
 
 def test_a_call_can_be_changed_before_it_and_no_failure_reaches_it(shim):

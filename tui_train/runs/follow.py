@@ -18,13 +18,10 @@ from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
     Rank,
-    StepTime,
     differences_from_plan,
     parse_planned_ranks,
     parse_ranks,
-    parse_step_times,
     process_group_ranks,
-    slow_rank_sentence,
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
@@ -67,8 +64,6 @@ class RunNews(Struct, frozen=True, kw_only=True):
     """Why it waits in a queue, and when it may start, or why Slurm ended it."""
     unread: str = ""
     """Why no step is read of its log."""
-    slow_rank: str = ""
-    """Which process the others wait for."""
 
 
 class RankReader:
@@ -81,11 +76,12 @@ class RankReader:
         self._path = path
         self._plan = plan
         self._head = b""
-        self._times: dict[int, StepTime] = {}
         self._max_ranks = min(plan.world_size, MAX_RANKS) if plan.world_size > 0 else MAX_RANKS
 
     def read(self, lines: Iterable[str] = ()) -> None:
-        """Read on in the first 64 KiB, which viewers of a long log skip, and in lines."""
+        """Read on in the first 64 KiB, which viewers of a long log skip, until every planned rank is known."""
+        if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.known):
+            return
         piece = b""
         if len(self._head) < _RANK_HEAD_BYTES:
             try:
@@ -97,19 +93,10 @@ class RankReader:
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
         complete_lines = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        read_lines = [*complete_lines, *lines]
-        self._times.update(parse_step_times(read_lines))
-        if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.known):
-            return
-        ranks = process_group_ranks(dict.fromkeys((*self.known, *parse_ranks(read_lines, MAX_RANKS))))
+        ranks = process_group_ranks(dict.fromkeys((*self.known, *parse_ranks([*complete_lines, *lines], MAX_RANKS))))
         if ranks != self.known:
             self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._max_ranks]
             self.mismatch = differences_from_plan(self.known, self._plan)
-
-    @property
-    def slow_rank(self) -> str:
-        """Which rank the others wait for, in words."""
-        return slow_rank_sentence(self._times)
 
 
 def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
@@ -243,7 +230,6 @@ class _RunFollower:
             seconds_left=reader.seconds_left(),
             ranks=reader.ranks.known,
             mismatch=reader.ranks.mismatch,
-            slow_rank=reader.ranks.slow_rank,
             prefixes=tuple(sorted(reader.prefixes)),
             not_resumed=reader.not_resumed,
             unread=reader.no_step_read_text(self._reading) if status.state != "failed" else "",

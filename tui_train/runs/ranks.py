@@ -1,15 +1,12 @@
 """The devices of the ranks of a training, from their log lines, and differences from the plan."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import counted, visible
-from tui_train.runner.records import parse_number
 
 MAX_RANKS = 1024
 _RANK_MARK = "rank "
@@ -19,17 +16,11 @@ _RANK_LINE_PATTERN = re.compile(
     # The line of another rank may follow directly, or any text after a space.
     r" \| backend (?P<backend>[\w:,.-]{1,80}?)(?=rank \d+/\d+ \||[^\w:,.-]|$)"
 )
-_STEP_TIME_PATTERN = re.compile(
-    r"rank (?P<rank>\d{1,6})/\d{1,6} \| host (?P<host>[^|\n]{0,255}?)"
-    r" \| computes (?P<own>[\d.e+-]{1,20}) of (?P<whole>[\d.e+-]{1,20}) s before each backward pass"
-)
 _UUID_PATTERN = re.compile(
     r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE
 )
 _SHOWN_UUID_LENGTH = 6
 _MAX_DIFFERENCES_SHOWN = 8
-# Of a pass: a rank that takes so much more than the others costs them as much.
-_MIN_SLOW_SHARE = 0.1
 
 
 class Rank(Struct, frozen=True, kw_only=True):
@@ -42,14 +33,6 @@ class Rank(Struct, frozen=True, kw_only=True):
     name: str = ""
     uuid: str = ""
     backend: str = ""
-
-
-class StepTime(NamedTuple):
-    """Seconds that a rank computes before each backward pass, in which it waits for the others, and both together."""
-
-    host: str
-    own_seconds: float
-    pass_seconds: float
 
 
 class PlannedRanks(Struct, frozen=True, kw_only=True):
@@ -87,33 +70,6 @@ def parse_ranks(lines: Iterable[str], limit: int = MAX_RANKS) -> tuple[Rank, ...
                 break
             ranks[_parse_rank(match)] = None
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
-
-
-def parse_step_times(lines: Iterable[str]) -> dict[int, StepTime]:
-    """Return what lines of a log say last of the time of each rank."""
-    times: dict[int, StepTime] = {}
-    for line in lines:
-        if _RANK_MARK not in line:
-            continue
-        for match in _STEP_TIME_PATTERN.finditer(line):
-            own, whole = parse_number(match["own"]), parse_number(match["whole"])
-            if own is not None and whole is not None and int(match["rank"]) < MAX_RANKS:
-                times[int(match["rank"])] = StepTime(visible(match["host"]), own, whole)
-    return times
-
-
-def slow_rank_sentence(times: Mapping[int, StepTime]) -> str:
-    """Return which rank the others wait for, and for how long; empty where none is much slower than they are."""
-    if len(times) < 2:
-        return ""
-    slowest = max(times, key=lambda rank: times[rank].own_seconds)
-    host, own, whole = times[slowest]
-    others = median(time.own_seconds for rank, time in times.items() if rank != slowest)
-    if own - others <= _MIN_SLOW_SHARE * whole:
-        return ""
-    return (
-        f"rank {slowest} on {host} is slow: {own:.2g} s before each backward pass, the others {others:.2g} s and wait"
-    )
 
 
 def process_group_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:

@@ -136,12 +136,9 @@ def _print_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
 
 
 def _report_mismatch(run: RunDir, attempt: int) -> None:
-    """Report on stderr where an attempt's processes did not compute as planned, and which one they waited for."""
-    ranks = read_attempt_ranks(run, attempt)
-    for sentence in ranks.mismatch:
+    """Report on stderr where an attempt's processes did not compute as planned."""
+    for sentence in read_attempt_ranks(run, attempt).mismatch:
         click.echo(f"error: {sentence}", err=True)
-    if ranks.slow_rank:
-        click.echo(f"warning: {ranks.slow_rank}", err=True)
 
 
 def _report_failure(run: RunDir) -> None:

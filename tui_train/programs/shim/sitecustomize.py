@@ -1,4 +1,4 @@
-"""Prints the device of each rank of a script, and what it computes for itself; changes backend and micro batch, saves.
+"""Prints the device of each rank of a script; can change its backend, keep its micro batch, let it save and end.
 
 The script stays as it is: Python runs this at its start.
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 NAME = "sitecustomize"
 _DRAIN = 0.1  # seconds
-# Of the passes of a training: the first ones compile, and so many tell how long the others take.
-_WARM_UP_PASSES, _MEASURED_PASSES = 5, 20
-_REPORT_SECONDS = 300
 
 
 def quietly(act: Callable[..., Any], *arguments: Any) -> Any:
@@ -165,7 +162,8 @@ class Devices:
 
     def gradients(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Print the device of the loss, the most reliable sign of where a training computes."""
-        device = _loss_device(positional, named)
+        loss = positional[0] if positional else named["tensors"]
+        device = (loss if hasattr(loss, "device") else next(iter(loss))).device
         self.show(card(device.index) if device.type == "cuda" else str(device))
 
     def at_exit(self) -> None:
@@ -174,13 +172,14 @@ class Devices:
             self.show("?" if sys.modules["torch.cuda"].is_initialized() else "cpu")
 
     def show(self, device: str) -> None:
-        """Print the line, and restore the modules of the script."""
+        """Print the line in one write, because ranks share a log, and restore the modules of the script."""
         if self.shown:
             return
         self.shown, self.device = True, device
         self.calls.put_back()
         rank, world, backend = self.group or (0, 1, "none")
-        _print_rank(rank, world, f"device {device} | backend {backend}")
+        sys.stderr.write(f"rank {rank}/{world} | host {os.uname().nodename} | device {device} | backend {backend}\n")
+        sys.stderr.flush()
 
     def _settle(self) -> None:
         """Print the line if the device is certain."""
@@ -202,106 +201,6 @@ class Devices:
         processes = sys.modules.get("multiprocessing.process")
         helps = processes is not None and processes.parent_process() is not None
         return os.environ.get("WORLD_SIZE", "1") in {"", "1"} and not helps
-
-
-class StepTimes:
-    """Times what a rank computes between its backward passes, and prints the median.
-
-    A wrapped model (DistributedDataParallel) has the ranks wait for the slowest in the backward pass: none waits in
-    this time. On a GPU it is measured by events in its stream, for Python runs ahead of it.
-    """
-
-    def __init__(self) -> None:
-        """Start without times."""
-        self.watched = False
-        self.depth = self.passes = 0
-        self.ended_at: Any = None
-        self.begun_at: Any = None
-        self.unread: list[tuple[Any, Any, Any]] = []
-        self.seconds: list[tuple[float, float]] = []
-        self.printed = (-1.0, 0.0)
-
-    def on_parallel(self, module: Any) -> None:
-        """Watch models being wrapped."""
-        Calls().around(module.DistributedDataParallel, "__init__", [], [self.watch])
-
-    def watch(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Watch the backward passes."""
-        del positional, named
-        if not self.watched:
-            self.watched = True
-            Calls().around(sys.modules["torch.autograd"], "backward", [self.begin], [self.end])
-
-    def begin(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Mark the beginning of a pass; activation checkpointing makes some within it."""
-        self.depth += 1
-        if self.depth == 1:
-            self.begun_at = _moment(_loss_device(positional, named))
-
-    def end(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Mark the end of a pass, and read the times of those that the device has done."""
-        self.depth -= 1
-        if self.depth:
-            return
-        before, self.ended_at = self.ended_at, _moment(_loss_device(positional, named))
-        if all(moment is not None for moment in (before, self.begun_at, self.ended_at)):
-            self.passes += 1
-            if self.passes > _WARM_UP_PASSES:
-                self.unread.append((before, self.begun_at, self.ended_at))
-        while self.unread and _has_passed(self.unread[0][2]):
-            before, begun, ended = self.unread.pop(0)
-            self.seconds.append((_seconds_between(before, begun), _seconds_between(before, ended)))
-        if len(self.seconds) >= _MEASURED_PASSES:
-            self.report()
-
-    def report(self) -> None:
-        """Print the medians, at first and where they have changed for a while."""
-        from time import monotonic
-
-        middle = len(self.seconds) // 2
-        own = sorted(own for own, _ in self.seconds)[middle]
-        whole = sorted(whole for _, whole in self.seconds)[middle]
-        self.seconds.clear()
-        shown, shown_at = self.printed
-        if shown < 0 or (abs(own - shown) > whole / 10 and monotonic() - shown_at > _REPORT_SECONDS):
-            self.printed = (own, monotonic())
-            distributed = sys.modules["torch.distributed.distributed_c10d"]
-            text = f"computes {own:.4g} of {whole:.4g} s before each backward pass"
-            _print_rank(distributed.get_rank(), distributed.get_world_size(), text)
-
-
-def _moment(device: Any) -> Any:
-    """Return this moment in the work of a device: seconds, or an event; None where there is none."""
-    if device.type == "cpu":
-        from time import perf_counter
-
-        return perf_counter()
-    cuda = sys.modules["torch.cuda"]
-    # What asks while a graph is captured ends the capture.
-    if device.type != "cuda" or cuda.is_current_stream_capturing():
-        return None
-    event = cuda.Event(enable_timing=True)
-    event.record(cuda.current_stream(device))
-    return event
-
-
-def _has_passed(moment: Any) -> bool:
-    return isinstance(moment, float) or bool(moment.query())
-
-
-def _seconds_between(first: Any, last: Any) -> float:
-    return float(last - first if isinstance(first, float) else first.elapsed_time(last) / 1000)
-
-
-def _loss_device(positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    loss = positional[0] if positional else named["tensors"]
-    return (loss if hasattr(loss, "device") else next(iter(loss))).device
-
-
-def _print_rank(rank: int, world: int, text: str) -> None:
-    """Print a line of a rank in one write, because ranks share a log."""
-    sys.stderr.write(f"rank {rank}/{world} | host {os.uname().nodename} | {text}\n")
-    sys.stderr.flush()
 
 
 class Backend:
@@ -525,10 +424,7 @@ def install() -> None:
         waits["accelerate.state"] = backend.on_accelerate
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
         waits["transformers.trainer_callback"] = MicroBatch(int(micro)).on_callbacks
-    parallel = [Reducer().on_parallel]
-    if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
-        parallel.append(StepTimes().on_parallel)
-    waits["torch.nn.parallel.distributed"] = lambda module: [quietly(act, module) for act in parallel]
+    waits["torch.nn.parallel.distributed"] = Reducer().on_parallel
     trainer = [WholeModel().on_trainer]
     if end := quietly(_noted, ".end"):
         trainer.append(TurnEnd(end).on_trainer)
