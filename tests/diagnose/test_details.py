@@ -244,6 +244,9 @@ RAISED = [
      "config_invalid", "torch refuses a setting: persistent_workers", "Change what the message names"),
     ("accelerate/utils/launch.py", "assert port", "AssertionError: no port for 3 machines",
      "user_exception", "accelerate raised: AssertionError: no port for 3 machines", "Do what accelerate says"),
+    # It names what was looked up, and nothing to do.
+    ("pandas/core/indexes/base.py", "raise KeyError(key) from err", "KeyError: 'text'",
+     "user_exception", "The script raised: KeyError: 'text'", "Look at line 3 of /home/ann/train.py"),
     ("datasets/arrow_dataset.py", "raise ValueError(", ("ValueError: Column to remove ['a'] not in the dataset. "
      "Current columns in the dataset: ['b']"), "user_exception", "no column ['a']; it has ['b']", "Name a column"),
     ("transformers/trainer.py", "raise ValueError(", ("ValueError: The model did not return a loss from the inputs, "

@@ -33,6 +33,8 @@ _LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
 _LIBRARY_TITLES = {"peft": "PEFT", "trl": "TRL"}
 _RAISED_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
+# They name what was looked up, and nothing to do.
+_LOOKUP_ERROR_PATTERN = re.compile(r"(\w+\.)*(Key|Index|Attribute)Error\b")
 _RAISE_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400  # lines of a traceback that are looked at
 _MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
@@ -91,7 +93,8 @@ def _raiser_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, s
     at = next((index for index, line in enumerate(lines) if line is error_line), 0)
     ours = [line.text for line in lines[max(0, at - _MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
     frame = max((index for index, text in enumerate(ours) if _FRAME_PATTERN.match(text)), default=None)
-    if frame is not None and any(map(_RAISE_PATTERN.match, ours[frame + 1 : frame + 2])):
+    says_what_to_do = not _LOOKUP_ERROR_PATTERN.match(error_line.text)
+    if frame is not None and says_what_to_do and any(map(_RAISE_PATTERN.match, ours[frame + 1 : frame + 2])):
         library = _LIBRARY_NAME_PATTERN.search(ours[frame])
         values = {"raiser": _LIBRARY_TITLES.get(library[1], library[1])} if library else {}
     user_frame = innermost_user_frame(lines, error_line)

@@ -44,9 +44,12 @@ class UnansweredConnections:
         name = f"{self._plan.hosts[0]} ({peer.address})" if is_first else peer.address
         library = "NCCL" if self._plan.backend == "nccl" else "Gloo"
         besides = f"port {self._plan.port}" if self._plan.port else "the port of the rendezvous"
+        waits = f"launch.sh: {os.uname().nodename} waits for {name} at port {peer.port}, and got no answer for a minute"
+        if not is_first and peer.port != self._plan.port:
+            return visible(f"{waits}; if that is a machine of the training, open all TCP ports between them")
         return visible(
-            f"launch.sh: {os.uname().nodename} waits for {name} at port {peer.port}, and got no answer for a minute: "
-            f"open all TCP ports between the machines in their firewalls; {library} uses random ones besides {besides}"
+            f"{waits}: open all TCP ports between the machines in their firewalls; "
+            f"{library} uses random ones besides {besides}"
         )
 
 

@@ -287,7 +287,9 @@ def _weights_of_each_layers_embedding(shape: Dimensions, fields: _Fields) -> int
         found += layers * width * (rows + 3 * hidden)
         found += 2 * max(0, fields.integer("altup_num_inputs") - 1) * hidden * hidden
         found += layers * 2 * fields.integer("laurel_rank") * hidden
-    found -= fields.integer("num_kv_shared_layers") * 2 * shape.key_width * hidden
+    if (shared := fields.integer("num_kv_shared_layers")) > layers:
+        raise ValueError(f"num_kv_shared_layers is {shared}, of {layers} layers")
+    found -= shared * 2 * shape.key_width * hidden
     differing = fields.values.get("per_layer_config") or {}
     for other in differing.values() if isinstance(differing, dict) else (differing,):
         if not isinstance(other, dict) or other.keys() - {"head_dim"}:

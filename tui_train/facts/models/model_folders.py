@@ -55,7 +55,8 @@ def read_model_folder(path: str) -> ModelFolder:
     max_tokens = token_limit(config)
     try:
         shape = parse_dimensions(config, Path(path).name)
-    except (ValueError, msgspec.ValidationError) as error:
+    # A list where a word is meant is no key of a table.
+    except (TypeError, ValueError, msgspec.ValidationError) as error:
         return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"), limit=max_tokens)
     if config.get("quantization_config"):
         # Its files do not have what is trained: one element of them is not one weight.

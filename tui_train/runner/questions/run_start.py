@@ -17,7 +17,7 @@ from typing import Any, Iterator, Sequence
 from .. import events
 from ..detached_start import LOG_NAME, has_reported, start_detached
 from ..paths import runs_folder
-from ..processes import lasting_identity
+from ..processes import Process, lasting_identity
 from ..stop import stop
 from .lines import PIECE_BYTES, NotDoneError, count_starts, existing_run, file_size, read_piece, send_line
 from .slurm import find_job, submit_job
@@ -87,7 +87,9 @@ def start_run(question: dict[str, Any]) -> None:
                 start.update(started=False, said="the start was not heard of there")
             _keep_start(kept, start)
             if not question["look"]:
-                start.update(submit_job(run, lock) if question["slurm"] else _launch(run, question["options"]))
+                start.update(
+                    submit_job(run, lock) if question["slurm"] else _launch(run, question["options"], kept, start)
+                )
         elif "started" not in start:
             # Whoever was to make it came to no end, or did not know.
             start.pop("unclear", None)
@@ -95,12 +97,14 @@ def start_run(question: dict[str, Any]) -> None:
                 start.update(started=True)
             elif question["slurm"]:
                 start.update(find_job(run, start["at"]))
+            elif Process(*start.get("launcher", (0, 0))).alive:
+                start.update(unclear="it is about to start")
             else:
                 start.update(started=False, said="it was cut short")
         # On a full disk it is looked for again.
         with contextlib.suppress(NotDoneError):
             _keep_start(kept, start)
-    send_line(**{name: value for name, value in start.items() if name not in {"at", "starts"}})
+    send_line(**{name: value for name, value in start.items() if name not in {"at", "starts", "launcher"}})
 
 
 def _read_start(kept: Path) -> dict[str, Any]:
@@ -120,13 +124,19 @@ def _keep_start(kept: Path, start: dict[str, Any]) -> None:
         raise NotDoneError(f"{kept.parent}: {error.strerror}") from None
 
 
-def _launch(run: Path, options: Sequence[str]) -> dict[str, Any]:
-    """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended."""
+def _launch(run: Path, options: Sequence[str], kept: Path, start: dict[str, Any]) -> dict[str, Any]:
+    """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended.
+
+    Its process is kept with the start: whoever waits here may be killed before it reports itself.
+    """
     if shutil.which("bash") is None:
         raise NotDoneError("bash was not found")
     log, before = run / LOG_NAME, len(events.read(str(run)))
     offset = file_size(log)
     launcher = start_detached(str(run), options)
+    start["launcher"] = [launcher.pid, launcher.ticks]
+    with contextlib.suppress(NotDoneError):
+        _keep_start(kept, start)
     while True:
         # In this order: it may report itself and end between the two.
         gone = not launcher.alive
@@ -160,8 +170,10 @@ def start_lock(run: Path, *, wait: bool = True) -> Iterator[int]:
 def remove_unstarted_run(question: dict[str, Any]) -> None:
     """Remove the folder of a run, unless something was started in it."""
     run = existing_run(question)
-    if not any((run / name).exists() for name in ("events.jsonl", ".lock")):
-        shutil.rmtree(str(run), ignore_errors=True)
+    # A start that is under way has the lock until it has reported itself.
+    with start_lock(run):
+        if not any((run / name).exists() for name in ("events.jsonl", ".lock")):
+            shutil.rmtree(str(run), ignore_errors=True)
     send_line(dropped=True)
 
 
