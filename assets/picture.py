@@ -11,10 +11,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.messages import SetProfile
 
-from tui_train.profile.fields import with_value
-from tui_train.profile.store import save
+from tui_train.profile.fields import profile_with_value
+from tui_train.profile.store import save_profile
 from tui_train.profile.types import Profile
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 _SIZE = (100, 30)
 # The environment of this program under a name that says nothing of this machine.
@@ -29,7 +29,7 @@ _OTHER = {"name": "small-fast", "recipe.learning_rate": 0.006}
 
 async def picture() -> None:
     """Train two settings from Home, and save each screen on the way."""
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=_SIZE) as pilot:
         await train(pilot, {**_SIZES, "name": "small"}, pictured=False)
         await train(pilot, {**_SIZES, **_OTHER}, pictured=True)
@@ -50,10 +50,10 @@ async def picture() -> None:
 async def train(pilot: Pilot[int], values: dict[str, object], *, pictured: bool) -> None:
     """Walk from Home to the end of a run of these values, and back."""
     app = pilot.app
-    profile = with_value(Profile(), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
+    profile = profile_with_value(Profile(), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
     for key, value in values.items():
-        profile = with_value(profile, key, value)
-    save(profile, overwrite=True)
+        profile = profile_with_value(profile, key, value)
+    save_profile(profile, overwrite=True)
     await settle(pilot)
     await pilot.press("n")
     for step in _STEPS_OF_THE_WAY:

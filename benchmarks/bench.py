@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from tui_train.diagnose.reader import relevant_lines
+from tui_train.diagnose.reader import lines_that_matter
 
 # What the header of each screen of the wizard reads, in their order.
 HOME, *STEPS = ("New training", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview", "● 5 Run")
@@ -397,9 +397,9 @@ def diagnosed(megabytes: int) -> None:
         b"step %d | loss %.4f | lr 5.0e-04 | tokens/s 10711\n" % (step, 1 / step) for step in range(1, 20_000)
     )
     log = steps * (megabytes * 2**20 // len(steps))
-    relevant_lines(io.BytesIO(steps))  # its expressions are compiled once
+    lines_that_matter(io.BytesIO(steps))  # its expressions are compiled once
     begin = time.perf_counter()
-    relevant_lines(io.BytesIO(log))
+    lines_that_matter(io.BytesIO(log))
     read = time.perf_counter()
     log.split(b"\n")
     split = time.perf_counter() - read

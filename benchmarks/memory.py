@@ -40,7 +40,7 @@ def predict(case: Case) -> Case:
     card_shows = used_bytes_on_card(held, several_processes=several) / GIB
     by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)
-    by_profile = profiles.predict(Setup(profile, facts))
+    by_profile = profiles.predict_memory(Setup(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_no_estimate)
     return msgspec.structs.replace(

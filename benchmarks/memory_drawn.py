@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
-from tui_train.facts.models.dimensions import Dimensions, known_models
+from tui_train.facts.models.dimensions import ModelDimensions, known_models
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.types import ALL_LORA_TARGETS, QUERY_VALUE_LORA_TARGETS, MemorySettings
@@ -23,7 +23,7 @@ GIB = 2**30
 MOST = 4e9
 
 
-def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, MemorySettings]]:
+def drawn(chance: random.Random) -> Iterator[tuple[ModelDimensions, MemorySettings]]:
     """Yield a model, each type as likely as any other, and a way to train it."""
     small = sorted((m for m in known_models().values() if m.parameters < MOST and not m.experts), key=lambda m: m.type)
     kinds = [list(models) for _, models in groupby(small, key=lambda model: model.type)]
@@ -57,7 +57,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, MemorySettings]]:
             yield model, how
 
 
-def error(case: tuple[Dimensions, MemorySettings]) -> float | None:
+def error(case: tuple[ModelDimensions, MemorySettings]) -> float | None:
     """Return how far the closed form is off by what the trace counts, None where it cannot; print what is far off."""
     model, how = case
     counted = traces.run_trace(sys.executable, traces.trace_request(model, how))

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.memory.types import ALL_LORA_TARGETS, ATTENTION_LORA_TARGETS, Estimate, MemorySettings
+from tui_train.memory.types import ALL_LORA_TARGETS, ATTENTION_LORA_TARGETS, MemoryEstimate, MemorySettings
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
@@ -27,7 +27,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     row: dict[str, str]
     source: str
-    model: Dimensions | None = None
+    model: ModelDimensions | None = None
     how: MemorySettings | None = None
     measured: float | None = None
     counts: str = ""
@@ -40,7 +40,7 @@ class Case(Struct, frozen=True, kw_only=True):
     traced: float | None = None
     verdict: str = ""
     profile_verdict: str = ""
-    estimate: Estimate | None = None
+    estimate: MemoryEstimate | None = None
 
     @property
     def kind(self) -> str:
@@ -312,7 +312,7 @@ def asked(row: dict[str, str], how: MemorySettings) -> tuple[Profile, Facts]:
     }
     profile = Profile()
     for key, value in values.items():
-        profile = fields.with_value(profile, key, value)
+        profile = fields.profile_with_value(profile, key, value)
     cards = tuple(
         Gpu(index=index, uuid=f"GPU-{index}", name=row["gpu"], compute_capability="8.0", memory_free=card(row))
         for index in range(how.shards)

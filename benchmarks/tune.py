@@ -14,12 +14,12 @@ from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import TrialSetting, recommended_trial
 from tui_train.actions.tune.space import search_space, trial_profile
 from tui_train.actions.tune.trial import TrialResources
-from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, tune, write_and_run_trial
+from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, run_tuning, write_and_run_trial
 from tui_train.base.text import text_table
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.places.profile_facts import probe_facts
+from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
@@ -55,8 +55,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a grid of what tuning tried")
     given = parser.parse_args()
     profile = apply_edits(load_profile(given.profile), tuple(given.edits))
-    facts = probe_facts(profile)
-    *_, found = tune(profile, facts)
+    facts = probe_profile_facts(profile)
+    *_, found = run_tuning(profile, facts)
     only = [trial.setting for trial in found.trials] if given.quick else []
     with tempfile.TemporaryDirectory() as folder:
         whole, where = grid(profile, facts, Path(folder), only)

@@ -22,16 +22,16 @@ from tui_train.views.compare import (
     XQuantity,
     common_x_quantities,
     differing_setting_rows,
-    faster_run_sentence,
     read_compared_runs,
     result_rows,
+    second_run_compared_sentence,
 )
-from tui_train.views.run_settings import shorten_setting
+from tui_train.views.run_settings import shortened_setting_text
 
 from .base import WizardScreen
 from .messages import ErrorToShow, OpenRun
 from .widgets.bar import StepBar
-from .widgets.braille import AxisOptions, Series
+from .widgets.braille import PlotAxisOptions, PlotSeries
 from .widgets.hint import Hint
 from .widgets.keys import KeyBar
 from .widgets.lines import Lines
@@ -140,23 +140,23 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         )
         self.query_one("#differing", Lines).show(lambda width: _settings_table(differing, len(compared), chosen, width))
         self.query_one(StepBar).show_aside(styled(("all is listed" if whole else "only what differs is listed", MUTED)))
-        self.query_one(Hint).show_text(Content(faster_run_sentence(compared)))
+        self.query_one(Hint).show_text(Content(second_run_compared_sentence(compared)))
 
     def _draw_plot(self) -> None:
-        series: list[Series] = []
+        series: list[PlotSeries] = []
         note: list[Piece] = []
-        apart = len({_undated_name(each.run.name) for each in self._compared}) == len(self._compared)
+        apart = len({_run_id_without_date(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
             style, letter = _RUN_STYLES[number], RUN_LETTERS[number]
             points = each.points(self._axis)
             every = max(1, len(points) // _MAX_CURVE_POINTS)
-            series.append(Series(points[::every], style, letter=letter))
-            name = _undated_name(each.run.name) if apart else _dated_name(each.run.name)
+            series.append(PlotSeries(points[::every], style, letter=letter))
+            name = _run_id_without_date(each.run.name) if apart else _run_id_with_date_last(each.run.name)
             note += [(letter, f"b {style}"), f" {visible(name)}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count, "time": duration_text}[self._axis]
         self.query_one(Plot).show(
-            "Loss", words, series, AxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
+            "Loss", words, series, PlotAxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
         )
 
     def action_choose_run(self, step: int) -> None:
@@ -205,7 +205,7 @@ def comparison_table(
     for row in rows:
         cells: list[tuple[Styled, int]] = [((row.label, MUTED), _LABEL_WIDTH)]
         for number, text in enumerate(row.cells):
-            words = shorten_setting(text, cell - 2)
+            words = shortened_setting_text(text, cell - 2)
             shown = (
                 styled(DONE_MARK, " ", (words, "b"))
                 if number == row.best
@@ -222,16 +222,16 @@ def _settings_table(rows: Sequence[ComparisonRow], run_count: int, chosen_index:
     return [heading("Settings", "", width), fit(styled(("the same in all", MUTED)), width)]
 
 
-def _undated_name(name: str) -> str:
+def _run_id_without_date(name: str) -> str:
     """Return a run's id without the date that it begins with."""
     date, _, rest = name.partition("-")
     time, _, own = rest.partition("-")
     return own if own and date.isdigit() and time.isdigit() else name
 
 
-def _dated_name(name: str) -> str:
+def _run_id_with_date_last(name: str) -> str:
     """Return a run's id with when it began after its name: `mine 11-24 10:05`."""
-    own = _undated_name(name)
+    own = _run_id_without_date(name)
     date, time = name[4:8], name[9:13]
     return name if own == name else f"{own} {date[:2]}-{date[2:]} {time[:2]}:{time[2:]}"
 

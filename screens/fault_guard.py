@@ -21,10 +21,10 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.fault_log import record_fault
 from tui_train.base.text import visible
 
-from .themes import lacks_true_colour
+from .themes import needs_plain_colours
 
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
-_REPEATED_FAULT_SECONDS = 30.0
+_SECONDS_WITHOUT_REPEATED_FAULT = 30.0
 _NOTICE_SECONDS = 20.0
 _FAULT_PREFIX = "Internal error: "
 _MIN_FAULT_WIDTH = 12
@@ -38,7 +38,7 @@ class GuardedApp(App[int]):
 
     def __init__(self) -> None:
         # Textual chooses its filter for NO_COLOR here: told later, it makes black of the terminal's own colours.
-        super().__init__(ansi_color=True if lacks_true_colour() else None)
+        super().__init__(ansi_color=True if needs_plain_colours() else None)
         self._faults: dict[str, float] = {}
         self._last_fault = ""
 
@@ -92,7 +92,7 @@ class GuardedApp(App[int]):
             self.show_error(cause)
             return
         if isinstance(cause, NoMatches) and (
-            self._exit or _is_part_of_closing_screen() or (self._last_fault and self._nothing_shown())
+            self._exit or _is_part_of_closing_screen() or (self._last_fault and self._is_screen_empty())
         ):
             return  # what is looked for is gone, or never came for a reason that was shown
         if self._exception is None and not self._exit:
@@ -106,7 +106,7 @@ class GuardedApp(App[int]):
         frame = traceback.extract_tb(error.__traceback__)[-1:]
         name = f"{type(error).__name__} {frame}"
         now = time.monotonic()
-        if now - self._faults.get(name, -_REPEATED_FAULT_SECONDS) < _REPEATED_FAULT_SECONDS:
+        if now - self._faults.get(name, -_SECONDS_WITHOUT_REPEATED_FAULT) < _SECONDS_WITHOUT_REPEATED_FAULT:
             return
         self._faults[name] = now
         self._last_fault = _fault_line(error, record_fault(error), self.size.width)
@@ -117,11 +117,11 @@ class GuardedApp(App[int]):
 
     def _leave_empty_screen(self) -> None:
         """Go back from a screen that could not be composed: it has neither words nor keys."""
-        if len(self.screen_stack) > 1 and self.screen.is_mounted and self._nothing_shown():
+        if len(self.screen_stack) > 1 and self.screen.is_mounted and self._is_screen_empty():
             self.pop_screen()
             self.notify(self._last_fault, severity="error", timeout=_NOTICE_SECONDS, markup=False)
 
-    def _nothing_shown(self) -> bool:
+    def _is_screen_empty(self) -> bool:
         return bool(self.screen_stack) and not self.screen.query("*").exclude(".-textual-system")
 
     def show_error(self, error: TuiTrainError) -> None:

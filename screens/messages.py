@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tui_train.base.errors import TuiTrainError
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.changes import Change, ValueDifference
-    from tui_train.profile.fields import Value
+    from tui_train.profile.fields import FieldValue
     from tui_train.profile.types import Profile
     from tui_train.runs.results.result import RunResult
     from tui_train.runs.rundir import RunDir
@@ -22,7 +22,7 @@ class ValueChosen(Message):
     """A field has a new value; `row` is the one in which it was chosen, where that is a part of the field."""
 
     key: str
-    value: "Value"
+    value: "FieldValue"
     row: str = ""
 
 

@@ -13,8 +13,8 @@ from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
-from tui_train.facts.machine.folder_names import local_names
+from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size_text, visible
+from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
 
@@ -136,7 +136,9 @@ On the command line: tui-train result, try and merge."""
                 self._merge_adapter(folder.strip())
 
         self.app.push_screen(
-            TextDialog("Merge into which new folder?", str(self.run.path / "merged"), list_folder_names=local_names),
+            TextDialog(
+                "Merge into which new folder?", str(self.run.path / "merged"), list_folder_names=names_in_local_folder
+            ),
             answered,
         )
 
@@ -189,7 +191,7 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
     lines = [heading("Result", visible(result.description) or "nothing was found", width)]
     if weights:
         lines += _label_lines("Path", styled((display_path(weights.path), "b")), width)
-        lines += _label_lines("What", styled(result.source_text, (f"   {size(weights.size)}", MUTED)), width)
+        lines += _label_lines("What", styled(result.source_text, (f"   {size_text(weights.size)}", MUTED)), width)
     elif result.output:
         lines += _label_lines("Searched", display_path(result.output), width)
     if weights and weights.problem:

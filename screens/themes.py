@@ -10,13 +10,13 @@ from typing import Final
 from textual.app import App
 from textual.theme import Theme
 
-DARK_NAME: Final = "dark"
-LIGHT_NAME: Final = "light"
-PLAIN_NAME: Final = "plain"
+DARK_THEME_NAME: Final = "dark"
+LIGHT_THEME_NAME: Final = "light"
+PLAIN_THEME_NAME: Final = "plain"
 
 THEMES: Final = (
     Theme(
-        DARK_NAME,
+        DARK_THEME_NAME,
         primary="#b7a5ff",
         secondary="#54cdd6",
         success="#8bd17c",
@@ -40,7 +40,7 @@ THEMES: Final = (
         },
     ),
     Theme(
-        LIGHT_NAME,
+        LIGHT_THEME_NAME,
         primary="#5b35c8",
         secondary="#006d7a",
         success="#2b7320",
@@ -65,7 +65,7 @@ THEMES: Final = (
         },
     ),
     Theme(
-        PLAIN_NAME,
+        PLAIN_THEME_NAME,
         ansi=True,
         primary="ansi_magenta",
         secondary="ansi_cyan",
@@ -95,7 +95,7 @@ THEMES: Final = (
 THEME_NAMES: Final = tuple(theme.name for theme in THEMES)
 
 
-def lacks_true_colour() -> bool:
+def needs_plain_colours() -> bool:
     """Tell whether the terminal is to be written to without true colour: NO_COLOR is set, or it has few colours."""
     return "NO_COLOR" in os.environ or os.environ.get("TERM", "") in {"linux", "vt100", "vt220", "ansi"}
 
@@ -106,8 +106,8 @@ def register_themes(app: App[int], name: str) -> None:
         app.register_theme(theme)
     for name_of_textual in set(app.available_themes) - set(THEME_NAMES):
         app.unregister_theme(name_of_textual)
-    name = PLAIN_NAME if lacks_true_colour() else name if name in THEME_NAMES else DARK_NAME
-    app.ansi_color = True if name == PLAIN_NAME else None
+    name = PLAIN_THEME_NAME if needs_plain_colours() else name if name in THEME_NAMES else DARK_THEME_NAME
+    app.ansi_color = True if name == PLAIN_THEME_NAME else None
     # As the theme is changed later Textual reads all styles once more: here there are none yet.
     app.set_reactive(App.theme, name)
     app.set_class(app.current_theme.dark, "-dark-mode")
@@ -118,5 +118,5 @@ def register_themes(app: App[int], name: str) -> None:
 
 def apply_theme(app: App[int], name: str) -> None:
     """Change an app's theme; the plain one takes the terminal's colours as they are."""
-    app.ansi_color = True if name == PLAIN_NAME else None
+    app.ansi_color = True if name == PLAIN_THEME_NAME else None
     app.theme = name

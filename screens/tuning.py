@@ -14,9 +14,9 @@ from textual.worker import get_current_worker
 
 from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
-from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, tune
+from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, run_tuning
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import counted, text_table, typeset
+from tui_train.base.text import counted, text_table, typeset_ascii
 from tui_train.setup.setup import Setup
 
 from .base import WizardScreen
@@ -100,7 +100,9 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         worker = get_current_worker()
         precisions = ("bf16",) if self._with_bf16 else ()
         try:
-            for now in tune(self._profile, self._facts, precisions=precisions, cancelled=lambda: worker.is_cancelled):
+            for now in run_tuning(
+                self._profile, self._facts, precisions=precisions, cancelled=lambda: worker.is_cancelled
+            ):
                 if not worker.is_cancelled:
                     self.app.call_from_thread(self._take_state, now)
         except TuiTrainError as error:
@@ -148,4 +150,4 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         if self._state is None:
             return "Enter starts the trials."
         more = "Enter uses it." if self._state.change else "Enter goes back."
-        return f"{typeset(words.result_sentence(self._state))}  {more}"
+        return f"{typeset_ascii(words.result_sentence(self._state))}  {more}"

@@ -20,8 +20,8 @@ from support import SCRIPTS, SHARED_CACHE, WHOLE, marked
 
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
-from tui_train.facts.machine.child_process import cancel_children
-from tui_train.runs.rundir import all_runs
+from tui_train.facts.machine.child_process import set_children_cancelled
+from tui_train.runs.rundir import list_runs
 from tui_train.runs.status import read_status
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
@@ -45,7 +45,7 @@ def own_folders(tmp_path_factory, monkeypatch):
 @pytest.fixture(autouse=True)
 def _asks():
     """A wizard that was left gives up all questions of its process, which has other tests to come."""
-    cancel_children(enabled=False)
+    set_children_cancelled(cancelled=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -121,7 +121,7 @@ def terminals():
     yield opened
     for terminal in opened:
         terminal.child.close(force=True)
-    for run in all_runs():
+    for run in list_runs():
         for pid in (read_status(run).pid, *marked(read_status(run).mark or "-")):
             if pid > 1 and psutil.pid_exists(pid):
                 os.kill(pid, signal.SIGKILL)

@@ -15,11 +15,11 @@ from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkerState
 from tui_train.screens.widgets.form.form import Form
 
-from tui_train.facts.types import ContainerEngine, Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.facts.types import ContainerEngine, FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.runner.pci import no_driver_gap
 from tui_train.runs import rundir
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 HOST = Machine(
     hostname="gpu-box",
@@ -30,7 +30,7 @@ HOST = Machine(
     shm_total=32 * GIB,
     shm_free=32 * GIB,
 )
-CPU = msgspec.structs.replace(HOST, gaps=(Gap(*no_driver_gap("library", "", ())),))
+CPU = msgspec.structs.replace(HOST, gaps=(FactGap(*no_driver_gap("library", "", ())),))
 CARDS = (
     Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
@@ -181,7 +181,7 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why:
     """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
     facts = Facts(machine=HOST, toolchains=(CUDA,))
     prepared = prepare(Profile(), facts)
-    made = rundir.create_run("quickstart", prepared.files)
+    made = rundir.create_run_folder("quickstart", prepared.files)
     run = rundir.RunDir(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
     events = [
         {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
@@ -212,6 +212,6 @@ async def opened(
     *pressed: str, run: rundir.RunDir | None = None, size: tuple[int, int] = (80, 24), **more: Any
 ) -> AsyncIterator[Pilot[Any]]:
     """Open the wizard, on a run where one is given, and press keys, each of which has its effect before the next."""
-    async with wizard(str(run.path) if run else "").run_test(size=size, **more) as pilot:
+    async with make_wizard(str(run.path) if run else "").run_test(size=size, **more) as pilot:
         await keys(*pressed)(pilot)
         yield pilot

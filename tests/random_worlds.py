@@ -20,15 +20,15 @@ from pilot import CPU, CUDA, DOCKER, SEED, finished_run
 from support import HOSTILE, profile, stub
 
 from tui_train.actions.last_profile import remember_profile
-from tui_train.actions.machine_facts import MachineSource
+from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.facts.gpus import live_samples
-from tui_train.facts.gpus.samples import Sample, Samples
+from tui_train.facts.gpus.samples import CardSample, CardSamples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
-from tui_train.runner.processes import boot_id, start_ticks
+from tui_train.runner.processes import machine_boot_id, process_start_ticks
 from tui_train.runs import rundir
 
 _MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
@@ -69,11 +69,11 @@ class World(NamedTuple):
     """What the wizard is opened with, the terminal's first size, and how much is animated."""
 
     run: str
-    source: MachineSource | None
+    source: FactsSource | None
     size: tuple[int, int]
     animations: str
 
-    def arguments(self) -> tuple[str, MachineSource | None]:
+    def arguments(self) -> tuple[str, FactsSource | None]:
         return self.run, self.source
 
 
@@ -114,14 +114,14 @@ def world(seed: int, folder: Path) -> Iterator[World]:
             (probe, "probe_toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
             (container_images, "read_engines", lambda: (DOCKER,)),
             (live_samples, "live_samples", _samples(machine, random.Random(seed))),
-            (rundir, "export_files", _fenced(folder)),
+            (rundir, "export_plan_files", _fenced(folder)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _in(folder))
         _profiles(chance, folder)
         runs = _runs(chance, folder, stack)
         machine_files.save_machine_file(folder / "machine.json", Facts(machine=SEED, toolchains=(CUDA,)))
-        source = MachineSource(machine=folder / "machine.json") if chance.random() < 0.05 else None
+        source = FactsSource(machine=folder / "machine.json") if chance.random() < 0.05 else None
         yield World(
             run=str(chance.choice(runs).path) if runs and chance.random() < 0.3 else "",
             source=source,
@@ -142,7 +142,7 @@ def _in(folder: Path) -> Iterator[None]:
 
 def _fenced(folder: Path) -> Callable[..., None]:
     """Return an export that refuses what lies elsewhere: a random path may be anywhere."""
-    export = rundir.export_files
+    export = rundir.export_plan_files
 
     def fenced(target: Path, *arguments: object, **named: object) -> None:
         if not Path(os.path.normpath(target)).is_relative_to(folder):
@@ -152,11 +152,11 @@ def _fenced(folder: Path) -> Callable[..., None]:
     return fenced
 
 
-def _samples(machine: Machine, chance: random.Random) -> Callable[[Callable[[], bool]], Iterator[Samples]]:
-    def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
+def _samples(machine: Machine, chance: random.Random) -> Callable[[Callable[[], bool]], Iterator[CardSamples]]:
+    def samples(cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
         while not cancelled():
             yield tuple(
-                Sample(
+                CardSample(
                     uuid=gpu.uuid,
                     memory_free=chance.randrange(1 << 34),
                     use=chance.choice((None, 0, 97)),
@@ -188,7 +188,7 @@ def _profiles(chance: random.Random, folder: Path) -> None:
     )
     for number in range(chance.choice((0, 2, 40))):
         with contextlib.suppress(TuiTrainError):
-            store.save(profile({"name": f"mine-{number}", **chance.choice(kinds)}))
+            store.save_profile(profile({"name": f"mine-{number}", **chance.choice(kinds)}))
     if chance.random() < 0.5:
         with contextlib.suppress(TuiTrainError):
             remember_profile(profile(chance.choice(kinds)))
@@ -230,6 +230,6 @@ def _revive(run: rundir.RunDir, stack: contextlib.ExitStack) -> None:
     os.close(opened)
     stack.callback(leader.wait)
     stack.callback(leader.kill)
-    now = {"pid": leader.pid, "start_ticks": start_ticks(leader.pid), "boot_id": boot_id()}
+    now = {"pid": leader.pid, "start_ticks": process_start_ticks(leader.pid), "boot_id": machine_boot_id()}
     event = {"time": time.time(), "event": "run_started", "mark": mark, **now}
     run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + json.dumps(event).encode() + b"\n")

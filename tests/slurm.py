@@ -15,7 +15,7 @@ import pytest
 import warm
 from support import free_port, profile
 
-from tui_train.profile.store import save
+from tui_train.profile.store import save_profile
 from tui_train.runs import rundir
 
 _DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -217,7 +217,7 @@ def tui(*words, code=0, timeout=300):
 
 
 def _launcher_log():
-    return "".join(run.launcher_log.read_text() for run in rundir.all_runs()[:1] if run.launcher_log.exists())
+    return "".join(run.launcher_log.read_text() for run in rundir.list_runs()[:1] if run.launcher_log.exists())
 
 
 def saver(tmp_path, steps, **values):
@@ -236,7 +236,7 @@ def saver(tmp_path, steps, **values):
         "hardware.device": "cpu",
         **values,
     })  # fmt: skip
-    save(chosen, overwrite=True)
+    save_profile(chosen, overwrite=True)
 
 
 def steps_of(run, attempt):

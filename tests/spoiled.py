@@ -24,7 +24,7 @@ UNFORESEEN = re.compile(r"Traceback|tui-train: \w+Error:")
 
 
 def new_run(name="x"):
-    return rundir.create_run(name, ready(profile({"hardware.device": "cpu"}), facts()).files)
+    return rundir.create_run_folder(name, ready(profile({"hardware.device": "cpu"}), facts()).files)
 
 
 def fifo(path):

@@ -19,7 +19,7 @@ import pytest
 from support import free_port, until
 
 from tui_train.channel.session import PYTHON_COMMAND
-from tui_train.facts.other_machines.remote import Survey, ask_survey
+from tui_train.facts.other_machines.remote import HostSurvey, survey_host
 
 _SERVER = """\
 Port {port}
@@ -99,15 +99,15 @@ def command(words: list[str], environment: dict[str, str]) -> str:
     return shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *words])
 
 
-def surveyed(question: dict[str, object], variables: Mapping[str, str] | None = None) -> Survey:
+def surveyed(question: dict[str, object], variables: Mapping[str, str] | None = None) -> HostSurvey:
     """Ask this machine as another one is asked, in an environment of its own."""
     return asked_by(sys.executable, question, variables)
 
 
-def asked_by(python: str, question: Mapping[str, object], variables: Mapping[str, str] | None = None) -> Survey:
+def asked_by(python: str, question: Mapping[str, object], variables: Mapping[str, str] | None = None) -> HostSurvey:
     """Ask this machine as another one is asked, where the runner finds this Python."""
     environment = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())] if variables else []
-    return ask_survey("here", question, 60.0, words=[*environment, python, *PYTHON_COMMAND[1:]])
+    return survey_host("here", question, 60.0, ssh_words=[*environment, python, *PYTHON_COMMAND[1:]])
 
 
 def runs_there(host):

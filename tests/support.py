@@ -23,12 +23,12 @@ from tui_train.actions.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.plan import make_plan as planned
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render import prepare as preparing
 from tui_train.profile import fields
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.runner.processes import ProcessFamily, boot_id, process_at
+from tui_train.runner.processes import ProcessFamily, machine_boot_id, process_with_pid
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 
@@ -159,9 +159,9 @@ def profile(values=None, base=None):
     """A profile with these values put at these keys; most scripts in it are only names, so their preset is named."""
     made = base or Profile()
     if (values or {}).get("trainer.kind") == "script" and "trainer.preset" not in values:
-        made = fields.with_value(made, "trainer.preset", "hf-trainer")
+        made = fields.profile_with_value(made, "trainer.preset", "hf-trainer")
     for key, value in (values or {}).items():
-        made = fields.with_value(made, key, value)
+        made = fields.profile_with_value(made, key, value)
     return made
 
 
@@ -236,7 +236,7 @@ def ready(chosen, found):
 def exported(folder, chosen, found):
     """The run folder that Export writes, and its plan."""
     prepared = ready(chosen, found)
-    rundir.export_files(Path(folder), prepared.files)
+    rundir.export_plan_files(Path(folder), prepared.files)
     return RunDir(Path(folder)), prepared.plan
 
 
@@ -380,16 +380,16 @@ def free_port():
 
 def marked(mark, leader=0):
     """The living processes of a run, but for its supervisor."""
-    return tuple(sorted(ProcessFamily(mark, process_at(leader)).living()))
+    return tuple(sorted(ProcessFamily(mark, process_with_pid(leader)).living_processes()))
 
 
 def holder(folder):
     """A process that stands for the supervisor of a run: it lives for two minutes and holds the folder open."""
     opened = os.open(folder, os.O_RDONLY)
     os.set_inheritable(opened, True)
-    me = process_at(os.posix_spawnp("sleep", ["sleep", "120"], os.environ, setsid=True))
+    me = process_with_pid(os.posix_spawnp("sleep", ["sleep", "120"], os.environ, setsid=True))
     os.close(opened)
-    return {"pid": me.pid, "start_ticks": me.ticks, "boot_id": boot_id(), "mark": "m"}
+    return {"pid": me.pid, "start_ticks": me.ticks, "boot_id": machine_boot_id(), "mark": "m"}
 
 
 def old_python():
@@ -425,7 +425,7 @@ def copies(run, count):
 
 def change_runner(run, module, old, new):
     """Change a module in a run folder's own runner."""
-    path = run.path / RUNNER_NAME
+    path = run.path / RUNNER_ZIP_FILE_NAME
     with zipfile.ZipFile(path) as packed:
         texts = {name: packed.read(name).decode() for name in packed.namelist()}
     name = f"runner/{module}"

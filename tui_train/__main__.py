@@ -11,27 +11,27 @@ from typing import NoReturn
 from tui_train.base.errors import BadInput, LeftBySignal, TuiTrainError
 from tui_train.base.signal_handlers import install_handlers
 
-_ROOT = Path(__file__).absolute().parent.parent
+_PROJECT_FOLDER = Path(__file__).absolute().parent.parent
 # A shell sets it to ask how a word can end.
-_COMPLETES = "_TUI_TRAIN_COMPLETE"
+_COMPLETION_VARIABLE = "_TUI_TRAIN_COMPLETE"
 
 
 def main() -> None:
     """Run the command line, or without arguments the wizard; an error becomes two lines on stderr, no traceback."""
     _import_nothing_from_here()
-    _write_anything()
+    _escape_unencodable_output()
     if sys.argv[1:]:
         # The wizard has signals of its own; a command is to end what it has begun, a trial for one.
-        install_handlers((signal.SIGTERM, signal.SIGHUP), _leave)
+        install_handlers((signal.SIGTERM, signal.SIGHUP), _exit_on_signal)
     try:
-        sys.exit(_start(sys.argv[1:]))
+        sys.exit(_run_command_line_or_wizard(sys.argv[1:]))
     except KeyboardInterrupt:
         # While modules are imported; a command that has begun does more about it.
         sys.exit(130)
     except TuiTrainError as error:
-        _end(error)
+        _exit_with_error(error)
     except (OSError, UnicodeError) as error:
-        _end(_unforeseen(error))
+        _exit_with_error(_unforeseen_error(error))
 
 
 def _import_nothing_from_here() -> None:
@@ -41,20 +41,20 @@ def _import_nothing_from_here() -> None:
     """
     with contextlib.suppress(OSError):
         here, paths = Path.cwd(), [*map(Path, sys.path)]
-        sys.path[:] = [str(path) for path in paths if path == _ROOT or (path.is_absolute() and path != here)]
+        sys.path[:] = [str(path) for path in paths if path == _PROJECT_FOLDER or (path.is_absolute() and path != here)]
 
 
-def _leave(number: int, _frame: object) -> NoReturn:
+def _exit_on_signal(number: int, _frame: object) -> NoReturn:
     raise LeftBySignal(128 + number)
 
 
-def _write_anything() -> None:
+def _escape_unencodable_output() -> None:
     """Let output that the terminal's encoding lacks be escaped, not be an error."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _end(error: TuiTrainError) -> NoReturn:
+def _exit_with_error(error: TuiTrainError) -> NoReturn:
     from tui_train.base.text import visible
 
     # Words of another machine or of a file may be among them.
@@ -63,7 +63,7 @@ def _end(error: TuiTrainError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def _unforeseen(error: OSError | UnicodeError) -> TuiTrainError:
+def _unforeseen_error(error: OSError | UnicodeError) -> TuiTrainError:
     """Return what nobody has caught as an error with a remedy."""
     from tui_train.base.text import visible
 
@@ -74,8 +74,8 @@ def _unforeseen(error: OSError | UnicodeError) -> TuiTrainError:
     return TuiTrainError(visible(f"{type(error).__name__}: {error}"), "If you cannot fix that, report it.")
 
 
-def _start(arguments: list[str]) -> int:
-    if not arguments and _COMPLETES not in os.environ:
+def _run_command_line_or_wizard(arguments: list[str]) -> int:
+    if not arguments and _COMPLETION_VARIABLE not in os.environ:
         from tui_train.wizard import open_wizard
 
         return open_wizard()

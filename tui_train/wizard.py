@@ -11,18 +11,18 @@ from tui_train.base.errors import Unavailable
 if TYPE_CHECKING:
     from textual.app import App
 
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
 
 
-def wizard(run: str = "", source: "MachineSource | None" = None) -> "App[int]":
+def make_wizard(run: str = "", source: "FactsSource | None" = None) -> "App[int]":
     """Return the wizard, opened on a run's folder when one is named, or for another machine."""
     app: App[int] = import_module("tui_train.screens.app.app").Wizard(run, source)
     return app
 
 
-def open_wizard(run: str = "", source: "MachineSource | None" = None) -> int:
+def open_wizard(run: str = "", source: "FactsSource | None" = None) -> int:
     """Show the wizard until it is left, and return its exit code; Unavailable where no terminal can show it."""
-    if not terminal():
+    if not is_wizard_terminal():
         remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
         raise Unavailable("the wizard needs a terminal", remedy)
     # The wizard turns it on again after its first picture: what is imported for that is no garbage.
@@ -33,14 +33,14 @@ def open_wizard(run: str = "", source: "MachineSource | None" = None) -> int:
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
         facts_for_profile(Profile(), source)
-        app = wizard(run, source)
+        app = make_wizard(run, source)
     else:
-        app = wizard(run)
+        app = make_wizard(run)
     code = app.run()
     return (app.return_code or 0) if code is None else code
 
 
-def terminal() -> bool:
+def is_wizard_terminal() -> bool:
     """Tell whether there is a terminal that can show the wizard; it draws on standard error."""
     ours = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     return ours and os.environ.get("TERM", "dumb") != "dumb"

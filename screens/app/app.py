@@ -16,7 +16,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 
 from tui_train.base.text import visible
-from tui_train.views.chosen_theme import read_chosen_theme, save_chosen_theme
+from tui_train.views.chosen_theme import read_chosen_theme_name, save_chosen_theme_name
 
 from .. import STEPS, load_module
 from ..home.screen import HomeScreen
@@ -28,7 +28,7 @@ from .shutdown import leaving_on_signals
 from .terminal import TerminalDriver
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
 
 
 fix_textual()
@@ -43,10 +43,10 @@ class Wizard(InstallingApp):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
-    def __init__(self, run_folder: str = "", source: "MachineSource | None" = None) -> None:
+    def __init__(self, run_folder: str = "", source: "FactsSource | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
-        register_themes(self, read_chosen_theme())
+        register_themes(self, read_chosen_theme_name())
         self._run_folder = run_folder
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
@@ -73,12 +73,12 @@ class Wizard(InstallingApp):
             from tui_train.runs.rundir import RunDir
 
             self.open_run(RunDir(Path(self._run_folder)))
-        self.call_after_refresh(self._look_first_time)
+        self.call_after_refresh(self._probe_machine_first_time)
 
-    def _look_first_time(self) -> None:
-        from tui_train.facts.machine.child_process import cancel_children
+    def _probe_machine_first_time(self) -> None:
+        from tui_train.facts.machine.child_process import set_children_cancelled
 
-        cancel_children(enabled=False)
+        set_children_cancelled(cancelled=False)
         self.facts = self.initial_facts
         self.action_look()
         self._import_steps()
@@ -125,7 +125,7 @@ class Wizard(InstallingApp):
 
     def save_and_exit(self, code: int = 0) -> None:
         """Keep the last values and end, with an exit code."""
-        from tui_train.facts.machine.child_process import cancel_children
+        from tui_train.facts.machine.child_process import set_children_cancelled
 
         lost = None
         try:
@@ -133,7 +133,7 @@ class Wizard(InstallingApp):
                 lost = Text(f"tui-train: {left}")
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
-        cancel_children()
+        set_children_cancelled()
         self.cancel_installation()
         self.exit(code, message=lost)
 
@@ -158,7 +158,7 @@ class Wizard(InstallingApp):
     def action_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""
         apply_theme(self, name)
-        save_chosen_theme(name)
+        save_chosen_theme_name(name)
 
     def get_key_display(self, binding: Binding) -> str:
         """Write keys as they stand on the keyboard."""

@@ -10,12 +10,12 @@ from textual.worker import get_current_worker
 from .profile_edits import ProfileEditingApp
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
     from tui_train.facts.data.data_report import DataQuestion, DataReport
     from tui_train.facts.types import Toolchain
 
-_DATA_PART = "data"
-_QUIET_SECONDS = 1.0  # seconds without a change
+_DATA_FACTS_PART = "data"
+_UNCHANGED_SECONDS_BEFORE_READING = 1.0  # seconds without a change
 
 
 class _DataQuery(NamedTuple):
@@ -32,7 +32,7 @@ class _DataQuery(NamedTuple):
 class DataReadingApp(ProfileEditingApp):
     """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
 
-    def __init__(self, source: "MachineSource | None" = None) -> None:
+    def __init__(self, source: "FactsSource | None" = None) -> None:
         super().__init__(source)
         self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
         self._pythons_by_key: dict[str, str] = {}  # the Python of each answer
@@ -66,13 +66,14 @@ class DataReadingApp(ProfileEditingApp):
             self._quiet_timer.stop()
         # One that has just answered ends by itself.
         if before and self._pythons_by_key.get(before.key) != before.python:
-            self.workers.cancel_group(self, _DATA_PART)
+            self.workers.cancel_group(self, _DATA_FACTS_PART)
         if wanted is None:
-            self.looking -= {_DATA_PART}
+            self.looking -= {_DATA_FACTS_PART}
             return
-        self.mark_expected(_DATA_PART)
+        self.mark_parts_expected(_DATA_FACTS_PART)
         self._quiet_timer = self.set_timer(
-            _QUIET_SECONDS, partial(self.run_query, _DATA_PART, partial(self._read_data, wanted))
+            _UNCHANGED_SECONDS_BEFORE_READING,
+            partial(self.run_query, _DATA_FACTS_PART, partial(self._read_data, wanted)),
         )
 
     def _query_for_unread_data(self) -> _DataQuery | None:
@@ -84,9 +85,9 @@ class DataReadingApp(ProfileEditingApp):
 
         if not trainer_of(profile).wants_data:
             return None
-        from tui_train.places.profile_facts import data_question
+        from tui_train.places.profile_facts import data_question_with_key_and_python
 
-        asked = data_question(profile, facts)
+        asked = data_question_with_key_and_python(profile, facts)
         if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):
             return None
         wanted = _DataQuery(*asked)

@@ -21,12 +21,12 @@ from .navigation import NavigationApp
 
 if TYPE_CHECKING:
     from tui_train.actions.environments.progress import InstallProgress
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.facts.types import Machine
 
 _MAX_OUTPUT_LINES = 200
-_MIN_REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
+_MIN_SECONDS_BETWEEN_REPORTS = 0.3  # seconds between two pictures of what is done
 
 
 @dataclass
@@ -41,7 +41,7 @@ class InstallingApp(NavigationApp):
 
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
-    def __init__(self, source: "MachineSource | None" = None) -> None:
+    def __init__(self, source: "FactsSource | None" = None) -> None:
         super().__init__(source)
         self._cancel = threading.Event()
 
@@ -64,10 +64,10 @@ class InstallingApp(NavigationApp):
         """Show the present installation."""
         from ..install.screen import InstallScreen
 
-        if not self._shows_installation():
+        if not self._is_install_screen_shown():
             self._push_with_shared_values(InstallScreen(self.cancel_installation))
 
-    def _shows_installation(self) -> bool:
+    def _is_install_screen_shown(self) -> bool:
         from ..install.screen import InstallScreen
 
         return isinstance(self.screen, InstallScreen)
@@ -102,7 +102,7 @@ class InstallingApp(NavigationApp):
             self.post_message(ValueChosen("trainer.python", event.installation.python))
             words = f"{visible(display_path(event.installation.python))} trains from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)
-        elif event.installation.failure and before and before.is_running and not self._shows_installation():
+        elif event.installation.failure and before and before.is_running and not self._is_install_screen_shown():
             self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
 
 
@@ -154,7 +154,7 @@ class _InstallationReporter:
     def _report(self, installation: Installation, *, at_once: bool = False) -> None:
         self._installation = installation
         if installation is not self._last_reported and (
-            at_once or time.monotonic() - self._reported > _MIN_REPORT_SECONDS
+            at_once or time.monotonic() - self._reported > _MIN_SECONDS_BETWEEN_REPORTS
         ):
             self._reported, self._last_reported = time.monotonic(), installation
             self._app.post_message(InstallationChanged(installation))

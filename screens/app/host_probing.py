@@ -8,19 +8,19 @@ from msgspec.structs import replace
 from .data_reading import DataReadingApp
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
-    from tui_train.actions.training_hosts import HostsQuestion
+    from tui_train.actions.machine_facts import FactsSource
+    from tui_train.actions.training_hosts import TrainingHostsQuestion
 
-_HOSTS_PART = "training_hosts"
-_FIRST_HOST_PARTS = {"machine", "toolchains", "paths"}
+_HOSTS_FACTS_PART = "training_hosts"
+_FACTS_PARTS_OF_FIRST_HOST = {"machine", "toolchains", "paths"}
 
 
 class HostProbingApp(DataReadingApp):
     """An app that has each of `nodes.hosts` asked once; names that are being typed are asked at the next step."""
 
-    def __init__(self, source: "MachineSource | None" = None) -> None:
+    def __init__(self, source: "FactsSource | None" = None) -> None:
         super().__init__(source)
-        self._asked_hosts: HostsQuestion | None = None
+        self._asked_hosts: TrainingHostsQuestion | None = None
 
     def watch_profile(self) -> None:
         """Ask the hosts of a changed profile."""
@@ -50,20 +50,20 @@ class HostProbingApp(DataReadingApp):
     def ask_training_hosts(self) -> None:
         """Ask the hosts of the profile, unless that was done, or the first one is not known yet."""
         profile, facts = self.profile, self.facts
-        if facts is None or self.looking & _FIRST_HOST_PARTS or not (profile.nodes.hosts or self._asked_hosts):
+        if facts is None or self.looking & _FACTS_PARTS_OF_FIRST_HOST or not (profile.nodes.hosts or self._asked_hosts):
             return
-        from tui_train.actions.machine_facts import MachineSource
-        from tui_train.actions.training_hosts import hosts_question
+        from tui_train.actions.machine_facts import FactsSource
+        from tui_train.actions.training_hosts import training_hosts_question
         from tui_train.facts.other_machines.training_hosts import probe_hosts
 
-        asked = hosts_question(profile, facts, self._source or MachineSource())
+        asked = training_hosts_question(profile, facts, self._source or FactsSource())
         if asked == self._asked_hosts:
             return
         self._asked_hosts = asked
         self.facts = replace(facts, training_hosts={})
         if asked is None:
-            self.workers.cancel_group(self, _HOSTS_PART)
-            self.looking -= {_HOSTS_PART}
+            self.workers.cancel_group(self, _HOSTS_FACTS_PART)
+            self.looking -= {_HOSTS_FACTS_PART}
             return
-        self.mark_expected(_HOSTS_PART)
-        self.run_query(_HOSTS_PART, partial(probe_hosts, *asked))
+        self.mark_parts_expected(_HOSTS_FACTS_PART)
+        self.run_query(_HOSTS_FACTS_PART, partial(probe_hosts, *asked))

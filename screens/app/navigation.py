@@ -53,10 +53,10 @@ class NavigationApp(HostProbingApp):
         kind: type[StepScreen] = load_module(module).SCREEN
         if self._go_back_to_screen(lambda screen: isinstance(screen, kind)):
             return
-        self._save_draft()
+        self._save_draft_in_background()
         self.ask_training_hosts()
         if module in {"recipe", "preview"}:
-            self.ask_undecided_script()
+            self.ask_script_help_if_undecided()
         if module == "hardware":
             self.action_look(_PAINT_SECONDS)
         else:
@@ -82,7 +82,7 @@ class NavigationApp(HostProbingApp):
 
         view: RunView | None = getattr(self.screen, "view", None)
         try:
-            return store.load(str(view.run.profile)) if view else None
+            return store.load_profile_file(str(view.run.profile)) if view else None
         except TuiTrainError as error:
             self.show_error(error)
             return None
@@ -91,7 +91,7 @@ class NavigationApp(HostProbingApp):
         """Go back to the newest screen that is wanted; false where there is none."""
         above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if is_wanted(screen)), None)
         for _ in range(above or 0):
-            self._save_draft()
+            self._save_draft_in_background()
             self.pop_screen()
         return above is not None
 
@@ -101,7 +101,7 @@ class NavigationApp(HostProbingApp):
 
         # What was started here takes the place of the steps that led to it.
         while isinstance(self.screen, StepScreen):
-            self._save_draft()
+            self._save_draft_in_background()
             self.pop_screen()
         self.open_run(event.run)
         if event.notice:
@@ -181,7 +181,7 @@ class NavigationApp(HostProbingApp):
         """Go back to the step before, from the first one to where the steps were opened; else to the screen below."""
         from ..steps.step import StepScreen
 
-        if isinstance(self.screen, StepScreen) and (before := self.screen.previous_module):
+        if isinstance(self.screen, StepScreen) and (before := self.screen.previous_step_module):
             there: type[StepScreen] = load_module(before).SCREEN
             if not any(isinstance(screen, there) for screen in self.screen_stack):
                 self.pop_screen()
@@ -191,7 +191,7 @@ class NavigationApp(HostProbingApp):
             if self.is_edited:
                 self.notify(_DRAFT_KEPT_NOTICE, markup=False)
         elif len(self.screen_stack) > 1:
-            self._save_draft()
+            self._save_draft_in_background()
             self.pop_screen()
         else:
             self.action_leave()
@@ -208,7 +208,7 @@ class NavigationApp(HostProbingApp):
         from tui_train.profile import store
 
         try:
-            profile = store.load(name)
+            profile = store.load_profile_file(name)
         except TuiTrainError as error:
             self.show_error(error)
             return

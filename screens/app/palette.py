@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_RUNS_LISTED = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
-_MAX_ORDER_SCORE = 0.0001
+_MAX_SCORE_FOR_ORDER = 0.0001
 _MAX_COMMANDS = 1000
 
 
@@ -43,7 +43,7 @@ class PaletteCommands(Provider):
         matcher = self.matcher(query)
         for number, command in enumerate(self._offered_commands):
             if (match := matcher.match(command.title)) > 0:
-                score = match + _MAX_ORDER_SCORE * (_MAX_COMMANDS - number) / _MAX_COMMANDS
+                score = match + _MAX_SCORE_FOR_ORDER * (_MAX_COMMANDS - number) / _MAX_COMMANDS
                 yield Hit(score, matcher.highlight(command.title), command.callback, command.title, command.help)
 
 

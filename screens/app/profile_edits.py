@@ -15,7 +15,7 @@ from ..discovery.discovery import DiscoveryApp
 from ..messages import ApplyFix, ChangeUndone, ContinueDraft, SetProfile, UndoChange, ValueChosen
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks.finding import EnvironmentInstall
 
 _MAX_UNDO_STEPS = 100
@@ -26,7 +26,7 @@ _TYPING_PAUSE_SECONDS = 0.7  # seconds without a key
 class ProfileEditingApp(DiscoveryApp):
     """An app that alone assigns the profile, and looks at what a changed one names."""
 
-    def __init__(self, source: "MachineSource | None" = None) -> None:
+    def __init__(self, source: "FactsSource | None" = None) -> None:
         super().__init__(source)
         self._undo_stack: list[Profile] = []
         self._edited_key = ""
@@ -47,7 +47,7 @@ class ProfileEditingApp(DiscoveryApp):
         from tui_train.profile import fields
 
         try:
-            profile = fields.with_value(self.profile, event.key, event.value)
+            profile = fields.profile_with_value(self.profile, event.key, event.value)
             if event.key == "trainer.python":
                 self._remember_chosen_python(profile)
             self.set_profile(profile, event.row or event.key)
@@ -150,12 +150,12 @@ class ProfileEditingApp(DiscoveryApp):
 
     def _assign_profile(self, profile: Profile) -> None:
         before = self.profile
-        if _machine_key(profile) != _machine_key(before) and not self.has_named_machine:
+        if _machine_choice_of(profile) != _machine_choice_of(before) and not self.has_named_machine:
             self.profile = profile
             self.switch_machine()
             return
-        parts = self._affected_parts(profile, before)
-        self.mark_expected(*parts)
+        parts = self._facts_parts_affected(profile, before)
+        self.mark_parts_expected(*parts)
         self.profile = profile
         self.take_slurm_node()
         if self.other_machine:
@@ -171,23 +171,24 @@ class ProfileEditingApp(DiscoveryApp):
             self._typing_timer = self.set_timer(_TYPING_PAUSE_SECONDS, partial(self.query_parts, "images"))
             parts.remove("images")
         self.query_parts(*parts)
-        if _model_key(profile) != _model_key(before):
+        if _model_choice_of(profile) != _model_choice_of(before):
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
             self._model_timer = self.set_timer(_TYPING_PAUSE_SECONDS, self.query_hub_for_model)
 
-    def _affected_parts(self, profile: Profile, previous: Profile) -> list[str]:
+    def _facts_parts_affected(self, profile: Profile, previous: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
         from tui_train.trainers import profile_paths
 
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": (profile_paths(profile), *_model_key(profile)) != (profile_paths(previous), *_model_key(previous)),
-            "hub": _hub_key(profile) != _hub_key(previous),
+            "paths": (profile_paths(profile), *_model_choice_of(profile))
+            != (profile_paths(previous), *_model_choice_of(previous)),
+            "hub": _hub_choice_of(profile) != _hub_choice_of(previous),
             "toolchains": python != previous.trainer.python and python not in {"", *known},
-            "images": _image_key(profile) != _image_key(previous),
+            "images": _image_choice_of(profile) != _image_choice_of(previous),
             "resources_in_use": profile.nodes != previous.nodes,
         }
         if self.other_machine:
@@ -195,14 +196,14 @@ class ProfileEditingApp(DiscoveryApp):
             return ["machine"] if changed["paths"] or changed["toolchains"] else []
         return [part for part, differs in changed.items() if differs]
 
-    def _save_draft(self) -> None:
+    def _save_draft_in_background(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
         self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK_KEY)
         if self._draft != self._written_profile:
-            self._write_draft()
+            self._write_draft_to_disk()
 
     @work(thread=True, group="keep")
-    def _write_draft(self) -> None:
+    def _write_draft_to_disk(self) -> None:
         if said := self._write_last_profile():
             self.notify(said, severity="warning", markup=False)
 
@@ -221,18 +222,18 @@ class ProfileEditingApp(DiscoveryApp):
             return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""
 
 
-def _machine_key(profile: Profile) -> object:
+def _machine_choice_of(profile: Profile) -> object:
     return profile.hardware.host, profile.hardware.scheduler
 
 
-def _hub_key(profile: Profile) -> object:
+def _hub_choice_of(profile: Profile) -> object:
     """Return what decides where the models of Hugging Face are."""
     return profile.trainer.environment, profile.container.engine
 
 
-def _model_key(profile: Profile) -> tuple[str, str]:
+def _model_choice_of(profile: Profile) -> tuple[str, str]:
     return profile.trainer.model, profile.trainer.revision
 
 
-def _image_key(profile: Profile) -> tuple[str, str]:
+def _image_choice_of(profile: Profile) -> tuple[str, str]:
     return profile.container.engine, profile.container.image

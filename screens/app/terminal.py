@@ -19,11 +19,11 @@ from textual.message import Message
 _ESCAPE_CHARACTER = "\x1b"
 # Seconds to wait for the rest of a key: after a lone escape character, which most often is the key Esc; the same on a
 # slow line; and after the beginning of a sequence, which nobody types.
-_SHORT_DELAY_SECONDS, _LONG_DELAY_SECONDS, _SEQUENCE_DELAY_SECONDS = 0.02, 0.1, 0.5
-_MAX_DELAY_SECONDS = 0.3
+_SHORT_ESCAPE_DELAY_SECONDS, _LONG_ESCAPE_DELAY_SECONDS, _KEY_SEQUENCE_DELAY_SECONDS = 0.02, 0.1, 0.5
+_MAX_ESCAPE_DELAY_SECONDS = 0.3
 # A terminal that takes longer to answer a question is slow, and so is one at the other end of ssh that does not answer.
-_SLOW_ANSWER_SECONDS = 0.08
-_MODE_ANSWER_SIGN = "$y"
+_SLOW_TERMINAL_ANSWER_SECONDS = 0.08
+_MODE_REPORT_ENDING = "$y"
 _POLL_SECONDS = 0.1
 _MAX_READ_BYTES = 4096
 # What follows the escape character of an arrow, a function key or the mouse.
@@ -37,7 +37,9 @@ class KeyParser(XTermParser):
         """Begin with what is known of the line."""
         super().__init__(debug)
         self._escape_delay = ESCAPE_DELAY
-        self._set_escape_delay(_LONG_DELAY_SECONDS if os.environ.get("SSH_CONNECTION") else _SHORT_DELAY_SECONDS)
+        self._set_escape_delay(
+            _LONG_ESCAPE_DELAY_SECONDS if os.environ.get("SSH_CONNECTION") else _SHORT_ESCAPE_DELAY_SECONDS
+        )
         self._asked_at = get_time()
         self._partial_key = ""  # from an escape character on whose key is not complete
         self._escape_at = 0.0  # when that character was read
@@ -55,9 +57,11 @@ class KeyParser(XTermParser):
     def feed(self, data: str) -> Iterable[Message]:
         """Yield the keys and answers in what was read."""
         data = self._drop_late_key_rest(data)
-        if self._asked_at and _MODE_ANSWER_SIGN in data:
+        if self._asked_at and _MODE_REPORT_ENDING in data:
             self._set_escape_delay(
-                _SHORT_DELAY_SECONDS if get_time() - self._asked_at < _SLOW_ANSWER_SECONDS else _LONG_DELAY_SECONDS
+                _SHORT_ESCAPE_DELAY_SECONDS
+                if get_time() - self._asked_at < _SLOW_TERMINAL_ANSWER_SECONDS
+                else _LONG_ESCAPE_DELAY_SECONDS
             )
             self._asked_at = 0.0
         if not data:
@@ -69,16 +73,16 @@ class KeyParser(XTermParser):
             self._partial_key = mark + after
             self._escape_at = get_time()
             self._timeout_time = self._escape_at + (
-                _SEQUENCE_DELAY_SECONDS if after[:1] in {"[", "O"} else self._escape_delay
+                _KEY_SEQUENCE_DELAY_SECONDS if after[:1] in {"[", "O"} else self._escape_delay
             )
 
     def _drop_late_key_rest(self, data: str) -> str:
         """Drop the rest of a key whose first byte was taken for Esc: it would be typed as letters; wait longer then."""
         late, self._lone_escape_at = get_time() - self._lone_escape_at, 0.0
         rest = _KEY_REST_PATTERN.match(data)
-        if rest is None or late > _SEQUENCE_DELAY_SECONDS:
+        if rest is None or late > _KEY_SEQUENCE_DELAY_SECONDS:
             return data
-        self._set_escape_delay(max(self._escape_delay, min(_MAX_DELAY_SECONDS, 1.5 * late)))
+        self._set_escape_delay(max(self._escape_delay, min(_MAX_ESCAPE_DELAY_SECONDS, 1.5 * late)))
         return data[rest.end() :]
 
     def _set_escape_delay(self, seconds: float) -> None:

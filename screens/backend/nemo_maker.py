@@ -5,10 +5,10 @@ from pathlib import Path
 from textual import work
 
 from tui_train.actions import nemo_files
-from tui_train.actions.nemo_files import ChildProgress, TextToPrepare
+from tui_train.actions.nemo_files import NemoChildProgress, NemoTextToPrepare
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import visible
-from tui_train.cli.environments.nemo import progress_text
+from tui_train.cli.environments.nemo import preparation_progress_text
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_has_own_field
@@ -53,17 +53,19 @@ class NemoFilesScreen(StepScreen):
             return
         named = {"train": trainer.data, "validation": trainer.validation_data, "test": trainer.test_data}
         splits = {name: tuple(Path(path) for path in paths) for name, paths in named.items()}
-        data = TextToPrepare(splits=splits, tokenizer=Path(tokenizer), out=Path(trainer.data[0]).with_suffix(""))
+        data = NemoTextToPrepare(splits=splits, tokenizer=Path(tokenizer), out=Path(trainer.data[0]).with_suffix(""))
         self.notify("Preparing the data …", markup=False)
         self._prepare_data(data, trainer.python)
 
     @work(thread=True, exclusive=True, group="make")
-    def _prepare_data(self, data: TextToPrepare, python: str) -> None:
-        def say(told: ChildProgress) -> None:
-            self.app.call_from_thread(self.notify, f"{told.split}: {progress_text(told)}", timeout=2, markup=False)
+    def _prepare_data(self, data: NemoTextToPrepare, python: str) -> None:
+        def say(told: NemoChildProgress) -> None:
+            self.app.call_from_thread(
+                self.notify, f"{told.split}: {preparation_progress_text(told)}", timeout=2, markup=False
+            )
 
         try:
-            result = nemo_files.prepare_data(data, nemo_files.find_nemo_python(python), say)
+            result = nemo_files.prepare_nemo_data(data, nemo_files.find_nemo_python(python), say)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
@@ -83,7 +85,7 @@ class NemoFilesScreen(StepScreen):
     @work(thread=True, exclusive=True, group="make")
     def _import_model(self, source: Path, target: Path, python: str) -> None:
         try:
-            nemo_files.convert_model("import", source, target, nemo_files.find_nemo_python(python))
+            nemo_files.convert_nemo_model("import", source, target, nemo_files.find_nemo_python(python))
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return

@@ -23,7 +23,7 @@ from ..steps.step import ADVANCED_GROUP_KEY
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog, HelpScreen, TextDialog
 from ..widgets.form.form import Form
-from ..widgets.form.form_lines import FormRow, Group
+from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
 from .nemo_maker import NemoFilesScreen
@@ -135,7 +135,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         Binding("i", "import_model", "Import model"),
     ]
 
-    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> FormGroup:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
         group = super().make_group(section, rows, setup)
         if section.key != _NCCL_GROUP_KEY:
@@ -166,7 +166,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not trainer_has_own_field(self.profile, "finetune"):
             return {}
-        return {"trainer.data": finetune_notes.data_note(setup, is_being_read="data" in self.looking)}
+        return {"trainer.data": finetune_notes.data_field_note(setup, is_being_read="data" in self.looking)}
 
     @on(Form.Folded)
     async def _toggle_nccl_list(self, event: Form.Folded) -> None:

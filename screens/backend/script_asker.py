@@ -6,7 +6,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_help import offered_flags
 from tui_train.facts.types import ScriptHelp
-from tui_train.trainers.script import entry_point
+from tui_train.trainers.script import script_or_module_to_start
 
 from ..messages import AskScriptHelp, ErrorToShow, ValueChosen
 from ..steps.step import StepScreen
@@ -41,7 +41,7 @@ class ScriptHelpScreen(StepScreen):
 
     def _known_script_help(self) -> ScriptHelp | None:
         setup = self.setup
-        key = entry_point(self.profile, setup.preset) if setup else ""
+        key = script_or_module_to_start(self.profile, setup.preset) if setup else ""
         return self.facts.help.get(key) if self.facts else None
 
     def _add_argument(self, name: str | None) -> None:

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
-from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Chat, ChatSide, ModelsLoaded
+from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Chat, ChatModelSide, ModelsLoaded
 from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
@@ -27,9 +27,9 @@ from ..widgets.keys import KeyBar
 from ..widgets.text_layout import DONE_MARK, FAILED_MARK, MUTED, styled
 from .chat_pane import ChatPane
 
-_QUEUED_NOTICE = " What you typed is sent then, unless you change it."
+_PROMPT_QUEUED_NOTICE = " What you typed is sent then, unless you change it."
 _MIN_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
-_SIDES: tuple[ChatSide, ...] = ("result", "base")
+_CHAT_SIDES: tuple[ChatModelSide, ...] = ("result", "base")
 _TITLE_BY_SIDE = {"result": "Result", "base": "Base"}
 
 
@@ -90,7 +90,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """Put the sides over the prompt."""
         yield StepBar(title="Result › Try it")
         with Container(id="talk"):
-            for side in _SIDES[: 2 if self._compare else 1]:
+            for side in _CHAT_SIDES[: 2 if self._compare else 1]:
                 yield ChatPane(_TITLE_BY_SIDE[side], "", id=side)
         yield Hint()
         yield KeyBar()
@@ -158,7 +158,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                 return
 
     @on(ChatEvent)
-    def _show_event(self, event: ChatEvent) -> None:
+    def _show_chat_event(self, event: ChatEvent) -> None:
         what = event.event
         if isinstance(what, AnswerPiece):
             self.query_one(f"#{what.side}", ChatPane).append_answer(what.text)
@@ -170,7 +170,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             self._show_loaded(what)
         else:
             self._loading_text = styled("Loading ", (display_path(what), "b"), " …")
-            self._show_hint(styled(self._loading_text, _QUEUED_NOTICE if self._queued_prompt else ""))
+            self._show_hint(styled(self._loading_text, _PROMPT_QUEUED_NOTICE if self._queued_prompt else ""))
 
     def _show_loaded(self, ready: ModelsLoaded) -> None:
         if self._compare and not ready.compares:
@@ -213,7 +213,9 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             return
         if self._busy:
             self._queued_prompt = event.value
-            self._show_hint(styled(self._ready_text if self._ready_text.plain else self._loading_text, _QUEUED_NOTICE))
+            self._show_hint(
+                styled(self._ready_text if self._ready_text.plain else self._loading_text, _PROMPT_QUEUED_NOTICE)
+            )
         else:
             self._send_prompt(event.value)
 

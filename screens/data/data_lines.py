@@ -31,7 +31,7 @@ _STYLES_BY_STATE: dict[SampleTextState, tuple[str, str]] = {  # of the mark, and
     "rejected": ("$error", ""),
     "cut": ("$warning", MUTED),
 }
-_TRAINED_PROBLEM_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
+_PROBLEM_KINDS_STILL_TRAINED_ON = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
 
 
 def data_summary_lines(
@@ -42,13 +42,13 @@ def data_summary_lines(
     out = data_text.count_unusable_rows(report)
     usable = styled(WARNING_MARK, f" {grouped_digits(out)} left out") if out else styled(DONE_MARK, " all rows usable")
     usable = usable if report.rows else styled(FAILED_MARK, " nothing to learn from")
-    rows: list[list[Piece]] = [[_number_text(report.rows, "rows" if report.rows != 1 else "row")], []]
+    rows: list[list[Piece]] = [[_number_with_words(report.rows, "rows" if report.rows != 1 else "row")], []]
     tokens = report.tokens
     if tokens:
         learned = percent(tokens.learned / max(tokens.total, 1))
-        rows[0] += [_number_text(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
+        rows[0] += [_number_with_words(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
         lengths = {"median": tokens.median, "at 95 %": tokens.p95, "longest": tokens.longest}
-        rows[1] += [_number_text(length, words) for words, length in lengths.items()]
+        rows[1] += [_number_with_words(length, words) for words, length in lengths.items()]
         done = "left out" if question.method == "reward" else "cut"
         if question.length:
             cut = (
@@ -73,7 +73,7 @@ def data_summary_lines(
     return [*lines, *(_histogram_lines(tokens, report, question, width) if tokens else [])]
 
 
-def _number_text(count: int, words: str) -> Content:
+def _number_with_words(count: int, words: str) -> Content:
     return styled((grouped_digits(count), "b"), (f" {words}", MUTED))
 
 
@@ -117,7 +117,10 @@ def sample_lines(
     for state, text in data_text.sample_lines(sample):
         mark, style = _STYLES_BY_STATE[state]
         parts = Content(visible(text)).wrap(width - 2) if text else [Content()]
-        lines += [styled((data_text.MARK_BY_STATE[state], mark), " ", (part.plain.rstrip(), style)) for part in parts]
+        lines += [
+            styled((data_text.MARK_BY_SAMPLE_TEXT_STATE[state], mark), " ", (part.plain.rstrip(), style))
+            for part in parts
+        ]
     return [*lines, styled(("  …", MUTED))] if sample.shortened else lines
 
 
@@ -134,17 +137,17 @@ def bad_row_lines(report: DataReport, width: int) -> list[Content]:
         )
         + ([f"{grouped_digits(twice)} more than once"] if twice else [])
     )
-    places = [_row_place(problem, several_files=report.file_count > 1) for problem in report.problems]
+    places = [_row_place_text(problem, several_files=report.file_count > 1) for problem in report.problems]
     cell = min(_MAX_PLACE_WIDTH, max(_MIN_PLACE_WIDTH, *(len(place) + 2 for place in places)))
     lines = [heading("Rows", note, width)]
     for problem, place in zip(report.problems, places, strict=True):
-        mark = WARNING_MARK if problem.kind in _TRAINED_PROBLEM_KINDS else FAILED_MARK
+        mark = WARNING_MARK if problem.kind in _PROBLEM_KINDS_STILL_TRAINED_ON else FAILED_MARK
         lines.append(columns(width, (mark, 2), (fit(place, cell - 1), cell), ((visible(problem.why), MUTED), 0)))
     named = sum(report.counts.values()) - len(report.problems)
     return [*lines, styled((f"  and {grouped_digits(named)} more", MUTED))] if named > 0 else lines
 
 
-def _row_place(problem: DataProblem, *, several_files: bool) -> str:
+def _row_place_text(problem: DataProblem, *, several_files: bool) -> str:
     name = visible(problem.file.rpartition("/")[2])
     if not problem.line:
         return name

@@ -17,7 +17,7 @@ from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.data_questions import data_report, question_with_length_in_force, training_epoch
+from tui_train.setup.recipe.data_questions import data_report_in_force, question_with_length_in_force, training_epoch
 from tui_train.setup.setup import Setup
 from tui_train.views import data_text
 from tui_train.views.overview import MeasuredPace
@@ -34,8 +34,8 @@ from ..widgets.preview_lines import FIX_KEYS, join_panels
 from ..widgets.text_layout import MUTED, heading, styled
 from .data_lines import bad_row_lines, data_finding_lines, data_summary_lines, longest_row_lines, sample_lines
 
-_FACTS_PART, _DATA_KEY = "data", "trainer.data"
-_LEVEL_ORDER = ("error", "warning", "note")
+_DATA_FACTS_PART, _DATA_KEY = "data", "trainer.data"
+_FINDING_LEVELS_IN_ORDER = ("error", "warning", "note")
 _KEYS_ABOUT_DATA = frozenset(
     {
         _DATA_KEY,
@@ -148,13 +148,15 @@ of the settings does. r reads the file again."""
         """Show what was read in the data, or that it is being read."""
         if not self._is_composed or self.facts is None:
             return
-        made = self.wizard.setup_of(self.profile, self.facts)
+        made = self.wizard.setup_for_profile(self.profile, self.facts)
         setup = None if made.recipe_problem else made
         found = self.wizard.findings_for(made)
         mine = [finding for finding in found if finding.key in _KEYS_ABOUT_DATA]
         # Rows are named by line elsewhere too: first what settings can change.
-        self._findings = tuple(sorted(mine, key=lambda each: (_LEVEL_ORDER.index(each.level), each.key == _DATA_KEY)))
-        self._look = data_report(setup) if setup else None
+        self._findings = tuple(
+            sorted(mine, key=lambda each: (_FINDING_LEVELS_IN_ORDER.index(each.level), each.key == _DATA_KEY))
+        )
+        self._look = data_report_in_force(setup) if setup else None
         if self._look and self._look.problem:
             self._look = None
         self._show_panels(setup)
@@ -165,7 +167,7 @@ of the settings does. r reads the file again."""
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
         if look is None or asked is None or setup is None:
-            waits = _FACTS_PART in self.looking
+            waits = _DATA_FACTS_PART in self.looking
             why = data_text.why_data_unread(setup) if setup else "the settings cannot be used"
             words = data_text.reading_data_text(self.profile) if waits else "" if findings else why
             self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), styled((words, MUTED))])

@@ -22,18 +22,18 @@ from ..messages import AskRecipes, AskScriptHelp, ScreenShown
 from .machine_queries import QUERY_BY_PART, facts_of_host, facts_with_answer, import_query_modules
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks import Finding
-    from tui_train.facts.gpus.samples import Samples
+    from tui_train.facts.gpus.samples import CardSamples
     from tui_train.facts.machine.folder_names import RemoteFolderNames
     from tui_train.facts.types import Facts, Machine
-    from tui_train.places.help_question import HelpQuestion
+    from tui_train.places.help_question import ScriptHelpQuestion
     from tui_train.places.place import Place
     from tui_train.setup.setup import Setup
 
-_SAMPLING_GROUP = "live"
+_SAMPLING_WORKER_GROUP = "live"
 # A second one would only wait for the same answer.
-_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
+_PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 
 @dataclass
@@ -49,7 +49,7 @@ class AnswerArrived(Message):
 class CardsSampled(Message):
     """Message that the use of the cards has changed."""
 
-    samples: "Samples"
+    samples: "CardSamples"
 
 
 def make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
@@ -69,9 +69,9 @@ class DiscoveryApp(GuardedApp):
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
-    live: reactive["Samples"] = reactive((), init=False, repaint=False)
+    live: reactive["CardSamples"] = reactive((), init=False, repaint=False)
 
-    def __init__(self, source: "MachineSource | None" = None) -> None:
+    def __init__(self, source: "FactsSource | None" = None) -> None:
         """Begin with nothing asked, of this machine or of the one that is named."""
         super().__init__()
         self._named_source = source if source and (source.machine or source.host) else None
@@ -84,7 +84,7 @@ class DiscoveryApp(GuardedApp):
         self.typed_host = ""  # the one that is saved once it answers
         self._names_there: RemoteFolderNames | None = None
 
-    def setup_of(self, profile: Profile, facts: "Facts") -> "Setup":
+    def setup_for_profile(self, profile: Profile, facts: "Facts") -> "Setup":
         """Return what a profile means on a machine; of those that are assigned it is made once, for all screens."""
         from tui_train.memory.data_defaults import set_up
 
@@ -112,16 +112,16 @@ class DiscoveryApp(GuardedApp):
     watch_live = make_sharing_watcher("live")
 
     @property
-    def _source(self) -> "MachineSource | None":
-        return self._source_for(self.profile)
+    def _source(self) -> "FactsSource | None":
+        return self._source_for_profile(self.profile)
 
-    def _source_for(self, profile: Profile) -> "MachineSource | None":
+    def _source_for_profile(self, profile: Profile) -> "FactsSource | None":
         """Return the other machine: the one that was named for all, else the profile's; None: this one."""
         if not self._named_source and not profile.hardware.host:
             return None
-        from tui_train.actions.machine_facts import MachineSource, source_for_profile
+        from tui_train.actions.machine_facts import FactsSource, source_for_profile
 
-        return source_for_profile(profile, self._named_source or MachineSource())
+        return source_for_profile(profile, self._named_source or FactsSource())
 
     @property
     def has_named_machine(self) -> bool:
@@ -136,12 +136,12 @@ class DiscoveryApp(GuardedApp):
     @property
     def list_folder_names(self) -> Callable[[str], list[str]]:
         """Return what names the files in a folder of the machine that all is for."""
-        from tui_train.facts.machine.folder_names import RemoteFolderNames, local_names
+        from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
         from tui_train.profile import hosts
 
         host = self._source.host if self._source else ""
         if not host:
-            return local_names
+            return names_in_local_folder
         address = hosts.host_address(host)
         if self._names_there is None or self._names_there.host != address:
             self._names_there = RemoteFolderNames(address)
@@ -167,9 +167,9 @@ class DiscoveryApp(GuardedApp):
 
     def place_for(self, profile: Profile) -> "Place":
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
-        from tui_train.actions.machine_facts import MachineSource, source_for_profile
+        from tui_train.actions.machine_facts import FactsSource, source_for_profile
 
-        return (self._source_for(profile) or source_for_profile(profile, MachineSource())).place
+        return (self._source_for_profile(profile) or source_for_profile(profile, FactsSource())).place
 
     @property
     def initial_facts(self) -> "Facts":
@@ -177,16 +177,16 @@ class DiscoveryApp(GuardedApp):
         return self._facts_with_gap("it was not asked yet", "Look again.")
 
     def _facts_with_gap(self, why: str, remedy: str) -> "Facts":
-        from tui_train.facts.types import Facts, Gap, Machine
+        from tui_train.facts.types import FactGap, Facts, Machine
 
-        gap = Gap(f"{self.other_machine} is not known", why, remedy, hides=True)
+        gap = FactGap(f"{self.other_machine} is not known", why, remedy, hides=True)
         machine = Machine(hostname="", gaps=(gap,) if self.other_machine else ())
         return Facts(machine=machine, other_machine=self.other_machine, scheduler="slurm" if self.uses_slurm else "")
 
     def switch_machine(self) -> None:
         """Forget the machine before, and look at the one that the profile is for now."""
         self._numbers_before_switch = {**self._query_numbers}
-        self.workers.cancel_group(self, _SAMPLING_GROUP)
+        self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
         self._machine_read, self.live = None, ()
         self.looking = frozenset()
         self.facts = self.initial_facts
@@ -198,17 +198,17 @@ class DiscoveryApp(GuardedApp):
 
     def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
         """Look at some parts again, unless that is under way."""
-        wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
-        self.mark_expected(*wanted)
+        wanted = [part for part in parts if part not in self.looking or part not in _PARTS_QUERIED_ONE_AT_A_TIME]
+        self.mark_parts_expected(*wanted)
         if delay_seconds:
             self.set_timer(delay_seconds, partial(self.query_parts, *wanted))
         else:
             self.query_parts(*wanted)
 
-    def refresh_quietly(self, part: str) -> None:
+    def refresh_quietly(self, facts_part: str) -> None:
         """Look at a part again; what is known of it counts until then."""
-        self._query_numbers[part] = self._query_numbers.get(part, 0) + 1
-        self.query_parts(part)
+        self._query_numbers[facts_part] = self._query_numbers.get(facts_part, 0) + 1
+        self.query_parts(facts_part)
 
     def query_parts(self, *parts: str) -> None:
         """Look at parts that are expected, for the present profile."""
@@ -220,24 +220,24 @@ class DiscoveryApp(GuardedApp):
             )
             self.run_query(part, partial(question, self.profile))
 
-    def mark_expected(self, *parts: str) -> None:
+    def mark_parts_expected(self, *parts: str) -> None:
         """Say that parts will be looked at, so that nothing is said to be missing before it is known."""
         for part in parts:
             self._query_numbers[part] = self._query_numbers.get(part, 0) + 1
             self.looking |= {part}
 
-    def run_query(self, part: str, question: Callable[[], Any]) -> None:
+    def run_query(self, facts_part: str, question: Callable[[], Any]) -> None:
         """Have a worker answer a question about an expected part."""
-        number = self._query_numbers[part]
+        number = self._query_numbers[facts_part]
 
         def answer() -> None:
             import_query_modules()
-            self.post_message(AnswerArrived(number, part, question()))
+            self.post_message(AnswerArrived(number, facts_part, question()))
 
-        self.run_worker(answer, name=str(number), group=part, thread=True, exclusive=True)
+        self.run_worker(answer, name=str(number), group=facts_part, thread=True, exclusive=True)
 
     @on(AnswerArrived)
-    def _take_answer(self, event: AnswerArrived) -> None:
+    def _take_part_of_facts(self, event: AnswerArrived) -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
         from tui_train.facts.types import Machine
 
@@ -279,15 +279,15 @@ class DiscoveryApp(GuardedApp):
         facts, profile = self.facts, self.profile
         name = model_to_query(profile, facts) if facts and self._source is None else ""
         if facts and name and name not in facts.hub_models:
-            self.mark_expected("hub_models")
+            self.mark_parts_expected("hub_models")
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
 
     @on(AskScriptHelp)
     def _query_script_help(self) -> None:
-        from tui_train.places.help_question import help_question
+        from tui_train.places.help_question import script_help_question
 
         try:
-            question = help_question(self.profile, self.facts or self.initial_facts)
+            question = script_help_question(self.profile, self.facts or self.initial_facts)
         except TuiTrainError as error:
             self.show_error(error)
             return
@@ -296,20 +296,20 @@ class DiscoveryApp(GuardedApp):
             return
         self._run_script_help(question)
 
-    def ask_undecided_script(self) -> None:
+    def ask_script_help_if_undecided(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
         if self._source or self.facts is None or "help" in self.looking:
             return
-        from tui_train.places.help_question import help_question_for_auto
+        from tui_train.places.help_question import script_help_question_for_auto_preset
 
-        if question := help_question_for_auto(self.profile, self.facts):
+        if question := script_help_question_for_auto_preset(self.profile, self.facts):
             self._run_script_help(question)
 
-    def _run_script_help(self, question: "HelpQuestion") -> None:
+    def _run_script_help(self, question: "ScriptHelpQuestion") -> None:
         from tui_train.facts.scripts.script_help import read_script_help
 
         self.notify(visible(f"Running {question.key} --help …"), markup=False)
-        self.mark_expected("help")
+        self.mark_parts_expected("help")
         self.run_query(
             "help", lambda: {question.key: read_script_help(question.python, question.words, question.folder)}
         )
@@ -320,7 +320,7 @@ class DiscoveryApp(GuardedApp):
 
         if "recipes" not in self.looking:
             self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
-            self.mark_expected("recipes")
+            self.mark_parts_expected("recipes")
             self.run_query("recipes", lambda: {event.python: recipe_lists.probe_recipes(event.python, event.flavour)})
 
     @on(ScreenShown)
@@ -330,11 +330,11 @@ class DiscoveryApp(GuardedApp):
 
     def _start_or_stop_sampling(self) -> None:
         """Begin or end to watch the cards."""
-        running = any(worker.group == _SAMPLING_GROUP and worker.is_running for worker in self.workers)
+        running = any(worker.group == _SAMPLING_WORKER_GROUP and worker.is_running for worker in self.workers)
         if not self._wants_samples:
-            self.workers.cancel_group(self, _SAMPLING_GROUP)
+            self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
         elif self._machine_read and self._machine_read.gpus and not running and self._source is None:
-            self.run_worker(self._watch_cards, name=_SAMPLING_GROUP, group=_SAMPLING_GROUP, thread=True)
+            self.run_worker(self._watch_cards, name=_SAMPLING_WORKER_GROUP, group=_SAMPLING_WORKER_GROUP, thread=True)
 
     def _watch_cards(self) -> None:
         from tui_train.facts.gpus.live_samples import live_samples

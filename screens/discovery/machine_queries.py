@@ -12,7 +12,7 @@ from tui_train.profile.types import Profile
 from .. import IMPORT_LOCK
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
     from tui_train.facts.types import Facts
 
 
@@ -30,9 +30,9 @@ def _query_machine(profile: Profile) -> Any:
 
 def _query_toolchains(profile: Profile) -> Any:
     from tui_train.facts.machine import probe
-    from tui_train.places.profile_facts import named_python
+    from tui_train.places.profile_facts import python_named_in_profile
 
-    return probe.probe_toolchains(named_python(profile))
+    return probe.probe_toolchains(python_named_in_profile(profile))
 
 
 def _query_profile_files(profile: Profile) -> Any:
@@ -60,9 +60,9 @@ def _query_resources_in_use(profile: Profile) -> Any:
     found = resources_in_use(rendezvous_port(profile))
     if profile.hardware.scheduler == "none":
         return found
-    from tui_train.places.profile_facts import resources_in_use_on_nodes
+    from tui_train.places.profile_facts import resources_shared_with_nodes
 
-    return resources_in_use_on_nodes(found)
+    return resources_shared_with_nodes(found)
 
 
 def _query_hub_cache(profile: Profile) -> Any:
@@ -77,7 +77,7 @@ def _query_image(profile: Profile) -> Any:
     return read_chosen_image(profile)
 
 
-def facts_of_host(profile: Profile, source: "MachineSource", typed_host: str) -> "Facts":
+def facts_of_host(profile: Profile, source: "FactsSource", typed_host: str) -> "Facts":
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
     from tui_train.actions.machine_facts import facts_for_profile
     from tui_train.profile import hosts
@@ -108,26 +108,26 @@ QUERY_BY_PART: dict[str, Callable[[Profile], Any]] = {
 }
 
 # Until these are there a plan is made without them: they may take long, and a start looks again.
-PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
+FACTS_PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
 # Of these each answer is about something else, and none of them is forgotten.
-_MERGED_PARTS = frozenset({"hub_models", "help", "recipes", "data"})
+_PARTS_MERGED_BY_KEY = frozenset({"hub_models", "help", "recipes", "data"})
 _MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
 
 
-def facts_with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
+def facts_with_answer(facts: "Facts", facts_part: str, value: Any) -> "Facts":
     """Return the facts with the answer to a question about a part of them."""
     from tui_train.facts.scripts.script_help import facts_with_script_help
     from tui_train.facts.types import Facts, Machine
 
     if type(value) is Facts:
         return replace(value, help=facts.help, recipes=facts.recipes, training_hosts=facts.training_hosts)
-    if part == "paths":
+    if facts_part == "paths":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}
         once = {name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config")}
         return facts_with_script_help(replace(facts, **once, **gathered))
-    if part in _MERGED_PARTS:
-        return facts_with_script_help(replace(facts, **{part: {**getattr(facts, part), **value}}))
-    if part == "machine" and type(value) is not Machine:
+    if facts_part in _PARTS_MERGED_BY_KEY:
+        return facts_with_script_help(replace(facts, **{facts_part: {**getattr(facts, facts_part), **value}}))
+    if facts_part == "machine" and type(value) is not Machine:
         return replace(facts, machine=value.machine, cluster=value.cluster)
-    return replace(facts, **{part: value})
+    return replace(facts, **{facts_part: value})

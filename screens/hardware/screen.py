@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.text import size, visible
+from tui_train.base.text import size_text, visible
 from tui_train.channel import ssh
-from tui_train.facts.gpus.samples import Sample
+from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import rank_card_sets, why_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
@@ -55,8 +55,8 @@ _MEMORY_BAR_WIDTH = 8
 _MAX_PARTITIONS_SHOWN = 5
 _PARTITION_COLUMN_WIDTHS = (16, 12, 17, 0)
 # Among the answers to where it trains; no host's name begins so.
-_SLURM_KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
-_HERE_ANSWER, _OTHER_HOST_ANSWER, _SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER = (
+_SLURM_KEYS_WITH_KNOWN_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
+_THIS_MACHINE_ANSWER, _OTHER_HOST_ANSWER, _SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER = (
     "-here",
     "-other",
     "-slurm",
@@ -159,8 +159,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
-        notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
-        for key in _SLURM_KEYS_WITH_VALUES if self.facts and setup.is_slurm_job else ():
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": _meaning_of_zero_processes(setup)}
+        for key in _SLURM_KEYS_WITH_KNOWN_VALUES if self.facts and setup.is_slurm_job else ():
             count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
@@ -216,7 +216,10 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.post_message(ErrorToShow(error))
             return
         chosen, by_slurm = self.profile.hardware.host, self.profile.hardware.scheduler == "slurm"
-        rows = {_HERE_ANSWER: "this machine", **{name: _host_label(name, address) for name, address in known.items()}}
+        rows = {
+            _THIS_MACHINE_ANSWER: "this machine",
+            **{name: _host_label(name, address) for name, address in known.items()},
+        }
         if chosen and chosen not in rows:
             rows[chosen] = visible(chosen)
         rows[_OTHER_HOST_ANSWER] = "another host …"
@@ -229,7 +232,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def _take_machine_answer(self, name: str | None) -> None:
         if name == _OTHER_HOST_ANSWER:
             self.app.push_screen(
-                TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_checked_address),
+                TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_valid_host_address),
                 self._switch_to_typed_host,
             )
         elif name:
@@ -237,7 +240,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
                 self.profile.hardware.host
                 if name == _SLURM_ON_HOST_ANSWER
                 else ""
-                if name in {_HERE_ANSWER, _SLURM_HERE_ANSWER}
+                if name in {_THIS_MACHINE_ANSWER, _SLURM_HERE_ANSWER}
                 else name
             )
             self._switch_to_host(host, "slurm" if name in {_SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER} else "none")
@@ -280,12 +283,12 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self.post_message(ValueChosen("hardware.gpus", event.values))
 
 
-def _zero_processes_text(setup: Setup) -> str:
+def _meaning_of_zero_processes(setup: Setup) -> str:
     per_gpu = ", one per GPU" if setup.device == "cuda" and setup.processes == len(setup.gpus) else ""
     return f"0 means {setup.processes} here{per_gpu}"
 
 
-def _checked_address(address: str) -> str:
+def _valid_host_address(address: str) -> str:
     """Return the name of a host as it was typed; BadInput where it is none."""
     if (address := address.strip()) not in hosts.saved_hosts():
         ssh.require_host_name(address)
@@ -306,8 +309,8 @@ def _host_lines(machine: Machine, host: str, width: int, *, is_probing: bool) ->
         return [heading(host or "This machine", "", width), Content()]
     driver = f"NVIDIA driver {machine.driver_version}" if machine.driver_version else "no NVIDIA driver"
     cuda = f", CUDA {machine.driver_cuda}" if machine.driver_cuda else ""
-    memory = f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}"
-    shm = f"/dev/shm {size(machine.shm_free)} free"  # noqa: S108 - only reported
+    memory = f"memory {size_text(machine.memory_available)} free of {size_text(machine.memory_total)}"
+    shm = f"/dev/shm {size_text(machine.shm_free)} free"  # noqa: S108 - only reported
     processor = f"{machine.cpu_name or 'processor'}, {machine.cpu_count} cores"
     lines = [
         heading(visible(machine.hostname), "", width),
@@ -377,18 +380,18 @@ def _wrap_indented(line: Content, width: int) -> list[Content]:
 
 def _process_text(process: GpuProcess) -> str:
     name, user = process.name.rpartition("/")[2], f"{process.user} " if process.user else ""
-    return f"{user}{name} holds {size(process.memory)}"
+    return f"{user}{name} holds {size_text(process.memory)}"
 
 
 def _card_row(
-    gpu: Gpu, verdict: GpuVerdict, sample: Sample | None, *, of_cluster: bool, reason_below: bool
+    gpu: Gpu, verdict: GpuVerdict, sample: CardSample | None, *, of_cluster: bool, reason_below: bool
 ) -> SelectRow:
     """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
-    memory = f"{size(free)} free of {size(gpu.memory_total)}"
+    memory = f"{size_text(free)} free of {size_text(gpu.memory_total)}"
     if of_cluster:
-        memory = size(gpu.memory_total) if gpu.memory_total else "memory not known"
+        memory = size_text(gpu.memory_total) if gpu.memory_total else "memory not known"
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
     words = f" {verdict.kind}{', busy' if verdict.busy else ''}"
     cells = (

@@ -14,8 +14,8 @@ from tui_train.base.text import visible
 
 from ..widgets.text_layout import KEY_STYLE, MUTED, columns, fit, styled
 
-_FIELD_WIDTH = 34
-_CELLS_BEFORE_FIELD = 2  # cells before the field
+_FILTER_INPUT_WIDTH = 34
+_CELLS_BEFORE_FILTER_INPUT = 2  # cells before the field
 
 
 class _FilterInput(Input):
@@ -56,8 +56,8 @@ class FilterLine(Widget):
         entry = next(iter(self.query(_FilterInput)), None)
         if entry is None:
             entry = _FilterInput(self.text, compact=True, select_on_focus=False)
-            entry.styles.offset = (_CELLS_BEFORE_FIELD, 0)
-            entry.styles.width = _FIELD_WIDTH
+            entry.styles.offset = (_CELLS_BEFORE_FILTER_INPUT, 0)
+            entry.styles.width = _FILTER_INPUT_WIDTH
             self.mount(entry)
         entry.display = True
         # At once, not after the next message: the first letter that is typed is none of the screen's keys.
@@ -84,12 +84,12 @@ class FilterLine(Widget):
     def render(self) -> Content:
         """Draw the line."""
         width = self.content_size.width
-        words = fit(visible(self.text) or self._about, _FIELD_WIDTH)
-        field = words.pad_right(max(0, _FIELD_WIDTH - words.cell_length))
+        words = fit(visible(self.text) or self._about, _FILTER_INPUT_WIDTH)
+        field = words.pad_right(max(0, _FILTER_INPUT_WIDTH - words.cell_length))
         shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
         return columns(
             width,
-            (styled(("/", KEY_STYLE), " ", shown), _FIELD_WIDTH + _CELLS_BEFORE_FIELD),
+            (styled(("/", KEY_STYLE), " ", shown), _FILTER_INPUT_WIDTH + _CELLS_BEFORE_FILTER_INPUT),
             ("", 1),
-            (styled((self._aside, MUTED)), _FIELD_WIDTH + 3 - width),
+            (styled((self._aside, MUTED)), _FILTER_INPUT_WIDTH + 3 - width),
         )

@@ -19,7 +19,7 @@ _FIRST_RUN_COUNT = 20  # runs that are read before any is shown
 _POST_AFTER_RUN_COUNTS = frozenset(
     {_FIRST_RUN_COUNT, 60, 200, 500}
 )  # after how many of them all that is known is shown
-_YIELD_SECONDS = 0.001  # in which keys are handled while many runs are read
+_PAUSE_BETWEEN_RUNS_SECONDS = 0.001  # in which keys are handled while many runs are read
 
 
 @dataclass
@@ -55,7 +55,7 @@ class HomeReader:
             if first and number in _POST_AFTER_RUN_COUNTS:
                 self._post_contents(profiles, tuple(map(digests.known_digest, runs)))
             if first and number > _FIRST_RUN_COUNT:
-                time.sleep(_YIELD_SECONDS)
+                time.sleep(_PAUSE_BETWEEN_RUNS_SECONDS)
         if first:
             profiles, runs = cards.saved_cards(), self._newest_first_runs(by_names_alone=False)
         self._post_contents(profiles, tuple(map(digests.read_digest, runs)))
@@ -68,13 +68,13 @@ class HomeReader:
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
         """Return the runs, newest first;many `by_names_alone`, where a clock that was set back shows."""
-        from tui_train.runs.rundir import all_runs, runs_folder_mtime_ns, runs_in_name_order
+        from tui_train.runs.rundir import list_runs, runs_folder_mtime_ns, runs_in_name_order
 
         now = runs_folder_mtime_ns()
         if by_names_alone and len(by_name := runs_in_name_order()) > _FIRST_RUN_COUNT:
             return by_name
         if self._run_order is None or self._run_order[0] != now:
-            self._run_order = now, all_runs()
+            self._run_order = now, list_runs()
         return self._run_order[1]
 
     def _post_contents(self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[RunDigest, ...]") -> None:

@@ -10,7 +10,13 @@ from textual.content import Content
 
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, sparkline, visible
 from tui_train.runs.status import training_seconds
-from tui_train.views.digest_text import date_text, matches_filter, outcome_text, remaining_time_text, searchable_texts
+from tui_train.views.digest_text import (
+    matches_filter,
+    relative_date_text,
+    remaining_time_text,
+    run_outcome_text,
+    searchable_run_texts,
+)
 from tui_train.views.profile_cards import ProfileCard
 from tui_train.views.run_digest import RunDigest
 
@@ -68,7 +74,7 @@ def home_rows(state: HomeState, start_rows: Sequence[ListRow]) -> tuple[ListRow,
     runs = [
         run
         for run in state.runs.values()
-        if not state.filter_text or matches_filter(state.filter_text, *searchable_texts(run))
+        if not state.filter_text or matches_filter(state.filter_text, *searchable_run_texts(run))
     ]
     profiles = [
         card for card in state.profiles.values() if matches_filter(state.filter_text, *_searchable_profile_texts(card))
@@ -78,16 +84,24 @@ def home_rows(state: HomeState, start_rows: Sequence[ListRow]) -> tuple[ListRow,
     today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
     listed: list[ListRow] = [] if state.filter_text else [_title_row("Start"), *_start_rows(state.draft, start_rows)]
     if live:
-        listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, state.marked, widths) for run in live)]
+        listed += [
+            _blank_row(listed),
+            _title_row("Running"),
+            *(_live_run_row(run, state.marked, widths) for run in live),
+        ]
     for name, group in _run_groups(ended, is_grouped=state.grouped):
-        listed += [_blank_row(listed), _title_row(name), *(_run_row(run, state.marked, today, widths) for run in group)]
+        listed += [
+            _blank_row(listed),
+            _title_row(name),
+            *(_ended_run_row(run, state.marked, today, widths) for run in group),
+        ]
     if profiles:
         listed += [_blank_row(listed), _title_row("Profiles")]
         listed += [_profile_row(card, widths) for card in profiles]
-    return tuple(row for row in listed if row.height) or (_nothing_matches_row(),)
+    return tuple(row for row in listed if row.height) or (_no_match_row(),)
 
 
-def counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
+def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
     """Return in words how many runs and profiles there are, and how many of them are listed."""
     if not state.filter_text:
         runs, profiles = len(state.runs), len(state.profiles)
@@ -134,19 +148,19 @@ def _start_rows(draft: ProfileCard | None, rows: Sequence[ListRow]) -> Iterable[
     """Return what begins a training, the draft after the first of them."""
     return (
         *rows[:1],
-        *([make_start_row("draft", "Continue the draft", _about_text(draft))] if draft else []),
+        *([make_start_row("draft", "Continue the draft", _profile_about_text(draft))] if draft else []),
         *rows[1:],
     )
 
 
-def _about_text(card: ProfileCard) -> str:
+def _profile_about_text(card: ProfileCard) -> str:
     return ", ".join(filter(None, (card.name, card.about.text)))
 
 
 def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
-    details = (_STATE_WIDTH + len(outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
+    details = (_STATE_WIDTH + len(run_outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
     own = max((cell_len(visible(card.name)) for card in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
@@ -164,17 +178,17 @@ def _blank_row(rows_above: Sequence[ListRow]) -> ListRow:
     return ListRow("", "", lambda _width: (Content(),), height=1 if rows_above else 0)
 
 
-def _nothing_matches_row() -> ListRow:
+def _no_match_row() -> ListRow:
     return ListRow("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 
-def _live_row(digest: RunDigest, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
+def _live_run_row(digest: RunDigest, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
     mark = _run_key(digest) in marked_keys
     draw = partial(_live_lines, digest, mark, widths)
     return ListRow(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
-def _run_row(digest: RunDigest, marked_keys: frozenset[str], today: str, widths: ColumnWidths) -> ListRow:
+def _ended_run_row(digest: RunDigest, marked_keys: frozenset[str], today: str, widths: ColumnWidths) -> ListRow:
     mark = _run_key(digest) in marked_keys
     # Tomorrow its date is called otherwise.
     return ListRow(
@@ -204,7 +218,9 @@ def _live_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width:
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
     steps = f"{done}/{whole}" if digest.steps else f"step {done}" if digest.step else ""
     left = (
-        f"ETA {remaining_time_text(digest.seconds_left)}" if digest.seconds_left is not None else _waiting_text(digest)
+        f"ETA {remaining_time_text(digest.seconds_left)}"
+        if digest.seconds_left is not None
+        else _waiting_reason_text(digest)
     )
     line = share_bar(part, max(0, width - name - 30)) if digest.steps else Content()
     first = columns(
@@ -229,7 +245,7 @@ def _live_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width:
     return first, second
 
 
-def _waiting_text(digest: RunDigest) -> str:
+def _waiting_reason_text(digest: RunDigest) -> str:
     if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "unconfirmed"}:
         return f"on {visible(digest.now.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
@@ -240,9 +256,9 @@ def _steps_text(digest: RunDigest) -> str:
 
 
 def _run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
-    date = date_text(digest.now.started if digest.now else None, time.time())
+    date = relative_date_text(digest.now.started if digest.now else None, time.time())
     colour = _MARK_BY_STATE.get(digest.state, ("", ""))[1]
-    outcome = outcome_text(digest)
+    outcome = run_outcome_text(digest)
     note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [
         (_name_cell(digest, is_marked, ""), widths.name_width(width)),

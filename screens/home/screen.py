@@ -14,7 +14,7 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import counted, size, visible
+from tui_train.base.text import counted, size_text, visible
 
 from ..base import WizardScreen
 from ..messages import CompareRuns, ContinueDraft, ErrorToShow, OpenRun, OpenStep, SetProfile
@@ -188,13 +188,13 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     # What is shown
 
     def _show_list(self) -> None:
-        from .home_rows import counts_text, home_rows
+        from .home_rows import home_rows, listed_counts_text
 
         self.state.filter_text = self.query_one(FilterLine).text
         listed = home_rows(self.state, START_ROWS)
         self.row_list.show(listed, self._next_cursor)
         self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
-        self.query_one(FilterLine).show_count(counts_text(self.state, listed))
+        self.query_one(FilterLine).show_count(listed_counts_text(self.state, listed))
         self._show_hint()
 
     def watch_facts(self) -> None:
@@ -292,26 +292,26 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         return self.query_one("#list", CursorList)
 
     @property
-    def _cursor(self) -> str:
+    def _cursor_row_key(self) -> str:
         return self.row_list.cursor if self.is_mounted else ""
 
     @property
     def _run_at_cursor(self) -> "RunDigest | None":
-        return self.state.runs.get(self._cursor)
+        return self.state.runs.get(self._cursor_row_key)
 
     @property
     def _chosen_runs(self) -> "tuple[RunDigest, ...]":
-        return self.state.chosen_runs(self._cursor)
+        return self.state.chosen_runs(self._cursor_row_key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
         if action == "run_now" and self.wizard.has_named_machine:
             return False
-        return self.state.can_do(action, self._cursor)
+        return self.state.can_do(action, self._cursor_row_key)
 
     def why_key_refused(self, key: str) -> str:
         """Return why a key does nothing on this row, or with these marks."""
-        return self.state.why_key_refused(key, self._cursor)
+        return self.state.why_key_refused(key, self._cursor_row_key)
 
     # Opening
 
@@ -341,14 +341,16 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
         run = self._run_at_cursor
-        self._open_saved_profile(str(run.run.profile) if run else self.state.profile_name_at(self._cursor), "recipe")
+        self._open_saved_profile(
+            str(run.run.profile) if run else self.state.profile_name_at(self._cursor_row_key), "recipe"
+        )
 
     def _open_saved_profile(self, reference: str, step: str) -> None:
         from tui_train.profile import store
 
         try:
             # What is only looked at takes no draft away.
-            self._open_profile(store.load(reference), step, save_as_draft=False)
+            self._open_profile(store.load_profile_file(reference), step, save_as_draft=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
 
@@ -376,15 +378,15 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @work(thread=True, group="start", exclusive=True)
     def action_run_now(self) -> None:
         """Start the profile at once, or say what forbids it."""
-        from tui_train.actions.start_check import findings_forbidding_start, prepare_start
+        from tui_train.actions.start_check import findings_forbidding_start, prepare_plan_and_target
         from tui_train.profile import store
 
-        name = self.state.profile_name_at(self._cursor)
+        name = self.state.profile_name_at(self._cursor_row_key)
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
-            prepared, place = prepare_start(store.load(name))
+            prepared, place = prepare_plan_and_target(store.load_profile_file(name))
             if prepared.plan is None or findings_forbidding_start(prepared):
-                self.app.call_from_thread(self._offer_preview, name, prepared)
+                self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
                 return
             run = place.submit(prepared, prepared.plan)
         except TuiTrainError as error:
@@ -392,7 +394,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         else:
             self.post_message(OpenRun(run))
 
-    def _offer_preview(self, name: str, prepared: "PreparedPlan") -> None:
+    def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
         from tui_train.actions.start_check import findings_forbidding_start
 
         from ..widgets.dialogs import ChoiceDialog
@@ -454,7 +456,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Ask, then remove the marked runs, or the run or profile in which the cursor is."""
         if runs := self._chosen_runs:
             self._measure_and_ask_delete(tuple(digest.run for digest in runs), runs_text(runs))
-        elif name := self.state.profile_name_at(self._cursor):
+        elif name := self.state.profile_name_at(self._cursor_row_key):
             self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
 
     @work(thread=True, group="delete", exclusive=True)
@@ -470,7 +472,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
-        question = f"Delete {runs_in_words}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
+        question = f"Delete {runs_in_words}?\n\nIt frees {size_text(total)}: logs, checkpoints, all of the folder."
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
     def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
@@ -507,7 +509,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_rename(self) -> None:
         """Ask for another name of the run or the profile."""
-        digest, name = self._run_at_cursor, self.state.profile_name_at(self._cursor)
+        digest, name = self._run_at_cursor, self.state.profile_name_at(self._cursor_row_key)
         if digest:
             question = f"Another name for the run {visible(digest.run.name)}; the time at its beginning stays:"
             self._ask_text(question, digest.run.label, partial(self._rename_run, digest.run))
@@ -540,7 +542,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_duplicate(self) -> None:
         """Ask for the name of a copy of the profile."""
-        if name := self.state.profile_name_at(self._cursor):
+        if name := self.state.profile_name_at(self._cursor_row_key):
             self._ask_text(f"Name of the copy of {visible(name)}:", f"{name}-2", partial(_duplicate_profile, name))
 
 
@@ -552,7 +554,7 @@ def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
     from tui_train.runs import folders
 
     freed = sum(folders.remove_run(run) for run in runs)
-    return f"Deleted {counted(len(runs), 'run')}, freed {size(freed)}."
+    return f"Deleted {counted(len(runs), 'run')}, freed {size_text(freed)}."
 
 
 def _write_notes(runs: "tuple[RunDir, ...]", text: str) -> str:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
-from tui_train.base.text import display_path, duration_text, percent, size, visible
+from tui_train.base.text import display_path, duration_text, percent, size_text, visible
 
 from ..base import WizardScreen
 from ..widgets.bar import StepBar
@@ -105,7 +105,7 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
         lines.append(fit(styled(LIVE_MARK, f" {words}"), width))
     if progress and progress.total:
         share = progress.done / progress.total
-        amount = f" {percent(share)}  {size(progress.done)} of {size(progress.total)} downloaded, "
+        amount = f" {percent(share)}  {size_text(progress.done)} of {size_text(progress.total)} downloaded, "
         lines.append(
             fit(
                 styled(share_bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)),

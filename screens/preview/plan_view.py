@@ -12,15 +12,15 @@ from textual.message import Message
 
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.plan.render import shown_files
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
 from tui_train.views.overview import overview_lines
-from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, find_previous_run
+from tui_train.views.previous_run import PreviousRun, changes_in_effect, expected_pace, find_previous_run
 
-from ..discovery.machine_queries import PARTS_NOT_AWAITED
+from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..steps.step import StepScreen
 from ..widgets.bar import StepBar
 from ..widgets.code import FileViewer, Page
@@ -32,11 +32,11 @@ from ..widgets.preview_lines import (
     change_lines,
     command_lines,
     fallback_lines,
-    fallbacks_by_place,
+    fallbacks_by_phase,
     finding_lines,
     join_panels,
     note_lines,
-    plan_lines,
+    plan_overview_lines,
     preview_memory_lines,
 )
 from ..widgets.text_layout import styled
@@ -94,7 +94,7 @@ class PlanScreen(StepScreen):
         """Make the plan again and show it."""
         if not self._is_composed or self.facts is None:
             return
-        if self.looking - PARTS_NOT_AWAITED:
+        if self.looking - FACTS_PARTS_NOT_AWAITED:
             self.query_one("#story", Lines).show_fixed(
                 styled(f"Looking at {self.wizard.other_machine or 'this machine'} …")
             )
@@ -104,7 +104,7 @@ class PlanScreen(StepScreen):
             self._find_previous_run(self.profile)
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
-            self._setup = self.wizard.setup_of(self.profile, self.facts)
+            self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
             self._prepared = prepare_plan(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
             self._arrange_files()
@@ -122,13 +122,13 @@ class PlanScreen(StepScreen):
             lines=overview_lines(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
-            prediction=predict(setup) if setup else None,
+            prediction=predict_memory(setup) if setup else None,
             findings=prepared.findings,
             command=make_plain_command(plan) if plan else None,
             files=len(self.query_one(FileViewer).files),
-            fallbacks=fallbacks_by_place(plan),
+            fallbacks=fallbacks_by_phase(plan),
             since=before.run if before else "",
-            changes=effective_changes(before, profile) if before else (),
+            changes=changes_in_effect(before, profile) if before else (),
         )
         self._draw()
 
@@ -139,7 +139,7 @@ class PlanScreen(StepScreen):
             middle = () if wide else (*beside(width)[:3],)
             ends = () if wide or not tall else (beside(width)[3],)
             return join_panels(
-                plan_lines(story, width), *middle, command_lines(story, width, with_variables=tall), *ends
+                plan_overview_lines(story, width), *middle, command_lines(story, width, with_variables=tall), *ends
             )
 
         def beside(width: int) -> tuple[list[Content], ...]:

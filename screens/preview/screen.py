@@ -12,7 +12,7 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
 from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.facts.machine.folder_names import local_names
+from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
@@ -20,7 +20,7 @@ from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.profile_summary import given_or_derived_name
 
-from ..discovery.machine_queries import PARTS_NOT_AWAITED
+from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..messages import ApplyFix, ErrorToShow, OpenRun, SetProfile
 from ..widgets.code import FileViewer
 from ..widgets.dialogs import ChoiceDialog, TextDialog
@@ -146,7 +146,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not self.wizard.can_start:
             self.app.bell()
             return
-        if self.looking - PARTS_NOT_AWAITED:
+        if self.looking - FACTS_PARTS_NOT_AWAITED:
             self.app.bell()
             self.notify("The machine is being looked at: press Enter again when that is done.", markup=False)
             return
@@ -202,8 +202,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not name:
             return
         try:
-            profile = fields.with_value(self.profile, "name", name)
-            path = store.save(profile)
+            profile = fields.profile_with_value(self.profile, "name", name)
+            path = store.save_profile(profile)
         except AlreadyExists:
             self._ask_to_replace(name)
         except TuiTrainError as error:
@@ -218,8 +218,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         def answered(answer: str | None) -> None:
             if answer:
                 try:
-                    profile = fields.with_value(self.profile, "name", name)
-                    store.save(profile, overwrite=True)
+                    profile = fields.profile_with_value(self.profile, "name", name)
+                    store.save_profile(profile, overwrite=True)
                 except TuiTrainError as failed:
                     self.post_message(ErrorToShow(failed))
                 else:
@@ -235,7 +235,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if self._prepared and self._prepared.files:
             folder = str(Path.cwd() / visible(self.profile.name))
             self.app.push_screen(
-                TextDialog("Write the files to this folder:", folder, list_folder_names=local_names), self._export_files
+                TextDialog("Write the files to this folder:", folder, list_folder_names=names_in_local_folder),
+                self._export_files,
             )
 
     def _export_files(self, folder: str | None, *, overwrite: bool = False) -> None:
@@ -247,7 +248,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             self.post_message(ErrorToShow(error))
             return
         try:
-            rundir.export_files(target, self._prepared.files, overwrite=overwrite)
+            rundir.export_plan_files(target, self._prepared.files, overwrite=overwrite)
         except AlreadyExists as error:
             answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
             question = f"{visible(error.message)}. Overwrite the plan's files there?"

@@ -16,7 +16,7 @@ from tui_train.facts.models.hub import HubCache
 from tui_train.facts.types import ScriptSource
 from tui_train.memory import trace
 from tui_train.memory.ladder.rungs import RUNGS, get_rung, why_rung_unusable
-from tui_train.memory.predict import Prediction, predict, rung_effects
+from tui_train.memory.predict import Prediction, predict_memory, rung_effects
 from tui_train.memory.trace import CountedMemory
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
@@ -31,9 +31,9 @@ from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
 from ..widgets.form.form import Form
-from ..widgets.form.form_lines import FormRow, Group
+from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.lines import Lines
-from ..widgets.memory import memory_lines, unread_memory_lines
+from ..widgets.memory import memory_lines, memory_lines_of_unparsable_field
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
 from . import script_rows
@@ -114,7 +114,7 @@ Those that change the training ask for your consent; the others keep it the same
         """Return the lines about memory, which stay while one types."""
         return [Lines(id="memory")]
 
-    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> FormGroup:
         """Return a section; that of the fallbacks is opened to a list."""
         group = super().make_group(section, rows, setup)
         if section.key != _LADDER_GROUP_KEY:
@@ -126,7 +126,7 @@ Those that change the training ask for your consent; the others keep it the same
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
-    def _make_groups(self, setup: Setup | None) -> Iterable[Group]:
+    def _make_groups(self, setup: Setup | None) -> Iterable[FormGroup]:
         """Return the sections, the script's own arguments first: they are what surely reaches it."""
         source = self._script_source(setup)
         found = {finding.row_key: finding for finding in reversed(self.findings()) if finding.argument}
@@ -197,7 +197,7 @@ Those that change the training ask for your consent; the others keep it the same
     def _show_memory(self, setup: Setup) -> None:
         if self.facts is None:
             return
-        self._prediction = found = predict(setup)
+        self._prediction = found = predict_memory(setup)
         counted = self._traced_memory.get(found.workload)
         busy = self._traced_workload is not None and self._traced_workload == found.workload
         changes = () if busy else rung_effects(setup)
@@ -205,10 +205,13 @@ Those that change the training ask for your consent; the others keep it the same
         remedy = ""
         if self._model_without_sizes:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
-        unread, sound = self.form.state.unread_label, not any(finding.forbids_plan for finding in self.findings())
+        unread, sound = (
+            self.form.state.unparsable_row_label,
+            not any(finding.forbids_plan for finding in self.findings()),
+        )
         self.query_one("#memory", Lines).show(
             lambda width: (
-                unread_memory_lines(unread, width)
+                memory_lines_of_unparsable_field(unread, width)
                 if unread
                 else memory_lines(found, changes, counted, note=note, width=width, is_allowed=sound, remedy=remedy)
             )
@@ -225,7 +228,7 @@ Those that change the training ask for your consent; the others keep it the same
     def _report_what_forbids_training(self) -> bool:
         """Say what is wrong with the profile, where it could not be trained."""
         wrong = next((finding for finding in self._all_findings if finding.forbids_plan), None)
-        if label := self.form.state.unread_label:
+        if label := self.form.state.unparsable_row_label:
             self.post_message(ErrorToShow(BadInput(f"{label} cannot be read", "Correct it first.")))
             return True
         if wrong:
@@ -273,7 +276,7 @@ Those that change the training ask for your consent; the others keep it the same
                 self._fetch_config(profile, hub, name)
 
         answers = (("yes", "Yes, fetch it"), ("", "No"))
-        self.app.push_screen(ChoiceDialog(model_config.fetch_question(profile, hub, name), answers), answered)
+        self.app.push_screen(ChoiceDialog(model_config.config_fetch_question(profile, hub, name), answers), answered)
 
     @work(thread=True, exclusive=True, group=_CONFIG_WORKER_GROUP)
     def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:

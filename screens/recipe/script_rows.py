@@ -6,7 +6,7 @@ from tui_train.base.text import visible
 from tui_train.checks import Finding
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
-from tui_train.profile.fields import Value
+from tui_train.profile.fields import FieldValue
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN
 from tui_train.profile.rows import Field, FieldKind
 from tui_train.setup.recipe import given_arguments
@@ -15,8 +15,8 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, parameters_in_scope
 from tui_train.views.choices import UNSET_LABEL, FieldOption
 
-from ..steps.step_rows import hint_and_fix
-from ..widgets.form.form_lines import FormRow, Group
+from ..steps.step_rows import hint_and_fix_texts
+from ..widgets.form.form_lines import FormGroup, FormRow
 
 SCRIPT_GROUP_KEY = "script"
 _MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
@@ -25,7 +25,7 @@ _FIELD_KIND_BY_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "numb
 
 def make_script_group(
     source: ScriptSource, arguments: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]
-) -> Group:
+) -> FormGroup:
     """Return a row for each argument that no value of the recipe is passed as; findings are by row."""
     known = given_arguments.given_arguments(source, arguments)
     rows = tuple(
@@ -35,7 +35,7 @@ def make_script_group(
         for parameter in parameters_in_scope(source, arguments)
         if not given_arguments.preset_arguments(setup.preset, parameter)
     )
-    return Group(
+    return FormGroup(
         title="Script's own",
         rows=rows,
         folds=len(rows) > _MAX_OPEN_ROWS,
@@ -45,7 +45,9 @@ def make_script_group(
     )
 
 
-def arguments_with_value(source: ScriptSource, arguments: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
+def arguments_with_value(
+    source: ScriptSource, arguments: tuple[str, ...], key: str, value: FieldValue
+) -> tuple[str, ...]:
     """Return the arguments after a value was chosen in the row of a key."""
     parameter = next(one for one in parameters_in_scope(source, arguments) if argument_row_key(one.name) == key)
     if value is None:
@@ -63,7 +65,7 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
     )
     field = _argument_field(parameter)
     value = _given_value(field, given)
-    words, fix = hint_and_fix(finding, _help_text(parameter))
+    words, fix = hint_and_fix_texts(finding, _help_text(parameter))
     note, wrong = parameter.help, finding.message if finding and finding.level == "error" else ""
     if finding and finding.level == "note":
         note = f"may be the {_recipe_label(given_arguments.likely_placeholder(parameter))}"
@@ -99,7 +101,7 @@ def _argument_field(parameter: ScriptParameter) -> Field:
     return Field(key=key, label=visible(parameter.name), kind=kind, help="", options=options, optional=True)
 
 
-def _given_value(field: Field, given: GivenArgument) -> Value:
+def _given_value(field: Field, given: GivenArgument) -> FieldValue:
     """Return what is given as a value of the field's kind; as text where it is not of it."""
     if not given.word_indexes:
         return None

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from textual.content import Content
 
 from tui_train.base.text import sparkline, visible
-from tui_train.facts.gpus.samples import Sample
+from tui_train.facts.gpus.samples import CardSample
 
 from ..widgets.text_layout import FAILED_MARK, MUTED, RULE_STYLE, WARNING_MARK, Styled, columns, fit, heading, styled
 
-CURVE_BLOCK_SECONDS = 20.0  # seconds that one block of a curve stands for
-_CURVE_BLOCK_COUNT = 6
+SECONDS_PER_CURVE_BLOCK = 20.0  # seconds that one block of a curve stands for
+_CURVE_WIDTH_BLOCKS = 6
 _MIN_HOT_CELSIUS = 83  # °C; most cards slow down a little above
 _CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS = 20, 95
 _MIN_CURVE_WATTS = 100  # W, so that a card at rest draws no peaks
@@ -30,27 +30,27 @@ class CardHistory:
     """The samples of some cards over the last minutes, one for each span of time."""
 
     def __init__(self) -> None:
-        self._samples: dict[str, deque[Sample]] = {}
+        self._samples: dict[str, deque[CardSample]] = {}
         self._spans: dict[str, int] = {}
 
-    def add(self, samples: Sequence[Sample], seconds: float) -> None:
+    def add(self, samples: Sequence[CardSample], seconds: float) -> None:
         """Take what the cards do now, in seconds of any clock; the newest sample of a span stands for it."""
-        span = int(seconds / CURVE_BLOCK_SECONDS)
+        span = int(seconds / SECONDS_PER_CURVE_BLOCK)
         for sample in samples:
-            kept = self._samples.setdefault(sample.uuid, deque(maxlen=_CURVE_BLOCK_COUNT))
+            kept = self._samples.setdefault(sample.uuid, deque(maxlen=_CURVE_WIDTH_BLOCKS))
             if kept and self._spans.get(sample.uuid) == span:
                 kept[-1] = sample
             else:
                 kept.append(sample)
             self._spans[sample.uuid] = span
 
-    def samples_of(self, uuid: str) -> Sequence[Sample]:
+    def samples_of(self, uuid: str) -> Sequence[CardSample]:
         """Return a card's samples, the newest last."""
         return self._samples.get(uuid, ())
 
 
 def card_lines(
-    samples: Sequence[Sample], history: CardHistory, labels: Mapping[str, CardLabel], max_lines: int, width: int
+    samples: Sequence[CardSample], history: CardHistory, labels: Mapping[str, CardLabel], max_lines: int, width: int
 ) -> list[Content]:
     """Return a title and a line for each card; where `max_lines` are too few, the last is for the others."""
     if not samples:
@@ -63,11 +63,11 @@ def card_lines(
         _card_line(sample, history.samples_of(sample.uuid), labels.get(sample.uuid, unknown), width) for sample in shown
     ]
     if others := ordered[len(shown) :]:
-        lines.append(_others_line(others, width))
+        lines.append(_other_cards_line(others, width))
     return lines
 
 
-def _card_line(sample: Sample, earlier_samples: Sequence[Sample], card_label: CardLabel, width: int) -> Content:
+def _card_line(sample: CardSample, earlier_samples: Sequence[CardSample], card_label: CardLabel, width: int) -> Content:
     label = styled(
         (visible(card_label.number), "b"), " " if card_label.number else "", visible(short_card_name(card_label.name))
     )
@@ -82,19 +82,19 @@ def _card_line(sample: Sample, earlier_samples: Sequence[Sample], card_label: Ca
     )
     cells: list[tuple[Styled, int]] = [
         (label, 13),
-        (_small_curve([kept.use for kept in earlier_samples], (0, 100)), _CURVE_BLOCK_COUNT),
+        (_curve_in_one_row([kept.use for kept in earlier_samples], (0, 100)), _CURVE_WIDTH_BLOCKS),
         (use, -5),
         ("", 2),
-        (_small_curve([_used_memory(kept) for kept in earlier_samples], (0, total or 1)), _CURVE_BLOCK_COUNT),
+        (_curve_in_one_row([_used_memory(kept) for kept in earlier_samples], (0, total or 1)), _CURVE_WIDTH_BLOCKS),
         (_memory_text(sample), -14),
         ("", 2),
         (
-            _small_curve([kept.temperature for kept in earlier_samples], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)),
-            _CURVE_BLOCK_COUNT,
+            _curve_in_one_row([kept.temperature for kept in earlier_samples], (_CURVE_MIN_CELSIUS, _CURVE_MAX_CELSIUS)),
+            _CURVE_WIDTH_BLOCKS,
         ),
         (heat, -8),
         ("", 2),
-        (_small_curve([kept.power for kept in earlier_samples], (0, power)), _CURVE_BLOCK_COUNT),
+        (_curve_in_one_row([kept.power for kept in earlier_samples], (0, power)), _CURVE_WIDTH_BLOCKS),
         (_text_with_unit(sample.power, " W"), -6),
     ]
     while sum(abs(size) for _, size in cells) > width and len(cells) > 3:
@@ -102,21 +102,21 @@ def _card_line(sample: Sample, earlier_samples: Sequence[Sample], card_label: Ca
     return columns(width, *cells)
 
 
-def _small_curve(values: Sequence[int | None], value_range: tuple[float, float]) -> Styled:
+def _curve_in_one_row(values: Sequence[int | None], value_range: tuple[float, float]) -> Styled:
     known = [value for value in values if value is not None]
     if not known:
         return ""
     drawn = sparkline(known, len(known), value_range)
-    return styled(("·" * (_CURVE_BLOCK_COUNT - len(drawn)), RULE_STYLE), (drawn, "$live"))
+    return styled(("·" * (_CURVE_WIDTH_BLOCKS - len(drawn)), RULE_STYLE), (drawn, "$live"))
 
 
-def _used_memory(sample: Sample) -> int | None:
+def _used_memory(sample: CardSample) -> int | None:
     if sample.memory_total is None or sample.memory_free is None:
         return None
     return sample.memory_total - sample.memory_free
 
 
-def _memory_text(sample: Sample) -> str:
+def _memory_text(sample: CardSample) -> str:
     used = _used_memory(sample)
     return "" if used is None else f"{used / _GIB_BYTES:.1f}/{(sample.memory_total or 0) / _GIB_BYTES:.0f} GiB"
 
@@ -125,7 +125,7 @@ def _text_with_unit(value: int | None, unit: str) -> str:
     return "" if value is None else f"{value}{unit}"
 
 
-def _others_line(samples: Sequence[Sample], width: int) -> Content:
+def _other_cards_line(samples: Sequence[CardSample], width: int) -> Content:
     ranges = (
         _range_text([sample.use for sample in samples], " %"),
         _range_text([sample.temperature for sample in samples], " °C"),

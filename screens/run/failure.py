@@ -3,16 +3,16 @@
 from textual.content import Content
 from textual.message import Message
 
-from tui_train.base.text import typeset, visible
+from tui_train.base.text import typeset_ascii, visible
 from tui_train.diagnose import Diagnosis
 
 from ..widgets.lines import Lines
 from ..widgets.text_layout import FAILED_MARK, KEY_STYLE, MUTED, RULE_STYLE, fit, styled
 
-_PANEL_EDGE = ("▌", "b $error")
+_PANEL_EDGE_MARK = ("▌", "b $error")
 # Lines of the cause, of the remedy, whether the line of the log and the reason of the change are there: where rows are
 # few, the first that has room.
-_DETAIL_LEVELS = (
+_LINE_LIMITS_BY_DETAIL_LEVEL = (
     (3, 3, True, True),
     (2, 2, True, True),
     (1, 2, True, False),
@@ -53,7 +53,7 @@ class FailurePanel(Lines):
         if self._diagnosis is None:
             return []
         drawn: list[Content] = []
-        for level in _DETAIL_LEVELS:
+        for level in _LINE_LIMITS_BY_DETAIL_LEVEL:
             drawn = _failure_lines(*self._diagnosis, width, level)
             if not self._max_rows or len(drawn) <= self._max_rows:
                 break
@@ -88,11 +88,11 @@ def _failure_lines(
     if diagnosis.change:
         aside = Content(visible(fits_text))
         made = fit(
-            styled(("F2", KEY_STYLE), "  ", (typeset(diagnosis.change.title), "b")), room - aside.cell_length - 2
+            styled(("F2", KEY_STYLE), "  ", (typeset_ascii(diagnosis.change.title), "b")), room - aside.cell_length - 2
         )
         lines.append(styled(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines += [fit(styled((f"    {visible(diagnosis.change.why)}", MUTED)), room)] if with_reason else []
-    return [styled(_PANEL_EDGE, line) for line in lines]
+    return [styled(_PANEL_EDGE_MARK, line) for line in lines]
 
 
 def _wrap_text(text: str, width: int, max_lines: int) -> list[Content]:

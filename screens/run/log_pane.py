@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
-from tui_train.base.text import counted, size, visible
+from tui_train.base.text import counted, size_text, visible
 from tui_train.runner.lines import RANK_PREFIX_PATTERN
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_search
@@ -170,14 +170,14 @@ class LogPane(Vertical):
         words = f"That is no regular expression: {visible(why)}. Put \\ before a sign that is meant as it is."
         self.notify(words, severity="error", markup=False)
 
-    def action_ask_expression(self, what: str) -> None:
+    def action_ask_expression(self, purpose: str) -> None:
         """Ask for an expression to search, or to filter by."""
-        self._asking_for = what
+        self._asking_for = purpose
         entry = self.query_one(Input)
         entry.placeholder = (
-            "search (a regular expression)" if what == "search" else "show matching lines only; empty: all"
+            "search (a regular expression)" if purpose == "search" else "show matching lines only; empty: all"
         )
-        entry.value = self._filter if what == "filter" else ""
+        entry.value = self._filter if purpose == "filter" else ""
         entry.display = True
         self.query_one("#place").display = False
         self.screen.set_focus(entry)
@@ -186,21 +186,21 @@ class LogPane(Vertical):
     @on(Input.Submitted)
     def _take_expression(self, event: Input.Submitted) -> None:
         event.stop()
-        self._close_entry()
+        self._close_expression_input()
         if self._asking_for == "filter":
             self._filter = event.value
             self._apply_filter()
         elif event.value or self._expression:
             self._expression = event.value or self._expression
             self._hit = None
-            self.action_search_again(up=False)
+            self.action_search_again(upward=False)
 
-    def _close_entry(self) -> None:
+    def _close_expression_input(self) -> None:
         self.query_one(Input).display = False
         self.query_one("#place").display = True
         self.screen.set_focus(self._view)
 
-    def action_search_again(self, up: bool) -> None:
+    def action_search_again(self, upward: bool) -> None:
         """Look for the next line that matches, or the one above."""
         if self.log_file is None or not self._expression:
             self.action_ask_expression("search")
@@ -208,10 +208,10 @@ class LogPane(Vertical):
         self._stop_search()
         offset, hit = self._view.top_offset, self._hit
         if hit and hit.hit is not None and self._view.top_offset <= hit.hit < self._view.bottom_offset:
-            offset = hit.hit if up else hit.end
+            offset = hit.hit if upward else hit.end
         try:
             self._search = start_search(
-                self.log_file.path, offset, (*self._filter_expressions, self._expression), up=up
+                self.log_file.path, offset, (*self._filter_expressions, self._expression), upward=upward
             )
         except (OSError, ValueError) as error:
             self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
@@ -236,7 +236,7 @@ class LogPane(Vertical):
     def action_back(self) -> None:
         """Close what is typed, or end the search, or show all lines again."""
         if self.query_one(Input).display:
-            self._close_entry()
+            self._close_expression_input()
         elif self._search:
             self._stop_search()
             self._status_text = "stopped searching"
@@ -255,18 +255,18 @@ class LogPane(Vertical):
     @on(LogView.Moved)
     def _show_title_and_place(self) -> None:
         """Say which log this is, and where in it one is."""
-        words = "  ".join(filter(None, self._place_texts()))
+        words = "  ".join(filter(None, self._texts_of_place_in_log()))
         self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY_STYLE), " ", (words, MUTED)), width)])
         self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
 
-    def _place_texts(self) -> Iterator[str]:
+    def _texts_of_place_in_log(self) -> Iterator[str]:
         if self.log_file is None:
             return
         whole, view = self.log_file.size(), self._view
         share = f"{100 * view.bottom_offset // max(1, whole)} %"
         if view.following:
             share = "following" if self.is_growing else "at its end" if whole else "is empty"
-        yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
+        yield f"{self.log_file.path.name}  " + (f"{size_text(whole)}, " if whole >= 1 << 20 else "") + share
         problem = self.log_file.problem()
         yield f"cannot be read: {visible(problem)}" if problem else ""
         yield self._status_text

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runner.lines import fold_carriage_returns, fold_with_colours
+from tui_train.runner.lines import fold_carriage_returns, fold_carriage_returns_with_colours
 from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
 
@@ -25,9 +25,9 @@ from .log_colours import highlighted_segments, split_segments
 _POLL_SECONDS = 0.1  # seconds between two looks for what is new
 _REDRAW_SECONDS = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
 _ROWS_PER_WHEEL_TURN = 3
-_SIDEWAYS_CELLS = 16
+_CELLS_PER_SIDEWAYS_STEP = 16
 _SCROLL_BAR_STYLE = Style(dim=True)
-_MAX_EMPTY_LINES = 4000  # lines that show nothing, of which a screen may be full
+_MAX_EMPTY_LINES_SKIPPED = 4000  # lines that show nothing, of which a screen may be full
 
 
 LogSource = LogFile | FilteredLog
@@ -164,7 +164,7 @@ class LogView(Widget, can_focus=True):
 
     def action_scroll_sideways(self, steps: int) -> None:
         """Scroll sideways."""
-        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDEWAYS_CELLS)
+        self._left = 0 if self.wrapping else max(0, self._left + steps * _CELLS_PER_SIDEWAYS_STEP)
         self._lay_out()
 
     def action_go_to_start(self) -> None:
@@ -225,7 +225,7 @@ class LogView(Widget, can_focus=True):
         width, height = self.size
         strips = [row.strip for row in self._rows]
         strips += [Strip([])] * (height - len(strips))
-        first, last = self._thumb_rows(height)
+        first, last = self._scroll_bar_thumb_rows(height)
         drawn = [
             Strip.join([
                 strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
@@ -239,7 +239,7 @@ class LogView(Widget, can_focus=True):
         elif changed := [y for y, strip in enumerate(drawn) if strip != before[y]]:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
-    def _thumb_rows(self, height: int) -> tuple[int, int]:
+    def _scroll_bar_thumb_rows(self, height: int) -> tuple[int, int]:
         """Return the first and the last row of the scroll bar's thumb, by bytes; an empty log has none."""
         if not self._bytes:
             return (height, height)
@@ -254,7 +254,11 @@ class LogView(Widget, can_focus=True):
     def _rows_below(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows from a place on."""
         lines = self.source.forward(place.start) if self.source else iter(())
-        rows = (row for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES)) for row in self._rows_of(line))
+        rows = (
+            row
+            for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED))
+            for row in self._rows_of(line)
+        )
         return dropwhile(lambda row: row.place < place, rows)
 
     def _rows_above(self, place: RowPlace) -> Iterator[_Row]:
@@ -266,7 +270,7 @@ class LogView(Widget, can_focus=True):
             else []
         )
         yield from reversed(own[: place.row])
-        for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
+        for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED), place.start):
             yield from reversed(self._rows_of(line))
 
     def _without_old_bars(self, lines: Iterator[LogLine], below_offset: int | None = None) -> Iterator[LogLine]:
@@ -290,7 +294,7 @@ class LogView(Widget, can_focus=True):
         spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
         width = max(1, self.size.width - 1)
         strips: list[Strip] = []
-        for index, runs in enumerate(fold_with_colours(line.shown_data)):
+        for index, runs in enumerate(fold_carriage_returns_with_colours(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
             segments = highlighted_segments(runs, found, with_colours=not self.app.no_color)
             if self.wrapping:

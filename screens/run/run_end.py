@@ -8,12 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 from textual.message import Message
 
-from tui_train.base.text import size
-from tui_train.diagnose import Diagnosis, ReadWatcher, StopReading, diagnose_run
+from tui_train.base.text import size_text
+from tui_train.diagnose import Diagnosis, LogReadObserver, StopReading, diagnose_run
 from tui_train.diagnose.repeated_failure import why_not_restartable
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.profile import store
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
@@ -21,12 +21,12 @@ from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.run_output import RunOutput, find_run_output
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
-from tui_train.views.previous_run import find_run_before
+from tui_train.views.previous_run import find_earlier_run_of_profile
 
-PROGRESS_SECONDS = 0.5  # seconds between progress updates
+PROGRESS_INTERVAL_SECONDS = 0.5  # seconds between progress updates
 
 
-class RunEnd(Struct, frozen=True, kw_only=True):
+class EndedRunFindings(Struct, frozen=True, kw_only=True):
     """Findings on an ended run."""
 
     diagnosis: Diagnosis | None = None  # why it failed
@@ -60,14 +60,14 @@ class RunEnd(Struct, frozen=True, kw_only=True):
         return self.run_result is not None and self.run_result.weights is not None
 
 
-NOT_ENDED = RunEnd(why_not_resumable="still runs")
+NOT_ENDED = EndedRunFindings(why_not_resumable="still runs")
 
 
 @dataclass
 class EndExplained(Message):
     """The end of the run is explained."""
 
-    end: RunEnd
+    end: EndedRunFindings
 
 
 @dataclass
@@ -78,7 +78,7 @@ class ExplainProgress(Message):
     words: str
 
 
-class LogReadWatcher(ReadWatcher):
+class LogReadWatcher(LogReadObserver):
     """Posts how a run's large log is read, until nobody waits for it."""
 
     def __init__(self, post: Callable[[Message], object], is_cancelled: Callable[[], bool]) -> None:
@@ -92,37 +92,39 @@ class LogReadWatcher(ReadWatcher):
         self._end_diagnosis = replace(diagnosis, change=None) if diagnosis else None
         self._post(ExplainProgress(self._end_diagnosis, "reading the rest of its log"))
 
-    def has_read(self, done: int, total: int) -> None:
+    def has_read(self, read_bytes: int, total_bytes: int) -> None:
         """Show it now and then."""
         if self._is_cancelled():
             raise StopReading
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + PROGRESS_SECONDS
-            words = f"reading the rest of its log: {100 * done // total} % of {size(total)}"
+            self._next = time.monotonic() + PROGRESS_INTERVAL_SECONDS
+            words = f"reading the rest of its log: {100 * read_bytes // total_bytes} % of {size_text(total_bytes)}"
             self._post(ExplainProgress(self._end_diagnosis, words))
 
 
-def explain_end(run: RunDir, plan_position: int, facts: Facts | None, watcher: ReadWatcher | None = None) -> RunEnd:
+def explain_end(
+    run: RunDir, plan_position: int, facts: Facts | None, watcher: LogReadObserver | None = None
+) -> EndedRunFindings:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
     found = diagnose_run(run, facts, watcher)
-    profile = store.load(str(run.profile)) if found and found.change else None
-    return RunEnd(
+    profile = store.load_profile_file(str(run.profile)) if found and found.change else None
+    return EndedRunFindings(
         diagnosis=found,
         profile=profile,
-        fits_text=_memory_fit_text(profile, found.change, facts)
+        fits_text=_memory_after_change_text(profile, found.change, facts)
         if profile and found and found.change and facts
         else "",
         why_not_resumable=why_not_restartable(run, read_status(run), found),
         output=find_run_output(run, plan_position),
         run_result=read_result(run),
-        previous_run=find_run_before(run),
+        previous_run=find_earlier_run_of_profile(run),
     )
 
 
-def _memory_fit_text(profile: Profile, change: Change, facts: Facts) -> str:
+def _memory_after_change_text(profile: Profile, change: Change, facts: Facts) -> str:
     """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
-    predicted = predict(set_up(apply_change(change, profile), facts))
+    predicted = predict_memory(set_up(apply_change(change, profile), facts))
     if predicted.estimate is None or not predicted.pools:
         return ""
     verdict = predicted.pools[0][1]
-    return f"{size(verdict.reserved)} reserved {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"
+    return f"{size_text(verdict.reserved)} reserved {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from textual.content import Content
 
-from tui_train.base.text import display_path, grouped_digits, loss_text, size, visible
+from tui_train.base.text import display_path, grouped_digits, loss_text, size_text, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.results.result import RunResult
-from tui_train.runs.results.run_output import RunOutput, SavedPath
+from tui_train.runs.results.run_output import RunOutput, SavedCheckpoint
 from tui_train.runs.results.weights import Weights
 
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
-from .run_state import join_parts
+from .run_state import join_parts_that_fit
 
 _LABEL_WIDTH = 12
 
@@ -23,7 +23,7 @@ def outcome_lines(
     """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
     if numbers := _loss_parts(news):
-        lines.append(_label_line("Loss", join_parts(numbers, width - _LABEL_WIDTH), width))
+        lines.append(_label_line("Loss", join_parts_that_fit(numbers, width - _LABEL_WIDTH), width))
     weights = run_result.weights if run_result else None
     final = bool(run_result and weights and run_result.source != "checkpoint")
     if output and run_result and weights and final:
@@ -33,7 +33,7 @@ def outcome_lines(
     if output and output.checkpoint:
         lines.append(_label_line("Checkpoint", _checkpoint_text(output.checkpoint, output.folder, output.host), width))
     elif output and output.host and not output.fetched:
-        taken = "" if output.fetching is None else f", {size(output.fetching)} fetched …"
+        taken = "" if output.fetching is None else f", {size_text(output.fetching)} fetched …"
         words = styled(
             (_short_path(output.output, output.folder), "b"), (f"   on {visible(output.host)}{taken}", MUTED)
         )
@@ -66,17 +66,21 @@ def _loss_parts(news: RunNews) -> list[Content]:
     return found
 
 
-def _checkpoint_text(checkpoint: SavedPath, run_folder: str, host: str) -> Content:
+def _checkpoint_text(checkpoint: SavedCheckpoint, run_folder: str, host: str) -> Content:
     step = f"step {grouped_digits(checkpoint.step)}" if checkpoint.step else ""
     words = ", ".join(
-        filter(None, (step, size(checkpoint.size) if checkpoint.size else "", f"on {visible(host)}" if host else ""))
+        filter(
+            None, (step, size_text(checkpoint.size) if checkpoint.size else "", f"on {visible(host)}" if host else "")
+        )
     )
     return styled((_short_path(checkpoint.path, run_folder), "b"), (f"   {words}", MUTED))
 
 
-def _weights_text(weights: Weights, when: str, run_folder: str) -> Content:
+def _weights_text(weights: Weights, written_at_text: str, run_folder: str) -> Content:
     broken = ", cannot be loaded" if weights.problem else ""
-    return styled((_short_path(weights.path, run_folder), "b"), (f"   {size(weights.size)}{when}{broken}", MUTED))
+    return styled(
+        (_short_path(weights.path, run_folder), "b"), (f"   {size_text(weights.size)}{written_at_text}{broken}", MUTED)
+    )
 
 
 def _short_path(path: str, run_folder: str) -> str:

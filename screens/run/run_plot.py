@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 from tui_train.runner.progress import Progress
 
-from ..widgets.braille import AxisOptions, Series, drawable_points
+from ..widgets.braille import PlotAxisOptions, PlotSeries, drawable_points
 from ..widgets.plot import Plot
 from ..widgets.text_layout import Piece
 
 _MAX_CURVE_POINTS = 4000
 MIN_PLOT_ROWS = 5  # rows of a plot: its title, a curve and the steps
-_ZOOM_PARTS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
+_SHARE_AND_LABEL_OF_ZOOM_STEPS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
 
 class PlotOptions(NamedTuple):
@@ -31,7 +31,7 @@ class PlotOptions(NamedTuple):
             return self._replace(hidden=not self.hidden)
         shown = self._replace(hidden=False)
         if key == "z":
-            return shown._replace(part=(self.part + 1) % len(_ZOOM_PARTS))
+            return shown._replace(part=(self.part + 1) % len(_SHARE_AND_LABEL_OF_ZOOM_STEPS))
         return shown._replace(log=not self.log) if key == "l" else shown._replace(rate=not self.rate)
 
 
@@ -44,23 +44,23 @@ def show_plot(plot: Plot, progress: Progress, options: PlotOptions) -> None:
     )
     if not plot.display:
         return
-    share, part = _ZOOM_PARTS[options.part]
+    share, part = _SHARE_AND_LABEL_OF_ZOOM_STEPS[options.part]
     note: list[Piece] = []
     if not options.rate and len(series) > 1:
         note += [("━", "$live"), " train  ", ("◆", "$warning"), " eval"]
     words = ", ".join(filter(None, (part, "log scale" if options.log else "")))
     note += [f"{'  ' if note else ''}{words}"] if words else []
     plot.show(
-        "Learning rate" if options.rate else "Loss", note, series, AxisOptions(progress.steps, share, options.log)
+        "Learning rate" if options.rate else "Loss", note, series, PlotAxisOptions(progress.steps, share, options.log)
     )
 
 
-def _loss_series(progress: Progress) -> list[Series]:
-    train = Series([(point.step, point.loss) for point in progress.curve.thinned(_MAX_CURVE_POINTS)])
-    evaluated = [(point.step, point.loss) for point in progress.evaluations.thinned(_MAX_CURVE_POINTS)]
-    return [train, Series(evaluated, "$warning", "◆")] if evaluated else [train]
+def _loss_series(progress: Progress) -> list[PlotSeries]:
+    train = PlotSeries([(point.step, point.loss) for point in progress.curve.thinned_points(_MAX_CURVE_POINTS)])
+    evaluated = [(point.step, point.loss) for point in progress.evaluations.thinned_points(_MAX_CURVE_POINTS)]
+    return [train, PlotSeries(evaluated, "$warning", "◆")] if evaluated else [train]
 
 
-def _learning_rate_series(progress: Progress) -> list[Series]:
-    points = progress.curve.thinned(_MAX_CURVE_POINTS)
-    return [Series([(point.step, point.learning_rate) for point in points if point.learning_rate is not None])]
+def _learning_rate_series(progress: Progress) -> list[PlotSeries]:
+    points = progress.curve.thinned_points(_MAX_CURVE_POINTS)
+    return [PlotSeries([(point.step, point.learning_rate) for point in points if point.learning_rate is not None])]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from textual.content import Content
 
-from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, typeset, visible
-from tui_train.runner.state import AttemptStatus, Status
+from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, typeset_ascii, visible
+from tui_train.runner.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import ranks_summary
 from tui_train.runs.status import may_still_write, training_seconds
@@ -33,12 +33,12 @@ _MARK_BY_STATE = {
     "failed": FAILED_MARK,
     "lost": FAILED_MARK,
 }
-_GAP_CELLS = 3
-_JOINT_TEXT = " ── "
+_CELLS_BETWEEN_PARTS = 3
+_ATTEMPT_SEPARATOR = " ── "
 _MAX_WARNING_LINES = 2
 
 
-def state_mark(status: Status) -> tuple[str, str]:
+def state_mark(status: RunStatus) -> tuple[str, str]:
     """Return the mark of a state and its style."""
     return (
         LIVE_MARK
@@ -59,7 +59,7 @@ def run_state_lines(name: str, news: RunNews, problems: tuple[str, ...], width: 
     lines += [*_progress_lines(news, sign[1], width)]
     numbers = _metric_parts(news)
     if numbers:
-        lines.append(join_parts(numbers, width))
+        lines.append(join_parts_that_fit(numbers, width))
     if attempts := _attempts_line(news, width):
         lines.append(attempts)
     first, *others = news.mismatch or ("",)
@@ -74,7 +74,7 @@ def learning_rate_text(rate: float) -> str:
     return f"{rate:.2g}".replace("e-0", "e-") if rate < 1e-3 else f"{rate:g}"
 
 
-def minutes_text(seconds: float) -> str:
+def whole_minutes_text(seconds: float) -> str:
     """Return seconds in whole minutes, which do not change as one looks."""
     minutes = int(seconds) // 60
     if minutes < 1:
@@ -82,15 +82,17 @@ def minutes_text(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _time_text(status: Status, seconds_left: float | None) -> Content:
+def _time_text(status: RunStatus, seconds_left: float | None) -> Content:
     if status.seconds is None:
         return Content()
     if not may_still_write(status):
         tries = f", {counted(len(status.attempts), 'attempt')}" if len(status.attempts) > 1 else ""
         return styled((f"after {duration_text(training_seconds(status) or status.seconds)}{tries}", MUTED))
     if seconds_left is None:
-        return styled((f"{minutes_text(status.seconds)} elapsed", MUTED))
-    return styled((f"{minutes_text(status.seconds)} elapsed, ", MUTED), (f"{minutes_text(seconds_left)} left", "b"))
+        return styled((f"{whole_minutes_text(status.seconds)} elapsed", MUTED))
+    return styled(
+        (f"{whole_minutes_text(status.seconds)} elapsed, ", MUTED), (f"{whole_minutes_text(seconds_left)} left", "b")
+    )
 
 
 def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
@@ -132,12 +134,12 @@ def _metric_parts(news: RunNews) -> list[Content]:
     return found
 
 
-def join_parts(parts: list[Content], width: int) -> Content:
+def join_parts_that_fit(parts: list[Content], width: int) -> Content:
     """Return as many parts as fit whole, side by side."""
     line = parts[0]
     for part in parts[1:]:
-        if line.cell_length + _GAP_CELLS + part.cell_length <= width:
-            line = styled(line, " " * _GAP_CELLS, part)
+        if line.cell_length + _CELLS_BETWEEN_PARTS + part.cell_length <= width:
+            line = styled(line, " " * _CELLS_BETWEEN_PARTS, part)
     return fit(line, width)
 
 
@@ -152,14 +154,14 @@ def _attempts_line(news: RunNews, width: int) -> Content | None:
     for count, attempt in enumerate(reversed(attempts[:-1])):
         before = _earlier_attempt_text(attempt, dict(news.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
-        earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT_TEXT}", MUTED)) if more else Content()
-        if before.cell_length + len(_JOINT_TEXT) + line.cell_length + earlier.cell_length > width:
-            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT_TEXT, RULE_STYLE))
+        earlier = styled((f"{counted(more, 'earlier attempt')}{_ATTEMPT_SEPARATOR}", MUTED)) if more else Content()
+        if before.cell_length + len(_ATTEMPT_SEPARATOR) + line.cell_length + earlier.cell_length > width:
+            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_ATTEMPT_SEPARATOR, RULE_STYLE))
             line = styled(hidden, line)
             break
-        line = styled(before, (_JOINT_TEXT, RULE_STYLE), line)
-    if where and line.cell_length + _GAP_CELLS + len(where) <= width:
-        line = styled(line, " " * _GAP_CELLS, (where, MUTED))
+        line = styled(before, (_ATTEMPT_SEPARATOR, RULE_STYLE), line)
+    if where and line.cell_length + _CELLS_BETWEEN_PARTS + len(where) <= width:
+        line = styled(line, " " * _CELLS_BETWEEN_PARTS, (where, MUTED))
     return fit(line, width)
 
 
@@ -168,7 +170,7 @@ def _newest_attempt_text(news: RunNews, attempt: AttemptStatus) -> Content:
     if attempt.resumed:
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
     if news.title and attempt.position > 1:
-        pieces.append((f"  {typeset(news.title)}", MUTED))
+        pieces.append((f"  {typeset_ascii(news.title)}", MUTED))
     goes_on = may_still_write(news.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
@@ -190,7 +192,7 @@ def _earlier_attempt_text(attempt: AttemptStatus, step: int) -> Content:
     )
 
 
-def _leftover_sentences(status: Status) -> tuple[str, ...]:
+def _leftover_sentences(status: RunStatus) -> tuple[str, ...]:
     """Return what to do about processes that nobody keeps."""
     if not status.leftover:
         return ()

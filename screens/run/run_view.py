@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from tui_train.base.text import duration_text, visible
-from tui_train.facts.gpus.samples import Samples
+from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
 from tui_train.runner.state import UNCONFIRMED_STATE
 from tui_train.runs.elsewhere import read_host_report
 from tui_train.runs.follow import RunNews
-from tui_train.runs.health import MIN_BUSY_PERCENT, health_problems
+from tui_train.runs.health import MIN_BUSY_GPU_PERCENT, health_problems
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_still_write
 
@@ -27,7 +27,7 @@ from .run_plot import PlotOptions
 from .run_state import run_state_lines
 
 _UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"
-_MAX_ATTEMPTS = 100
+_MAX_ATTEMPTS_LISTED = 100
 
 
 class RunView:
@@ -52,7 +52,7 @@ class RunView:
     @property
     def newest_logged_attempt(self) -> int:
         """The newest attempt that has a log; 0: none."""
-        numbers = range(1, _MAX_ATTEMPTS)
+        numbers = range(1, _MAX_ATTEMPTS_LISTED)
         return max((number for number in numbers if self.run.attempt_log(number).is_file()), default=0)
 
     @property
@@ -63,14 +63,14 @@ class RunView:
 
     # Its cards
 
-    def samples_of_run(self, samples: Samples) -> Samples:
+    def samples_of_run(self, samples: CardSamples) -> CardSamples:
         """Return the samples of the cards that the run uses."""
         return tuple(sample for sample in samples if self.news and sample.uuid in self.news.gpus)
 
-    def add_samples(self, samples: Samples) -> None:
+    def add_samples(self, samples: CardSamples) -> None:
         """Take what the cards do now."""
         mine, now = self.samples_of_run(samples), time.monotonic()
-        if any((sample.use or 0) >= MIN_BUSY_PERCENT for sample in mine):
+        if any((sample.use or 0) >= MIN_BUSY_GPU_PERCENT for sample in mine):
             self._cards_busy_at = now
         self._history.add(mine, now)
 
@@ -83,7 +83,7 @@ class RunView:
 
     # The lines that say so
 
-    def state_lines(self, card_samples: Samples) -> DrawLines:
+    def state_lines(self, card_samples: CardSamples) -> DrawLines:
         """Return what draws the run's state, and what is wrong with it."""
         news, name = self.news, self.run.name
         if news is None:
@@ -92,14 +92,14 @@ class RunView:
         samples = self.samples_of_run(card_samples) if news.status.live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
-            *((self._link_text(),) if self.link_problem else ()),
+            *((self._host_link_text(),) if self.link_problem else ()),
             *((_UNREAD_NOTICE,) if self.is_unread else ()),
             *((self.reading_text,) if self.reading_text else ()),
             *health_problems(news.progress, news.quiet_minutes, idle, news.not_resumed, news.unread),
         )
         return lambda width: run_state_lines(name, news, wrong, width)
 
-    def _link_text(self) -> str:
+    def _host_link_text(self) -> str:
         report = read_host_report(self.run.path)
         if report is None or (self.news and self.news.status.state == UNCONFIRMED_STATE):
             return self.link_problem
@@ -111,9 +111,11 @@ class RunView:
         news, end = self.news, self.end
         if news is None:
             return lambda _width: ()
-        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:max_lines]
+        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys_and_words(), width)[
+            :max_lines
+        ]
 
-    def card_lines(self, card_samples: Samples, facts: Facts | None, max_cards: int, max_lines: int) -> DrawLines:
+    def card_lines(self, card_samples: CardSamples, facts: Facts | None, max_cards: int, max_lines: int) -> DrawLines:
         """Return what draws the run's cards."""
         mine, names = self.samples_of_run(card_samples), self._card_labels(facts)
 
@@ -136,7 +138,7 @@ class RunView:
             return not self.still_trains and (self.end.can_fetch or self.end.has_weights)
         return action != "resume" or not (self.still_trains or self.end.why_not_resumable)
 
-    def next_keys(self) -> list[tuple[str, str]]:
+    def next_keys_and_words(self) -> list[tuple[str, str]]:
         """Return what can be done next, each a key and a word."""
         keys = (
             ("fix", "F2", "fix it"),

@@ -18,7 +18,7 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
-from tui_train.facts.gpus.samples import Samples
+from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
 from tui_train.places.fetching import fetch_results
 from tui_train.places.mirror import RunMirror
@@ -26,7 +26,7 @@ from tui_train.profile import store
 from tui_train.runs.follow import RunNews, follow_news
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
-from tui_train.views.previous_run import find_run_before
+from tui_train.views.previous_run import find_earlier_run_of_profile
 
 from ..base import WizardScreen
 from ..messages import (
@@ -50,7 +50,7 @@ from . import run_end
 from .failure import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadWatcher, RunEnd
+from .run_end import NOT_ENDED, EndedRunFindings, EndExplained, ExplainProgress, LogReadWatcher
 from .run_plot import MIN_PLOT_ROWS, show_plot
 from .run_view import RunView
 
@@ -59,8 +59,8 @@ _FOLLOW_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
 _MIN_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
 _MIN_CARD_DRAW_SECONDS = 2.0
 _MIN_TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
-_MAX_CARDS_LOW, _MAX_CARDS_TALL = 3, 10
-_FRAME_ROWS = 2  # rows of the rail and the keys
+_MAX_CARDS_IN_LOW_TERMINAL, _MAX_CARDS_IN_TALL_TERMINAL = 3, 10
+_ROWS_OF_FRAME = 2  # rows of the rail and the keys
 _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 # The parts of the facts from which it follows whether a change fits.
 _PARTS_FOR_MEMORY_FIT = frozenset({"machine", "toolchains"})
@@ -133,7 +133,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     WANTS_CARD_SAMPLES = True
     SHARED_VALUES = ("live", "facts", "looking")
-    live: reactive[Samples] = reactive((), init=False, repaint=False)
+    live: reactive[CardSamples] = reactive((), init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
@@ -168,7 +168,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if self.view.news:
             # Also where the screen is small, some of the log stays.
             self.query_one(FailurePanel).limit_rows(
-                max(1, self.size.height - _FRAME_ROWS - self._line_count("#state") - _MIN_LOG_ROWS)
+                max(1, self.size.height - _ROWS_OF_FRAME - self._line_count("#state") - _MIN_LOG_ROWS)
             )
             shown = self.view.plot._replace(room=self._free_row_count())
             show_plot(self.query_one(Plot), self.view.news.progress, shown)
@@ -178,7 +178,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _free_row_count(self) -> int:
         """Return the rows that are left for the plot and the cards, beside all else and the least of the log."""
         taken = sum(self._line_count(part) for part in ("#state", "#why"))
-        return self.size.height - _FRAME_ROWS - taken - _MIN_LOG_ROWS
+        return self.size.height - _ROWS_OF_FRAME - taken - _MIN_LOG_ROWS
 
     def _card_row_count(self) -> int:
         return max(0, self._free_row_count() - (MIN_PLOT_ROWS if self.query_one(Plot).display else 0))
@@ -214,7 +214,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if had_problem and not problem:
             self.notify("The host answers again.", markup=False)
         if had_problem or problem:
-            self._draw_soon()
+            self._draw_rate_limited()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
@@ -231,7 +231,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._follow_run()
 
     @on(RunChanged)
-    def _take_news(self, event: RunChanged) -> None:
+    def _take_run_news(self, event: RunChanged) -> None:
         view, news = self.view, event.news
         before, went_on = view.news, view.still_trains
         view.news = news
@@ -246,7 +246,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
                     self._announce_end(news.status.state)
         changed = before is None or before.status.state != news.status.state or before.attempt != news.attempt
         # What was told before a step was is no reason to wait.
-        self._draw_soon(at_once=changed or not (before and before.progress.step))
+        self._draw_rate_limited(at_once=changed or not (before and before.progress.step))
         self.refresh_bindings()
 
     def _announce_end(self, state: str) -> None:
@@ -255,7 +255,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.app.bell()
             notify_terminal(self.app, f"tui-train: {visible(self.run.name)} {state}")
 
-    def _draw_soon(self, *, at_once: bool = False) -> None:
+    def _draw_rate_limited(self, *, at_once: bool = False) -> None:
         """Draw, but not more often than one can read."""
         wait = self._drawn_at + _MIN_DRAW_SECONDS - time.monotonic()
         if at_once or wait <= 0:
@@ -278,7 +278,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def watch_live(self) -> None:
         """Take what the run's cards do, while it uses them."""
         self.view.add_samples(self.live)
-        self._draw_soon()
+        self._draw_rate_limited()
 
     def _draw_cards(self) -> None:
         """Show the cards of a live run, and of an ended one what it leaves."""
@@ -289,7 +289,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             cards.show(view.outcome_lines(self._card_row_count()))
         elif is_sampled and self._drawn_at - self._cards_drawn_at >= _MIN_CARD_DRAW_SECONDS:
             self._cards_drawn_at = self._drawn_at
-            most = _MAX_CARDS_LOW if self.size.height < _MIN_TALL_ROWS else _MAX_CARDS_TALL
+            most = _MAX_CARDS_IN_LOW_TERMINAL if self.size.height < _MIN_TALL_ROWS else _MAX_CARDS_IN_TALL_TERMINAL
             cards.show(view.card_lines(self.live, self.facts, most, self._card_row_count()))
 
     # Its end
@@ -321,10 +321,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._draw_state()
 
     @on(EndExplained)
-    def _take_end(self, event: EndExplained) -> None:
+    def _take_explained_end(self, event: EndExplained) -> None:
         self._show_end(event.end)
 
-    def _show_end(self, end: RunEnd) -> None:
+    def _show_end(self, end: EndedRunFindings) -> None:
         """Show why it failed, and what it leaves."""
         self.view.end = end
         if self.view.reading_text:
@@ -343,7 +343,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
         def progress(taken: int) -> None:
             nonlocal shown
-            if time.monotonic() - shown > run_end.PROGRESS_SECONDS:
+            if time.monotonic() - shown > run_end.PROGRESS_INTERVAL_SECONDS:
                 shown = time.monotonic()
                 self.app.call_from_thread(self._show_fetched_bytes, taken)
 
@@ -485,7 +485,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def action_edit(self) -> None:
         """Open the steps with the values of this run."""
         try:
-            profile = store.load(str(self.run.profile))
+            profile = store.load_profile_file(str(self.run.profile))
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
@@ -495,7 +495,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     @work(thread=True, exclusive=True, group="before")
     def action_compare(self) -> None:
         """Compare it with the run of the same profile before it."""
-        other = find_run_before(self.run)
+        other = find_earlier_run_of_profile(self.run)
         if other:
             self.post_message(CompareRuns((other, self.run)))
         else:

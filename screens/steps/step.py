@@ -21,7 +21,7 @@ from ..messages import OpenDataPreview, OpenStep
 from ..widgets.bar import StepBar
 from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
-from ..widgets.form.form_lines import FormRow, Group
+from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.multi_select import MultiSelect
@@ -86,12 +86,12 @@ class StepScreen(FindingsScreen):
         self.update()
 
     @property
-    def next_module(self) -> str:
+    def next_step_module(self) -> str:
         """The step after this one; IndexError for the last."""
         return STEPS[self._step_index() + 1].module
 
     @property
-    def previous_module(self) -> str:
+    def previous_step_module(self) -> str:
         """The step before this one; empty for the first."""
         return STEPS[self._step_index() - 1].module if self._step_index() else ""
 
@@ -133,10 +133,10 @@ class StepScreen(FindingsScreen):
         if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        self._all_findings = self.wizard.findings_for(self.wizard.setup_of(self.profile, self.facts))
+        self._all_findings = self.wizard.findings_for(self.wizard.setup_for_profile(self.profile, self.facts))
         self.form.list_folder_names = self.wizard.list_folder_names
         self.form.show(tuple(self._make_groups(setup)))
-        self._invalid_field_shown = self.form.state.unread_label
+        self._invalid_field_shown = self.form.state.unparsable_row_label
         if setup:
             self.show_beside_form(setup)
             self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
@@ -150,14 +150,14 @@ class StepScreen(FindingsScreen):
     @property
     def setup(self) -> Setup | None:
         """Consequences of the profile and the facts; None where that cannot be said."""
-        made = self.wizard.setup_of(self.profile, self.facts) if self.facts else None
+        made = self.wizard.setup_for_profile(self.profile, self.facts) if self.facts else None
         return made if made and not made.recipe_problem else None
 
     # The form
 
-    def _make_groups(self, setup: Setup | None) -> Iterable[Group]:
+    def _make_groups(self, setup: Setup | None) -> Iterable[FormGroup]:
         # What follows from values is not said while one of them cannot be read.
-        resolved_to_show = setup if setup and not self.form.state.unread_key else None
+        resolved_to_show = setup if setup and not self.form.state.unparsable_row_key else None
         notes, below = (
             (self.notes_by_key(resolved_to_show), self.lines_below_by_key(resolved_to_show))
             if resolved_to_show
@@ -179,13 +179,13 @@ class StepScreen(FindingsScreen):
             if rows or section.folds:
                 yield self.make_group(section, rows, setup)
 
-    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+    def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> FormGroup:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
         changed = sum(fields.is_chosen(self.profile, row.key) for row in rows) if section.folds else 0
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
         note = section.note or (", ".join(label_in_sentence(row.field.label) for row in rows) if section.folds else "")
         hint = section.hint or "Settings that are seldom needed. Space opens and closes them."
-        return Group(
+        return FormGroup(
             title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
         )
 
@@ -218,11 +218,11 @@ class StepScreen(FindingsScreen):
         here = form.cursor if form.holds_focus else ""
         forbidding = [finding for finding in self.findings() if finding.forbids_plan]
         wrong = min(forbidding, key=lambda finding: finding.row_key != here, default=None)
-        if not form.state.unread_key and wrong is None:
-            self.post_message(OpenStep(self.next_module, self))
+        if not form.state.unparsable_row_key and wrong is None:
+            self.post_message(OpenStep(self.next_step_module, self))
             return
         self.app.bell()
-        key = form.state.unread_key or (wrong.row_key if wrong else "")
+        key = form.state.unparsable_row_key or (wrong.row_key if wrong else "")
         if any(row.key == key for row in form.state.rows):
             form.go_to_row(key)
         elif wrong:
@@ -239,7 +239,7 @@ class StepScreen(FindingsScreen):
         event.stop()
         self._undone_text = ""
         form = next(iter(self.query(Form)), None)
-        if form and form.state.unread_label != self._invalid_field_shown:
+        if form and form.state.unparsable_row_label != self._invalid_field_shown:
             self.update()
         self.show_hint()
         self.refresh_bindings()

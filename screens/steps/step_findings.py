@@ -9,7 +9,7 @@ from textual.reactive import reactive
 
 from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus.samples import Samples
+from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 
@@ -20,7 +20,7 @@ from ..widgets.form.form import Form
 from ..widgets.hint import Hint
 from ..widgets.multi_select import MultiSelect
 from ..widgets.text_layout import KEY_STYLE, LIVE_MARK, styled
-from .step_rows import Section, undone_text
+from .step_rows import Section, change_undone_text
 
 
 class FindingsScreen(WizardScreen):
@@ -32,7 +32,7 @@ class FindingsScreen(WizardScreen):
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
-    live: reactive[Samples] = reactive((), init=False, repaint=False)
+    live: reactive[CardSamples] = reactive((), init=False, repaint=False)
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class FindingsScreen(WizardScreen):
         return tuple(
             finding
             for finding in self._all_findings
-            if self.owns_finding(finding) and not self._is_part_awaited(finding)
+            if self.owns_finding(finding) and not self._is_facts_part_awaited(finding)
         )
 
     @classmethod
@@ -67,7 +67,7 @@ class FindingsScreen(WizardScreen):
         mine = cls.field_keys()
         return finding.key in mine and not finding.argument
 
-    def _is_part_awaited(self, finding: Finding) -> bool:
+    def _is_facts_part_awaited(self, finding: Finding) -> bool:
         part = {
             "trainer.python": "toolchains",
             "trainer.config": "paths",
@@ -132,12 +132,12 @@ class FindingsScreen(WizardScreen):
             self.show_hint()
             self.refresh_bindings()
 
-    def _fixes_unread_text(self) -> bool:
+    def _fixes_unparsable_text(self) -> bool:
         """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
         form = next(iter(self.query(Form)), None)
-        if form is None or not form.state.unread_fix:
+        if form is None or not form.state.unparsable_text_fix:
             return False
-        return form.state.is_cursor_row_unread or not any(
+        return form.state.is_cursor_row_unparsable or not any(
             finding.row_key == form.cursor for finding in self._shown_findings()
         )
 
@@ -156,8 +156,8 @@ class FindingsScreen(WizardScreen):
         """Say what F2 would make of what is wrong."""
         if not self._is_composed:
             return {}
-        if self._fixes_unread_text():
-            words = self.form.state.unread_fix
+        if self._fixes_unparsable_text():
+            words = self.form.state.unparsable_text_fix
         else:
             finding = self.finding_to_fix()
             words = finding.fix.title if finding and finding.fix else ""
@@ -170,13 +170,13 @@ class FindingsScreen(WizardScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""
         return action != "fix" or (
-            self._is_composed and (self._fixes_unread_text() or self.finding_to_fix() is not None)
+            self._is_composed and (self._fixes_unparsable_text() or self.finding_to_fix() is not None)
         )
 
     def action_fix(self) -> None:
         """Make the change that fixes what is wrong."""
-        if self._fixes_unread_text():
-            self.form.fix_unread()
+        if self._fixes_unparsable_text():
+            self.form.fix_unparsable_text()
             return
         finding = self.finding_to_fix()
         if finding and finding.fix:
@@ -185,7 +185,7 @@ class FindingsScreen(WizardScreen):
     @on(ChangeUndone)
     def _show_undone(self, event: ChangeUndone) -> None:
         event.stop()
-        self._undone_text = undone_text(event.changes)
+        self._undone_text = change_undone_text(event.changes)
         self.show_hint()
 
 

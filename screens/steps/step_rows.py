@@ -12,7 +12,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import field_with_trainer_texts
 from tui_train.views import choices
 
-from ..widgets.form.form_lines import FormRow, Group, is_typed_field
+from ..widgets.form.form_lines import FormGroup, FormRow, is_typed_field
 
 _MAX_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
 _UNSET_TEXT = "not set"
@@ -20,13 +20,13 @@ _FIX_TEXT = "  F2 fixes it."
 _DEFAULT_SOURCE = "default"  # the source of a value that is nobody's choice
 
 
-class Section(Group, frozen=True, kw_only=True):
+class Section(FormGroup, frozen=True, kw_only=True):
     """A group of a step's form, by the keys of its fields."""
 
     keys: tuple[str, ...] = ()
 
 
-def undone_text(changes: Sequence[ValueDifference]) -> str:
+def change_undone_text(changes: Sequence[ValueDifference]) -> str:
     """Return what the hint says after a change was taken back."""
     if not changes:
         return "There is no change to take back."
@@ -47,7 +47,7 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
     row_is_typed = is_typed_field(field)
     if options and not row_is_typed:
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
-    hint, fix = hint_and_fix(finding, help_text)
+    hint, fix = hint_and_fix_texts(finding, help_text)
     value = fields.get_value(profile, key)
     error = _message_beside_value(value, finding) if finding else ""
     return FormRow(
@@ -65,14 +65,14 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
     )
 
 
-def _message_beside_value(value: fields.Value, finding: Finding) -> str:
+def _message_beside_value(value: fields.FieldValue, finding: Finding) -> str:
     """Return what is wrong with a value as it stands beside it, without the label and the value themselves."""
     message, text = visible(finding.message), visible(fields.format_value(value))
     before, found, rest = message.partition(f"{text} ")
     return rest if text and found and (not before or before.endswith(": ")) else message
 
 
-def hint_and_fix(finding: Finding | None, help_text: str) -> tuple[str, str]:
+def hint_and_fix_texts(finding: Finding | None, help_text: str) -> tuple[str, str]:
     """Return what a row says of itself, and what F2 would do: of a finding, or else its help and nothing."""
     if finding is None:
         return visible(help_text), ""

@@ -17,13 +17,13 @@ CurvePoints = Sequence[tuple[float, float]]
 _MAX_DRAWABLE_VALUE = 1e30
 _BRAILLE_DOT_BITS = ((1, 2, 4, 64), (8, 16, 32, 128))
 _TICK_COUNT = 4
-_LETTERS_PER_CURVE = 5
+_MAX_LETTERS_PER_CURVE = 5
 _MIN_GUTTER_WIDTH = 5  # cells of the labels at the left, at least
 _MIN_EXPONENT_VALUE = 1e5  # from here on labels have an exponent
 _MIN_CURVE_WIDTH, _MIN_CURVE_HEIGHT = 8, 3
 
 
-class Series(NamedTuple):
+class PlotSeries(NamedTuple):
     """Points in any order, drawn as a curve; with a `marker` as single points, with a `letter` named on the curve."""
 
     points: CurvePoints
@@ -32,7 +32,7 @@ class Series(NamedTuple):
     letter: str = ""
 
 
-class AxisOptions(NamedTuple):
+class PlotAxisOptions(NamedTuple):
     """Part of the curves that is drawn: x from 0 to `end` (at least to the last point), or the last `share` of them.
 
     `log` draws the y axis by its logarithm; `label` writes a value of x.
@@ -63,10 +63,10 @@ class _ValueFrame(NamedTuple):
         return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
 
-def draw_plot(series: Sequence[Series], axis_options: AxisOptions, width: int, height: int) -> list[PlotRow]:
+def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width: int, height: int) -> list[PlotRow]:
     """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
     high = height - 1
-    shown = _shown_series(series, axis_options)
+    shown = _drawable_series(series, axis_options)
     values = [y for each in shown for _, y in each.points]
     if not values or high < _MIN_CURVE_HEIGHT:
         return []
@@ -74,7 +74,7 @@ def draw_plot(series: Sequence[Series], axis_options: AxisOptions, width: int, h
     gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
     left, right = _x_range(shown, axis_options)
     frame = _ValueFrame(
-        left, right, _axis_value(low, axis_options), _axis_value(top, axis_options), width - gutter - 1, high
+        left, right, _value_on_axis(low, axis_options), _value_on_axis(top, axis_options), width - gutter - 1, high
     )
     if frame.width < _MIN_CURVE_WIDTH:
         return []
@@ -101,7 +101,7 @@ def _zero_if_tiny(value: float) -> float:
     return value if abs(value) > 1 / _MAX_DRAWABLE_VALUE else 0.0
 
 
-def _shown_series(series: Sequence[Series], axis_options: AxisOptions) -> list[Series]:
+def _drawable_series(series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> list[PlotSeries]:
     """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
     kept = [each._replace(points=sorted(drawable_points(each.points, log=axis_options.log))) for each in series]
     if axis_options.share >= 1:
@@ -111,7 +111,7 @@ def _shown_series(series: Sequence[Series], axis_options: AxisOptions) -> list[S
     return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
 
 
-def _x_range(series: Sequence[Series], axis_options: AxisOptions) -> tuple[float, float]:
+def _x_range(series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> tuple[float, float]:
     ends = [each.points[at][0] for each in series if each.points for at in (0, -1)]
     first, last = min(ends), max(ends)
     if axis_options.share < 1:
@@ -121,7 +121,7 @@ def _x_range(series: Sequence[Series], axis_options: AxisOptions) -> tuple[float
     return left, right if right > left else left + 1
 
 
-def _axis_value(value: float, axis_options: AxisOptions) -> float:
+def _value_on_axis(value: float, axis_options: PlotAxisOptions) -> float:
     return math.log10(value) if axis_options.log else value
 
 
@@ -136,7 +136,7 @@ def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple
     if high - low <= abs(high) * 1e-9:
         reach = abs(high) * 0.1 or 1.0
         low, high = low - reach, high + reach
-    unit = _tick_unit(high - low)
+    unit = _axis_rounding_unit(high - low)
     first, last = math.floor(low / unit), math.ceil(high / unit)
     last += (last - first) % 2
     bottom, middle, top = (number * unit for number in (first, (first + last) // 2, last))
@@ -145,7 +145,7 @@ def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple
     return bottom, top, (words[0], words[1], words[2])
 
 
-def _tick_unit(value_range: float) -> float:
+def _axis_rounding_unit(value_range: float) -> float:
     """Return 1, 2 or 5 times a power of ten, of which a range has 16 to 40."""
     power: float = 10.0 ** math.floor(math.log10(value_range / 16))
     return next((power * factor for factor in (5, 2) if power * factor <= value_range / 16), power)
@@ -164,13 +164,15 @@ def _axis_number_text(value: float, digits: int = -1) -> str:
     return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
 
 
-def _curve_cells(series: Sequence[Series], axis_options: AxisOptions, frame: _ValueFrame) -> list[list[PlotCell]]:
+def _curve_cells(
+    series: Sequence[PlotSeries], axis_options: PlotAxisOptions, frame: _ValueFrame
+) -> list[list[PlotCell]]:
     """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
     dots = [[0] * frame.width for _ in range(frame.height)]
     styles = [[""] * frame.width for _ in range(frame.height)]
     points: dict[tuple[int, int], PlotCell] = {}
     for number, each in enumerate(series):
-        placed = [(frame.dot_column(x), frame.dot_row(_axis_value(y, axis_options))) for x, y in each.points]
+        placed = [(frame.dot_column(x), frame.dot_row(_value_on_axis(y, axis_options))) for x, y in each.points]
         if each.marker:
             points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
             continue
@@ -203,10 +205,10 @@ def _curve_dots(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 def _letter_columns(curve_number: int, curve_count: int, width: int) -> list[int]:
     share = (curve_number + 1) / (curve_count + 1)
-    return [int((at + share) * width / _LETTERS_PER_CURVE) for at in range(_LETTERS_PER_CURVE)]
+    return [int((at + share) * width / _MAX_LETTERS_PER_CURVE) for at in range(_MAX_LETTERS_PER_CURVE)]
 
 
-def _x_label_row(axis_options: AxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
+def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
     line, written = [" "] * width, set[str]()
     for tick in (
         0,

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from tui_train.base.text import counted, visible
-from tui_train.plan.render import File
+from tui_train.plan.render import RenderedFile
 
 from .lines import Lines
 from .text_layout import KEY_STYLE, MUTED, fit, heading, styled
@@ -70,12 +70,12 @@ class FileViewer(Vertical):
 
     def __init__(self) -> None:
         super().__init__(id="files")
-        self.files: tuple[File, ...] = ()
+        self.files: tuple[RenderedFile, ...] = ()
         self.shown_index = 0
         self._search_words = ""
         self._hits: list[tuple[int, int]] = []  # file and line
         self._hit_index = -1
-        self._drawn: tuple[File | None, list[int], int, int] | None = None
+        self._drawn: tuple[RenderedFile | None, list[int], int, int] | None = None
 
     def compose(self) -> ComposeResult:
         """Put the names over the file, and what is searched for under it."""
@@ -88,14 +88,14 @@ class FileViewer(Vertical):
         """Hide what is typed until it is."""
         self.query_one(Input).display = False
 
-    def show(self, files: Sequence[File]) -> None:
+    def show(self, files: Sequence[RenderedFile]) -> None:
         """Show these files; the place stays."""
         self.files = tuple(files)
         self.shown_index = min(self.shown_index, max(0, len(self.files) - 1))
         self.draw()
 
     @property
-    def shown_file(self) -> File | None:
+    def shown_file(self) -> RenderedFile | None:
         """The file that is shown."""
         return self.files[self.shown_index] if self.files else None
 
@@ -142,7 +142,7 @@ class FileViewer(Vertical):
         event.stop()
         if event.value != self._search_words:
             self._search_words, self._hit_index = event.value, -1
-            self._hits = search_hits(self.files, event.value)
+            self._hits = search_hit_lines(self.files, event.value)
         if self._hits:
             after = next((at for at, hit in enumerate(self._hits) if hit[0] >= self.shown_index), 0)
             self._hit_index = after if self._hit_index < 0 else (self._hit_index + 1) % len(self._hits)
@@ -168,7 +168,7 @@ class FileViewer(Vertical):
         self.draw()
 
 
-def search_hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
+def search_hit_lines(files: Sequence[RenderedFile], words: str) -> list[tuple[int, int]]:
     """Return where a text stands, in any case: each file and line."""
     wanted = words.lower()
     if not wanted:
@@ -199,7 +199,7 @@ def file_names_lines(names: Sequence[str], shown_index: int, search_text: str, w
     return [title, fit(line, width)]
 
 
-def highlight_file(file: File, hit_lines: Sequence[int] = (), current_hit_line: int = -1) -> Content:
+def highlight_file(file: RenderedFile, hit_lines: Sequence[int] = (), current_hit_line: int = -1) -> Content:
     """Return a file in the theme's colours, the lines in which something was found marked; long ones are cut."""
     from textual.highlight import HighlightTheme, highlight
 

@@ -167,16 +167,16 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def visible_keys(self) -> tuple[str, ...]:
         """The keys of the rows that are on the screen."""
-        return self.state.keys_between_lines(self._top, self._top + max(1, self.size.height))
+        return self.state.keys_between_lines(self._top_line, self._top_line + max(1, self.size.height))
 
     @property
-    def _top(self) -> int:
+    def _top_line(self) -> int:
         return round(self.scroll_y)
 
     def show(self, rows: Sequence[ListRow], cursor: str = "") -> None:
         """Show these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
         state, before = self.state, self.state.cursor
-        above = (state.lines_of(before) or range(1)).start - self._top
+        above = (state.lines_of(before) or range(1)).start - self._top_line
         was = {line: state.row_at(line) for line in self._strips}
         state.set_rows(rows, cursor)
         changed = [line for line, row in was.items() if not _is_same_line(row, state.row_at(line))]
@@ -197,7 +197,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Draw lines again, and write those that are seen and look different."""
         before = {line: self._strips.pop(line, None) for line in lines}
         for line, strip in before.items():
-            if 0 <= (y := line - self._top) < self.size.height and self._drawn_strip(line) != strip:
+            if 0 <= (y := line - self._top_line) < self.size.height and self._drawn_strip(line) != strip:
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def _drawn_strip(self, line: int) -> Strip:
@@ -210,7 +210,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         """Return a line of what is seen."""
-        return self._drawn_strip(y + self._top)
+        return self._drawn_strip(y + self._top_line)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """Take as many lines as all rows, where that decides the height."""
@@ -233,13 +233,13 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row."""
-        before, top = self.cursor, self._top
+        before, top = self.cursor, self._top_line
         if not self.state.lines_of(key) or key == before:
             return
         self.state.cursor = key
         self._scroll_to_cursor()
         lines = [*self.state.lines_of(before), *self.state.lines_of(key)]
-        if self._top == top:
+        if self._top_line == top:
             self._redraw_lines(lines)
         else:
             for line in lines:
@@ -247,27 +247,27 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         self.post_message(self.Moved())
 
     def _scroll_to_cursor(self) -> None:
-        if (top := self.state.top_to_show_cursor(self._top, self.size.height)) != self._top:
+        if (top := self.state.top_to_show_cursor(self._top_line, self.size.height)) != self._top_line:
             self._set_top(top)
 
     def _set_top(self, top: int) -> None:
         self.scroll_to(y=max(0, top), animate=False, immediate=True, force=True)
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, rows: int) -> None:
         """Go to the next row."""
-        self.go_to_row(self.state.nearest_key(by))
+        self.go_to_row(self.state.nearest_key(rows))
 
-    def action_page(self, by: int) -> None:
+    def action_page(self, pages: int) -> None:
         """Go as many rows on as are seen."""
-        self.action_move(by * max(1, self.size.height - 2))
+        self.action_move(pages * max(1, self.size.height - 2))
 
-    def action_go_to_end(self, by: int) -> None:
+    def action_go_to_end(self, direction: int) -> None:
         """Go to the first row, or to the last."""
-        self.action_move(by * len(self.state.rows))
+        self.action_move(direction * len(self.state.rows))
 
-    def action_go_to_section(self, by: int) -> None:
+    def action_go_to_section(self, direction: int) -> None:
         """Go to the first row of the next section, or of this one or the one before."""
-        self.go_to_row(self.state.next_section_key(by))
+        self.go_to_row(self.state.next_section_key(direction))
 
     def action_open(self) -> None:
         """Open the row of the cursor."""
@@ -276,7 +276,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         """Do what a click on the row does."""
-        found = self.state.row_at(event.y - self.styles.gutter.top + self._top)
+        found = self.state.row_at(event.y - self.styles.gutter.top + self._top_line)
         if found and found[0].key:
             self.click_row(found[0].key, is_second_click=event.chain > 1)
 

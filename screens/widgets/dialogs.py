@@ -21,7 +21,7 @@ from .lines import DrawLines, Lines
 from .text_layout import FAILED_MARK, KEY_STYLE, styled
 
 
-def _keys_line(*keys_and_words: tuple[str, str]) -> Content:
+def _keys_with_words_line(*keys_and_words: tuple[str, str]) -> Content:
     """Return keys with what they do, as the line at the bottom of screens has them."""
     return Content("   ").join([styled((key, KEY_STYLE), f" {words}") for key, words in keys_and_words])
 
@@ -41,7 +41,7 @@ class ChoiceDialog(ModalScreen[str]):
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
             yield OptionList(*(Option(words, id=name) for name, words in self.answers), markup=False)
-            yield Static(_keys_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
+            yield Static(_keys_with_words_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
 
     @on(OptionList.OptionSelected)
     def _take_answer(self, event: OptionList.OptionSelected) -> None:
@@ -81,7 +81,7 @@ class TextDialog(ModalScreen[str | None]):
             yield Input(visible(self.value), compact=True, suggester=suggester)
             yield Static(id="refused", markup=False)
             completes = (("Tab", "Complete"),) if self.list_folder_names else ()
-            yield Static(_keys_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
+            yield Static(_keys_with_words_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:
         """Take what is suggested."""
@@ -123,7 +123,7 @@ class HelpScreen(ModalScreen[None]):
         """Put the lines on a page that scrolls."""
         with Page(id="help"):
             yield Lines()
-        yield Static(_keys_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
+        yield Static(_keys_with_words_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
 
     def on_mount(self) -> None:
         """Draw it."""

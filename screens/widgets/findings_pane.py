@@ -6,7 +6,7 @@ On a narrower screen the same is on Preview.
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from tui_train.base.text import typeset, visible
+from tui_train.base.text import typeset_ascii, visible
 from tui_train.checks import Finding
 from tui_train.plan.plan import make_plan
 from tui_train.plan.types import Plan
@@ -56,7 +56,9 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
             lines = Lines()
             self.mount(lines)
         lines.show(
-            lambda width: unread_field_lines(unread, width) if unread else consequence_lines(findings, planned, width)
+            lambda width: (
+                unparsable_field_lines(unread, width) if unread else consequence_lines(findings, planned, width)
+            )
         )
 
 
@@ -64,13 +66,13 @@ def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     """Return a finding in a line, with what its key would do at the right."""
     mark = FAILED_MARK if finding.forbids_plan else WARNING_MARK
     change = finding.fix
-    fix = styled((key, KEY_STYLE), f" {typeset(change.title)}") if change and key else Content()
+    fix = styled((key, KEY_STYLE), f" {typeset_ascii(change.title)}") if change and key else Content()
     fix = fit(fix, width // 2)
     words = fit(styled(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
     return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
 
 
-def unread_field_lines(label: str, width: int) -> list[Content]:
+def unparsable_field_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
     words = styled(FAILED_MARK, f" {visible(label)} cannot be read: nothing follows from it.")
     return [heading("Findings", "", width), *words.wrap(width)]
@@ -90,12 +92,12 @@ def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: i
     if plan is None:
         return lines
     lines += [Content(), heading("What starts", "", width)]
-    lines += [styled(words) for words in (visible(plan.title), typeset(plan.attempts[0].batch)) if words]
+    lines += [styled(words) for words in (visible(plan.title), typeset_ascii(plan.attempts[0].batch)) if words]
     lines += [styled((visible(words), MUTED)) for words in plan.numbers]
     if len(plan.attempts) > 1:
         lines += [Content(), heading("If memory runs out", "", width)]
         lines += [
-            styled((f"{number}", "b"), f"  {typeset(attempt.title)}")
+            styled((f"{number}", "b"), f"  {typeset_ascii(attempt.title)}")
             for number, attempt in enumerate(plan.attempts[1:], start=1)
         ]
     return [part for line in lines for part in (line.wrap(width) if line.plain else [line])]

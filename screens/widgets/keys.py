@@ -17,12 +17,12 @@ from tui_train.base.text import counted
 from .text_layout import KEY_STYLE, fit, styled
 
 _HELP_KEY = "f1"
-_FIRST_KEYS = ("enter", "escape", "f2", "left", "space")
-_LAST_KEYS = (_HELP_KEY, "ctrl+p", "q")
+_KEYS_SHOWN_FIRST = ("enter", "escape", "f2", "left", "space")
+_KEYS_SHOWN_LAST = (_HELP_KEY, "ctrl+p", "q")
 _GAP_TEXT = "   "
 _MAX_TEXT_WIDTH = 26  # cells of what a key does
 _MAX_SHORT_TEXT_CHARACTERS = 12  # characters that are never more cells than that
-_WIDEST_MORE_KEYS_TEXT = ", +10 keys"
+_WIDEST_HIDDEN_KEYS_TEXT = ", +10 keys"
 _MENU_BINDING = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
@@ -86,7 +86,7 @@ class KeyBar(Widget):
             for binding in bindings
         }
         if sum(widths.values()) > room and _HELP_KEY in widths:
-            widths[_HELP_KEY] += cell_len(_WIDEST_MORE_KEYS_TEXT)
+            widths[_HELP_KEY] += cell_len(_WIDEST_HIDDEN_KEYS_TEXT)
         order = sorted(bindings, key=lambda binding: binding.key != _HELP_KEY)
         kept: set[str] = set()
         for binding in order:
@@ -107,6 +107,8 @@ class KeyBar(Widget):
             binding.description: binding for binding in reversed(active) if binding.show and self._key_text(binding)
         }
         found["Menu"] = _MENU_BINDING
-        middle = [binding.key for binding in found.values() if binding.key not in {*_FIRST_KEYS, *_LAST_KEYS}]
-        order = [*_FIRST_KEYS, *reversed(middle), *_LAST_KEYS]
+        middle = [
+            binding.key for binding in found.values() if binding.key not in {*_KEYS_SHOWN_FIRST, *_KEYS_SHOWN_LAST}
+        ]
+        order = [*_KEYS_SHOWN_FIRST, *reversed(middle), *_KEYS_SHOWN_LAST]
         return sorted(found.values(), key=lambda binding: order.index(binding.key))

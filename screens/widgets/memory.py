@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import percent, size, typeset, visible
+from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.memory.predict import Prediction, RungEffect
 from tui_train.memory.trace import TRACE_RELATIVE_ERROR, CountedMemory
-from tui_train.memory.types import Phase
+from tui_train.memory.types import PhaseMemory
 from tui_train.memory.verdict import MemoryVerdict
 
 from .text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Styled, fit, heading, stacked_bar, styled
@@ -23,8 +23,8 @@ _PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("▒", "$success", {"activations": "activations", "logits": "activations"}),
     ("░", "$muted", {}),
 )
-_GAPS_PART = "gaps"
-_NAMES_IN_LAST_TEXTURE = {_GAPS_PART: _GAPS_PART}
+_ALLOCATOR_GAPS_PART = "gaps"
+_LEGEND_NAME_IN_LAST_TEXTURE_BY_PART = {_ALLOCATOR_GAPS_PART: _ALLOCATOR_GAPS_PART}
 _MARK_BY_BAND = {"fits": DONE_MARK, "tight": WARNING_MARK, "will not fit": FAILED_MARK}
 
 
@@ -43,7 +43,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that  an error forbids it is not said that they fit.
     """
     if traced and not traced.problem:
-        note = f"estimated; traced {size(traced.peak[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
+        note = f"estimated; traced {size_text(traced.peak[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
     elif traced:
         note = f"no trace: {visible(traced.problem)}"
     if prediction.estimate is None:
@@ -51,7 +51,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     peak, error = prediction.estimate.peak, prediction.estimate.error
     if not prediction.pools:
         title = heading("Memory", note, width)
-        needed = styled((size(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
+        needed = styled((size_text(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
         return [title, needed, _legend_line(_texture_shares(dict(peak.parts)), width)]
     place, verdict = prediction.pools[0]
     shares = _texture_shares(_bytes_by_part(peak, verdict))
@@ -60,7 +60,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         note = _effects_text(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
     word = " reserved" if width >= _MIN_WIDE_WIDTH else ""
-    needed = styled((size(verdict.reserved), "b"), f" of {size(verdict.available)}{word} ±{percent(error)}  ")
+    needed = styled((size_text(verdict.reserved), "b"), f" of {size_text(verdict.available)}{word} ±{percent(error)}  ")
     band = (
         styled(_MARK_BY_BAND.get(verdict.band, WARNING_MARK), f" {verdict.band}")
         if is_allowed
@@ -75,7 +75,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     return [title, styled(gauge, "  ", needed, band), _legend_line(shares, width)]
 
 
-def unread_memory_lines(label: str, width: int) -> list[Content]:
+def memory_lines_of_unparsable_field(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
     return _no_estimate_lines(f"not estimated while “{visible(label)}” cannot be read", width)
 
@@ -88,14 +88,16 @@ def _no_estimate_lines(reason: str, width: int, remedy: str = "") -> list[Conten
 
 
 def _effects_text(saving: Sequence[RungEffect]) -> Content:
-    parts = [f"{typeset(effect.change.title)} -{size(-effect.peak_difference)}" for effect in saving]
+    parts = [f"{typeset_ascii(effect.change.title)} -{size_text(-effect.peak_difference)}" for effect in saving]
     return Content(", ".join(parts))
 
 
-def _bytes_by_part(peak: Phase, verdict: MemoryVerdict) -> dict[str, int]:
+def _bytes_by_part(peak: PhaseMemory, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
     processes = max(1, round(verdict.needed / max(1, peak.total)))
-    return {part: held * processes for part, held in peak.parts} | {_GAPS_PART: verdict.reserved - verdict.needed}
+    return {part: held * processes for part, held in peak.parts} | {
+        _ALLOCATOR_GAPS_PART: verdict.reserved - verdict.needed
+    }
 
 
 def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, str]]:
@@ -103,7 +105,9 @@ def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, 
     for texture, style, names in _PARTS_BY_TEXTURE:
         held = {part: bytes_by_part.pop(part, 0) for part in names or tuple(bytes_by_part)}
         called = dict.fromkeys(
-            names.get(part, _NAMES_IN_LAST_TEXTURE.get(part, "other")) for part, size_of in held.items() if size_of
+            names.get(part, _LEGEND_NAME_IN_LAST_TEXTURE_BY_PART.get(part, "other"))
+            for part, size_of in held.items()
+            if size_of
         )
         if called:
             shares.append((sum(held.values()), texture, style, ", ".join(called)))
@@ -114,7 +118,8 @@ def _legend_line(shares: Sequence[tuple[int, str, str, str]], width: int) -> Con
     """Return what each texture is; where not all fits, a texture has the last of its names, and the last ones none."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [
-            styled((texture, style), (f" {words(name)} {size(held)}", MUTED)) for held, texture, style, name in shares
+            styled((texture, style), (f" {words(name)} {size_text(held)}", MUTED))
+            for held, texture, style, name in shares
         ]
         key = Content(between).join(parts)
         if key.cell_length <= width:

@@ -100,18 +100,18 @@ class MultiSelect(CursorList, inherit_bindings=False):
             self._refused_at = None
             self._set_rows_and_post(self.select_rows, wanted)
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, rows: int) -> None:
         """Move to the next line, or out of the list."""
-        if key := self.state.key_beside(by):
+        if key := self.state.key_beside(rows):
             self.go_to_row(key)
-        elif by > 0:
+        elif rows > 0:
             self.screen.focus_next()
         else:
             self.screen.focus_previous()
 
-    def action_move_row(self, by: int) -> None:
+    def action_move_row(self, rows: int) -> None:
         """Move the line itself."""
-        other = self.state.key_beside(by)
+        other = self.state.key_beside(rows)
         if not other:
             self.app.bell()
             return

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .braille import AxisOptions, PlotRow, Series, draw_plot
+from .braille import PlotAxisOptions, PlotRow, PlotSeries, draw_plot
 from .text_layout import Styled, heading, merge_cells
 
 
@@ -17,12 +17,12 @@ class Plot(Widget):
         super().__init__(id=id, classes=classes)
         self._title: Styled = ""
         self._note: Styled = ""
-        self._series: tuple[Series, ...] = ()
-        self._axes = AxisOptions()
+        self._series: tuple[PlotSeries, ...] = ()
+        self._axes = PlotAxisOptions()
         self._head = Content()
         self._rows: list[PlotRow] = []
 
-    def show(self, title: Styled, note: Styled, series: Sequence[Series], axis_options: AxisOptions) -> None:
+    def show(self, title: Styled, note: Styled, series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> None:
         """Draw these from now on."""
         self._title, self._note, self._series, self._axes = title, note, tuple(series), axis_options
         self._draw_again()

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from textual.content import Content
 
-from tui_train.base.text import counted, typeset, visible
+from tui_train.base.text import counted, typeset_ascii, visible
 from tui_train.checks import Finding
 from tui_train.memory.predict import Prediction
 from tui_train.plan.render.script.plain_command import PlainCommand, wrap_command
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import ValueDifference
-from tui_train.runner.memory_patterns import TEXT_BY_PHASE
+from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.views.overview import OverviewLine
 
 from .memory import memory_lines
@@ -38,7 +38,7 @@ class PreviewContent(Struct, frozen=True):
     changes: tuple[ValueDifference, ...] = ()
 
 
-def plan_lines(preview: PreviewContent, width: int) -> list[Content]:
+def plan_overview_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return the five lines."""
     title = heading("What will happen", visible(preview.title), width)
     value = min(_MAX_VALUE_WIDTH, max((len(line.value) for line in preview.lines), default=0)) + 2
@@ -75,7 +75,7 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     for finding in findings:
         change = finding.fix
         key = next(keys, "") if change else ""
-        lines += _finding_lines(finding, key.upper(), typeset(change.title) if change and key else "", width)
+        lines += _finding_lines(finding, key.upper(), typeset_ascii(change.title) if change and key else "", width)
     return lines
 
 
@@ -155,7 +155,7 @@ def fallback_lines(preview: PreviewContent, width: int) -> list[Content]:
     rows: list[Content] = []
     for where, tried in preview.fallbacks:
         rows.append(fit(styled((where, MUTED)), width))
-        rows += [styled("  ", line.plain) for line in Content(typeset(tried)).wrap(width - 2)]
+        rows += [styled("  ", line.plain) for line in Content(typeset_ascii(tried)).wrap(width - 2)]
     return [heading("If memory runs out", "", width), *rows]
 
 
@@ -167,14 +167,14 @@ def note_lines(preview: PreviewContent, width: int) -> list[Content]:
     return [heading("Notes", "", width), *(styled((line.plain, MUTED)) for line in folded)]
 
 
-def fallbacks_by_place(plan: Plan | None) -> tuple[tuple[str, str], ...]:
+def fallbacks_by_phase(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     """Return where memory may run out, and all that is changed one after another as long as it does there."""
     if plan is None:
         return ()
     places: dict[str, list[str]] = {}
     for phase in plan.phases:
         if changes := plan.attempts[plan.fallback_path(phase)[-1] - 1].changes:
-            places.setdefault(", ".join(changes), []).append(TEXT_BY_PHASE[phase])
+            places.setdefault(", ".join(changes), []).append(TEXT_BY_MEMORY_PHASE[phase])
     return tuple((" or ".join(where), tried) for tried, where in places.items())
 
 

@@ -68,9 +68,9 @@ def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE_CELLS) -> C
     return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE_STYLE))
 
 
-def share_bar(part: float, width: int, style: str = "$live") -> Content:
+def share_bar(share: float, width: int, style: str = "$live") -> Content:
     """Return a heavy line over a light one, to half a cell, for a share between 0 and 1."""
-    halves = round(min(1.0, max(0.0, part)) * width * 2)
+    halves = round(min(1.0, max(0.0, share)) * width * 2)
     full, half = divmod(halves, 2)
     return Content.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), RULE_STYLE))
 
@@ -86,18 +86,18 @@ def stacked_bar(shares: Sequence[tuple[float, str, str]], total: float, width: i
     return Content.assemble(*cells, ("·" * left, RULE_STYLE))
 
 
-def differing_cells(old: Content, new: Content) -> tuple[int, int] | None:
+def differing_cells(line_before: Content, line_after: Content) -> tuple[int, int] | None:
     """Return the first cell in which two lines differ and the one behind the last; None where they are the same."""
-    if old.is_same(new):
+    if line_before.is_same(line_after):
         return None
-    before, after = _styled_characters(old), _styled_characters(new)
+    before, after = _styled_characters(line_before), _styled_characters(line_after)
     least = min(len(before), len(after))
     first = next((at for at in range(least) if before[at] != after[at]), least)
     same = next((at for at in range(least - first) if before[-1 - at] != after[-1 - at]), least - first)
-    if not len(before) == len(after) == old.cell_length == new.cell_length:
+    if not len(before) == len(after) == line_before.cell_length == line_after.cell_length:
         # What stands behind may have moved, and not all characters are one cell wide.
-        start = Content(new.plain[:first]).cell_length
-        return start, max(old.cell_length, new.cell_length)
+        start = Content(line_after.plain[:first]).cell_length
+        return start, max(line_before.cell_length, line_after.cell_length)
     return first, len(after) - same
 
 

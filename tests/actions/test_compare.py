@@ -14,25 +14,25 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import loss_text
 from tui_train.cli.app import cli
 from tui_train.profile import store
-from tui_train.profile.fields import with_value
-from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.profile.fields import profile_with_value
+from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.views.compare import (
-    _number_row,
+    _number_comparison_row,
     common_x_quantities,
     differing_setting_rows,
-    faster_run_sentence,
     read_compared_runs,
     result_rows,
+    second_run_compared_sentence,
 )
-from tui_train.views.previous_run import effective_changes, find_run_before, read_previous_run
+from tui_train.views.previous_run import changes_in_effect, find_earlier_run_of_profile, read_previous_run
 from tui_train.views.run_digest import DigestCache
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 
 def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-4, tokens: bool = False) -> RunDir:
     """Return the folder of a run that finished after 300 steps, with its losses and its learning rate."""
     run = finished_run(tmp_path)
-    run = RunDir(run.path.rename(run.path.parent / f"20260101-12000{len(all_runs())}-{name}"))
+    run = RunDir(run.path.rename(run.path.parent / f"20260101-12000{len(list_runs())}-{name}"))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
     lines = []
     for step in range(1, 301):
@@ -41,8 +41,8 @@ def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-
         lines.append(f"step {step}/300 | loss {loss:.5f}{seen} | mem {pace / 10:.2f} GiB | tokens/s 5000")
         lines += [f"eval | step {step} | loss {loss + 0.1:.5f}"] if step % 50 == 0 else []
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
-    changed = with_value(store.load(str(run.profile)), "recipe.learning_rate", rate)
-    run.profile.write_text(store.dumps(changed))
+    changed = profile_with_value(store.load_profile_file(str(run.profile)), "recipe.learning_rate", rate)
+    run.profile.write_text(store.profile_to_toml(changed))
     return run
 
 
@@ -75,7 +75,7 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     ("first", "second", "said"), [(17.6, 19.5, "+2 s"), (61.4, 60.6, ""), (80, 18.2, "-1 min 02 s")]
 )
 def test_times_differ_by_what_is_shown(first: float, second: float, said: str) -> None:
-    assert _number_row("Time", [first, second], "time", lower_is_better=None).note == said
+    assert _number_comparison_row("Time", [first, second], "time", lower_is_better=None).note == said
 
 
 def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
@@ -86,21 +86,25 @@ def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> Non
 
 
 def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
-    changed = with_value(with_value(store.load(str(two[1].profile)), "recipe.seed", 7), "recipe.layers", 2)
-    changed = with_value(changed, "recipe.steps", two[0].plan()["steps"])
-    two[1].profile.write_text(store.dumps(changed))
+    changed = profile_with_value(
+        profile_with_value(store.load_profile_file(str(two[1].profile)), "recipe.seed", 7), "recipe.layers", 2
+    )
+    changed = profile_with_value(changed, "recipe.steps", two[0].plan()["steps"])
+    two[1].profile.write_text(store.profile_to_toml(changed))
     rows = {row.key: row.cells for row in differing_setting_rows(read_compared_runs(two))}
     assert (rows["recipe.seed"], rows["recipe.layers"]) == (("1 (default)", "7"), ("4 (default)", "2"))
     assert "recipe.steps" not in rows, "both train as many"
     (found,) = (
-        change for change in effective_changes(read_previous_run(two[0]), changed) if change.key == "recipe.layers"
+        change for change in changes_in_effect(read_previous_run(two[0]), changed) if change.key == "recipe.layers"
     )
     assert (found.before, found.after) == ("4 (default)", "2")
 
 
 def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
-    changed = with_value(store.load(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"})
-    two[1].profile.write_text(store.dumps(changed))
+    changed = profile_with_value(
+        store.load_profile_file(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"}
+    )
+    two[1].profile.write_text(store.profile_to_toml(changed))
     (row,) = (row for row in differing_setting_rows(read_compared_runs(two)) if row.key == "trainer.environment")
     assert "hf_abcdefghij" not in row.cells[1]
     assert "HF_TOKEN" in row.cells[1]
@@ -114,10 +118,10 @@ def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[
 
 def test_a_sentence_says_which_is_earlier(two: tuple[RunDir, RunDir]) -> None:
     # B has the last loss of A, 1 + 2 exp(-300 / 100), half of the way there.
-    words = faster_run_sentence(read_compared_runs(two)).split()
+    words = second_run_compared_sentence(read_compared_runs(two)).split()
     assert (words[0], words[6]) == ("B", "A")
     assert abs(int(words[7]) - 150) < 10
-    assert faster_run_sentence(read_compared_runs((two[0], two[0]))) == ""
+    assert second_run_compared_sentence(read_compared_runs((two[0], two[0]))) == ""
 
 
 def test_losses_over_steps_tokens_and_time(tmp_path: Path) -> None:
@@ -148,15 +152,17 @@ def test_two_to_six_can_be_compared(two: tuple[RunDir, RunDir], count: int) -> N
 
 def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
     other = trained(tmp_path, "other")
-    other.profile.write_text(store.dumps(with_value(store.load(str(other.profile)), "name", "another")))
+    other.profile.write_text(
+        store.profile_to_toml(profile_with_value(store.load_profile_file(str(other.profile)), "name", "another"))
+    )
     last = trained(tmp_path, "last")
-    assert find_run_before(last) == two[1]
-    assert find_run_before(two[0]) is None
+    assert find_earlier_run_of_profile(last) == two[1]
+    assert find_earlier_run_of_profile(two[0]) is None
 
 
 def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
-    named = with_value(store.load(str(two[0].profile)), "name", "mine")
-    two[0].profile.write_text(store.dumps(named))
+    named = profile_with_value(store.load_profile_file(str(two[0].profile)), "name", "mine")
+    two[0].profile.write_text(store.profile_to_toml(named))
     two[0].plan_file.write_text(json.dumps({**two[0].plan(), "name": "mine"}))
     # A profile's name means its newest run.
     found = json.loads(CliRunner().invoke(cli, ["compare", "--json", "last", "mine"]).output)
@@ -176,7 +182,7 @@ def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
 async def test_marked_runs_are_compared_by_a_key(
     machine: Any, two: tuple[RunDir, RunDir], size: tuple[int, int]
 ) -> None:
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=size) as pilot:
         await until_shown(pilot, "slow")
         assert "c Compare" not in shows(pilot)
@@ -200,7 +206,7 @@ async def test_marked_runs_are_compared_by_a_key(
 async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[RunDir, RunDir]) -> None:
     """Runs of one name are told apart by their time."""
     later = two[1].path.rename(two[1].path.parent / "20260102-133000-slow")
-    async with wizard(str(later)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(str(later)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "300 of 300")
         await keys("c")(pilot)
         await until_shown(pilot, "A slow 01-01 12:00  B slow 01-02 13:30")

@@ -18,7 +18,7 @@ from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.environments import environments as printed
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.torch_builds import TORCH_VERSION, TorchBuild, choose_torch_build
+from tui_train.facts.machine.torch_builds import RECOMMENDED_TORCH_VERSION, TorchBuild, choose_torch_build
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -75,7 +75,7 @@ def test_a_lock_is_exact_and_names_nothing_of_one_build_of_torch(name):
     assert not [line for line in pins if line.startswith(("nvidia-cu", "cuda-", "triton"))]
     torch = environments.torch_requirement(environments.PACKAGE_SETS[name])
     assert torch in pins
-    assert torch.startswith(f"torch=={TORCH_VERSION}."), "the version in words"
+    assert torch.startswith(f"torch=={RECOMMENDED_TORCH_VERSION}."), "the version in words"
 
 
 def pinned(words):
@@ -128,7 +128,7 @@ def test_uv_is_given_what_pip_is_set_to(pip_set, monkeypatch):
     settings = pip_set(
         f"{lines}[install]\npre = yes", PIP_INDEX_URL="https://mirror/simple", PIP_FIND_LINKS="/wheels /more"
     )
-    assert pip_settings.settings_unknown_to_uv(settings) == []
+    assert pip_settings.pip_settings_unknown_to_uv(settings) == []
     given = pip_settings.uv_variables(settings)
     assert given["UV_INDEX_URL"] == "https://mirror/simple"
     assert given["UV_EXTRA_INDEX_URL"].split() == ["https://a/s", "https://b/s"]
@@ -258,7 +258,7 @@ def test_the_list_says_what_nemo_a_python_has():
         (tool,) = facts(packages=packages).toolchains
         assert printed._nemo_support_text(tool).startswith(said)
     old = facts(gpus=cards("6.1", "8.6"))
-    assert printed._supported_cards(old.toolchains[0], old.machine) == "1 of 2"
+    assert printed._supported_card_count_text(old.toolchains[0], old.machine) == "1 of 2"
 
 
 # The work
@@ -331,14 +331,14 @@ def test_less_room_than_it_takes_is_said_before(tmp_path):
 def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
     folder = app_paths.environments_folder() / "new"
     subprocess.run(venv(folder), check=True)
-    lock = making.mark_unfinished(folder)
+    lock = making.mark_environment_unfinished(folder)
     assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]
     with pytest.raises(CannotWrite, match="already exists"):
-        making.refuse_to_overwrite(folder)
+        making.refuse_existing_environment(folder)
     assert making.first_free_path(folder).name == "new-2"
     os.close(lock)
     assert making.first_free_path(folder) == folder
-    making.refuse_to_overwrite(folder)
+    making.refuse_existing_environment(folder)
     assert not folder.exists()
 
 

@@ -24,7 +24,7 @@ from tui_train.actions.tune.search import (
     recommended_trial,
 )
 from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
-from tui_train.actions.tune.trial import PeakMemory, StepPace
+from tui_train.actions.tune.trial import PeakMemoryWatcher, TrialStepPace
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.command import argv
@@ -235,7 +235,7 @@ FIVE = [(1, 10.0), (2, 15.0), (3, 16.0), (4, 17.0), (5, 18.0)]
     ],
 )
 def test_the_pace_of_steps(records, known, seconds):
-    pace = StepPace()
+    pace = TrialStepPace()
     for step, now in records:
         assert not pace.is_known
         pace.record(step, now)
@@ -281,7 +281,7 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     both = {card.uuid: card for card in next(live_samples.live_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
-        memory = PeakMemory(RunDir(tmp_path), cards)
+        memory = PeakMemoryWatcher(RunDir(tmp_path), cards)
         until(lambda memory=memory: memory.peak is not None)
         memory.end()
         assert memory.peak == both[fullest].memory_total - both[fullest].memory_free
@@ -294,7 +294,7 @@ def tunes(folder, **values):
     given |= {"trainer.python": warm.training(), "recipe.micro_batch": 4, "recipe.global_batch": 4}
     values = given | {"recipe.steps": 60, "recipe.checkpoint_every": 60} | values
     path = folder / "slow.toml"
-    path.write_text(store.dumps(profile({"name": "slow", **values})))
+    path.write_text(store.profile_to_toml(profile({"name": "slow", **values})))
     return path
 
 
@@ -322,7 +322,7 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
     kept = json.loads(Path(told["folder"], "trials.json").read_text())
     assert kept["trials"] == told["trials"]
     assert not (tmp_path / "mine").exists()
-    assert not rundir.all_runs()
+    assert not rundir.list_runs()
     for trial in Path(told["folder"]).glob("trial-*"):
         assert not (trial / "output").exists()
         assert not marked(read_status(RunDir(trial)).mark)

@@ -98,7 +98,7 @@ def world(tmp_path_factory):
         "hardware.device": "cpu", "trainer.python": str(python),
     })  # fmt: skip
     packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
-    text, machine = store.dumps(chosen).encode(), facts(python=str(python), packages=packages)
+    text, machine = store.profile_to_toml(chosen).encode(), facts(python=str(python), packages=packages)
     of_run = {
         "events.jsonl": ENDED.replace(b'"exit_code":0', b'"exit_code":3').replace(b"finished", b"failed"),
         "attempt-1.log": b"{'loss': 1.5}\nValueError: x\n",

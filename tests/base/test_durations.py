@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tui_train.runner.processes import boot_id, process_at
+from tui_train.runner.processes import machine_boot_id, process_with_pid
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -41,7 +41,7 @@ def test_of_a_run_that_has_ended(run, by):
     happened(run, *ended(by))
     now = read_status(run)
     assert (now.seconds, now.attempts[0].seconds) == (90.0, 60.0)
-    assert show.run_row(read_listed_run(run))[3] == "1 min 30 s"
+    assert show.listed_run_row(read_listed_run(run))[3] == "1 min 30 s"
 
 
 def test_events_without_a_time_since_boot_are_never_negative(run):
@@ -52,9 +52,9 @@ def test_events_without_a_time_since_boot_are_never_negative(run):
 @pytest.fixture
 def begun():
     """A live start of a minute ago, which this very process keeps."""
-    me = process_at(os.getpid())
+    me = process_with_pid(os.getpid())
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME) - 60
-    known = {"mark": "m", "pid": me.pid, "start_ticks": me.ticks, "boot_id": boot_id()}
+    known = {"mark": "m", "pid": me.pid, "start_ticks": me.ticks, "boot_id": machine_boot_id()}
     return {"event": "run_started", "time": time.time() - 60, "uptime": uptime, **known}
 
 

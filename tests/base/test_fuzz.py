@@ -34,7 +34,7 @@ from tui_train.runs.follow import read_attempt_ranks
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.ranks import parse_planned_ranks, parse_ranks
+from tui_train.runs.ranks import parse_planned_ranks, parse_rank_devices
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 
@@ -110,7 +110,7 @@ def originals():
             }
         ).encode(),
         "number": b"12\n",
-        "profile": store.dumps(chosen).encode(),
+        "profile": store.profile_to_toml(chosen).encode(),
         "preset": shipped_preset_texts()["trl"].encode(),
         "yaml": b"a: 1\nb:\n  - c: [1, 2.5, x]\n  - &x {d: null}\ne: *x\nf: 1e-4\n",
         "script": b"import os\ntrainer = Trainer(args=a)\ntrainer.train()\nparser.add_argument('--local_rank')\n",
@@ -144,7 +144,7 @@ class Places:
 
     def listed(self):
         run = read_listed_run(self.run)
-        show.run_row(run)
+        show.listed_run_row(run)
         self.run.plan()
         self.run.log_reading()
         self.run.attempt_titles()
@@ -162,7 +162,7 @@ class Places:
                 parse_planned_ranks(data)
         elif kind == "profile":
             (profiles_folder() / "p.toml").write_bytes(data)
-            store.load("p")
+            store.load_profile_file("p")
         elif kind == "preset":
             (presets_folder() / "p.toml").write_bytes(data)
             found = user_presets()["p"]
@@ -191,7 +191,7 @@ class Places:
         file = LogFile(log)
         there = [line.start for line in file.forward(0)]
         assert there == [line.start for line in file.backward(file.size())][::-1]
-        parse_ranks(shown)
+        parse_rank_devices(shown)
         first_logged_step(str(log), self.run.log_reading())
         read_attempt_ranks(self.run, 1)
         text = data.decode("utf-8", "replace")

@@ -27,21 +27,21 @@ from spoiled import (
 from support import exported, facts, holder, profile, sample
 
 from tui_train.actions import image_check, nemo_files
-from tui_train.actions.tune.trial import _outcome_of_failure
+from tui_train.actions.tune.trial import _outcome_and_reason_of_failure
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.parse import Missing, Unparsable, json_as, json_table, read_bytes, toml_table
+from tui_train.base.parse import Missing, Unparsable, json_as, json_table, read_bounded_bytes, toml_table
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import yaml_documents
 from tui_train.facts.models.safetensors import read_tensors
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.programs import probe
 from tui_train.runner import view
 from tui_train.runner.checkpoints import is_complete_file
 from tui_train.runner.fill import fill_config_files
-from tui_train.runner.group_check import each_trained_alone
+from tui_train.runner.group_check import has_each_process_trained_alone
 from tui_train.runner.memory_end import read_memory_end
-from tui_train.runner.planned import read as read_plan
+from tui_train.runner.planned import read_plan
 from tui_train.runner.questions import survey
 from tui_train.runner.refused import Refused
 from tui_train.runs.logs.search import start_search
@@ -135,7 +135,7 @@ def test_a_pipe_that_a_shell_opens_is_read():
 def test_a_trials_log_is_read_at_its_end_only(place):
     run = new_run()
     PLACES[place](run.launcher_log)
-    assert _outcome_of_failure(run, read_status(run))[0] == "failed"
+    assert _outcome_and_reason_of_failure(run, read_status(run))[0] == "failed"
 
 
 def test_a_question_of_any_size_is_compared(tmp_path):
@@ -144,9 +144,9 @@ def test_a_question_of_any_size_is_compared(tmp_path):
     work.mkdir()
     (tmp_path / "tokenizer.json").write_text("{}")
     large(work / "question.json")
-    data = nemo_files.TextToPrepare(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
+    data = nemo_files.NemoTextToPrepare(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
     with pytest.raises(Unavailable):
-        nemo_files.prepare_data(data, "/nowhere/python", lambda _: None)
+        nemo_files.prepare_nemo_data(data, "/nowhere/python", lambda _: None)
 
 
 def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):
@@ -168,7 +168,7 @@ def test_files_of_the_machine_are_read_with_limits(place, tmp_path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".conda").mkdir()
     PLACES[place](tmp_path / ".conda/environments.txt")
-    assert survey.python_candidates([])
+    assert survey.candidate_pythons([])
     PLACES[place](tmp_path / "version.py")
     assert not probe.read_text(tmp_path / "version.py").strip("\0")
 
@@ -178,7 +178,7 @@ def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     path = tmp_path / "log"
     PLACES[place](path)
     assert not is_complete_file(str(path))
-    assert not each_trained_alone(str(path), 2)
+    assert not has_each_process_trained_alone(str(path), 2)
     assert not read_memory_end(str(path), ()).phase
     run, _ = exported(tmp_path / "run", profile({"trainer.launcher": "accelerate"}), facts())
     plan = read_plan(str(run.path))
@@ -228,12 +228,12 @@ def test_what_python_writes_as_json_is_read():
 
 def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
     with pytest.raises(Missing):
-        read_bytes(tmp_path / "none", 9)
+        read_bounded_bytes(tmp_path / "none", 9)
     (tmp_path / "file").write_bytes(b"\xff")
     with pytest.raises(Unparsable, match="UTF-8"):
-        toml_table(read_bytes(tmp_path / "file", 9))
+        toml_table(read_bounded_bytes(tmp_path / "file", 9))
     with pytest.raises(Unparsable, match="larger than"):
-        read_bytes(tmp_path / "file", 0)
+        read_bounded_bytes(tmp_path / "file", 0)
 
 
 DAMAGED_WEIGHTS = {
@@ -278,7 +278,7 @@ def test_the_supervisor_says_which_log_cannot_be_read(place):
     run.events_file.write_bytes(ENDED)
     PLACES[place](run.attempt_log(1))
     for word in ("tail", "follow"):
-        command = [*POWERLESS, sys.executable, str(run.path / RUNNER_NAME), word]
+        command = [*POWERLESS, sys.executable, str(run.path / RUNNER_ZIP_FILE_NAME), word]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert ("attempt-1.log" in done.stderr, "Traceback" in done.stderr) == (True, False)
         assert len(done.stdout) < 200
@@ -298,7 +298,7 @@ def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
     run.events_file.write_bytes(EVENT[:-2] + b"," + json.dumps(holder(run.path)).encode()[1:] + b"\n")
     assert read_status(run).live
     run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
-    monkeypatch.setattr(view, "_BAR_REFRESH_SECONDS", 0.2)
+    monkeypatch.setattr(view, "_PROGRESS_BAR_REFRESH_SECONDS", 0.2)
     shown = []
     thread = threading.Thread(target=lambda: shown.append(next(view._follow_lines(str(run.path)))), daemon=True)
     thread.start()
@@ -322,7 +322,7 @@ def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():
 
 def test_a_search_that_ends_within_a_line_has_no_more_news(tmp_path):
     (tmp_path / "log").write_bytes(b"a\n")
-    search = start_search(tmp_path / "log", 0, ["a"], up=False)
+    search = start_search(tmp_path / "log", 0, ["a"], upward=False)
     read, write = os.pipe()
     os.write(write, b'{"percent":5}\n{"perc')
     os.close(write)
@@ -338,14 +338,14 @@ THREADS = """
 import sys, threading
 sys.setswitchinterval(1e-7)
 import msgspec
-from tui_train.base.parse import prepared_type
+from tui_train.base.parse import prepared_for_msgspec
 inner = [msgspec.defstruct(f"I{n}", [(f"a{k}", int, 0) for k in range(20)]) for n in range(60)]
 Big = msgspec.defstruct("Big", [(f"f{n}", kind, msgspec.field(default_factory=kind)) for n, kind in enumerate(inner)])
 data = {f"f{n}": {"a1": 1} for n in range(60)}
 barrier = threading.Barrier(4)
 def one():
     barrier.wait()
-    msgspec.convert(data, prepared_type(Big))
+    msgspec.convert(data, prepared_for_msgspec(Big))
 threads = [threading.Thread(target=one) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()

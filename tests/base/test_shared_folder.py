@@ -21,8 +21,8 @@ from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
 from tui_train.channel import ssh
 from tui_train.runner import events, fill, lock, lock_owner, receive, safe_open
-from tui_train.runner.refused import BUSY_EXIT_CODE, Refused
-from tui_train.runs.conflicts import start_lock
+from tui_train.runner.refused import BUSY_RESOURCE_EXIT_CODE, Refused
+from tui_train.runs.conflicts import lock_run_starts
 
 # Numbers without a name, in reach of neither sudo nor a login.
 MINE, OTHERS = 61001, 61002
@@ -51,7 +51,7 @@ def kept(folder):
 
 def held_at(at, mark="m"):
     """A lock that this process takes."""
-    held = lock.Lock(
+    held = lock.FolderLock(
         str(at), lock_owner.this_process_as_owner(mark, str(at.parent)), "a training runs", lambda _dead: ""
     )
     held.take()
@@ -126,7 +126,7 @@ def test_what_another_user_links_to_at_the_name_of_a_lock_is_kept(shared):
     at = lock_of(folder / "all/out")
     subprocess.run(["ln", "-s", precious, at], check=True, **as_user(OTHERS))
     refused = start(run, **as_user(MINE))
-    assert (refused.returncode, list(precious.iterdir())) == (BUSY_EXIT_CODE, [precious / "chapter"])
+    assert (refused.returncode, list(precious.iterdir())) == (BUSY_RESOURCE_EXIT_CODE, [precious / "chapter"])
     assert f"{at} is a link of user {OTHERS}, not a lock" in refused.stderr
     assert at.is_symlink()
 
@@ -145,7 +145,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
     with process:
         trains = until(lambda: [event.leader for event in of_others.events() if event.leader])
         refused = start(run, **as_user(MINE))
-        assert refused.returncode == BUSY_EXIT_CODE
+        assert refused.returncode == BUSY_RESOURCE_EXIT_CODE
         assert f"already (process {process.pid} of user {OTHERS})" in refused.stderr
         assert stat.S_IMODE(at.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH) == 0
         process.kill()
@@ -153,7 +153,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
             os.killpg(pid, 9)
     left = {path: path.read_bytes() for path in at.iterdir()}
     refused = start(run, **as_user(MINE))
-    assert refused.returncode == BUSY_EXIT_CODE
+    assert refused.returncode == BUSY_RESOURCE_EXIT_CODE
     remedy = f"have user {OTHERS} remove it" if sticky else "move it away"
     assert f"is a lock of user {OTHERS}: if nothing trains there, {remedy}" in refused.stderr
     assert {path: path.read_bytes() for path in at.iterdir()} == left
@@ -174,10 +174,10 @@ def test_a_folder_of_another_user_that_says_to_be_our_lock_is_none_of_ours(tmp_p
     for path in (at, *at.iterdir()):
         os.chown(path, OTHERS, OTHERS)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in at.iterdir()}
-    held = lock.Lock(str(at), me, "a training runs", lambda _dead: pytest.fail("it asks what another user names"))
+    held = lock.FolderLock(str(at), me, "a training runs", lambda _dead: pytest.fail("it asks what another user names"))
     with pytest.raises(Refused) as refused:
         held.take()
-    assert (refused.value.code, f"user {OTHERS}" in refused.value.why) == (BUSY_EXIT_CODE, True)
+    assert (refused.value.code, f"user {OTHERS}" in refused.value.why) == (BUSY_RESOURCE_EXIT_CODE, True)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in at.iterdir()} == before
 
 
@@ -204,7 +204,10 @@ def test_a_training_leaves_the_folder_that_a_link_at_its_locks_name_leads_to(tmp
     at.parent.mkdir()
     at.symlink_to(precious)
     refused = start(run)
-    assert (refused.returncode, f"{at} is a link, not a lock: move it away" in refused.stderr) == (BUSY_EXIT_CODE, True)
+    assert (refused.returncode, f"{at} is a link, not a lock: move it away" in refused.stderr) == (
+        BUSY_RESOURCE_EXIT_CODE,
+        True,
+    )
     assert kept(precious)
     assert not run.events_file.exists()
 
@@ -261,7 +264,7 @@ def test_a_lock_in_which_a_disk_left_something_is_taken_over_again_and_again(tmp
         (at / left).write_text("open")
     for _ in range(2):
         held = held_at(at)
-        assert lock_owner.read_owner(str(at)) == me
+        assert lock_owner.read_lock_owner(str(at)) == me
         held.release()
     assert {path.name for path in at.iterdir()} == {".nfs000000000a1b2c3d00000001", ".DS_Store", "owner"}
 
@@ -278,7 +281,7 @@ def test_a_lock_follows_its_folder_and_a_link_of_the_owner_names_nobody(tmp_path
     at.mkdir()
     (tmp_path / "owner").write_text(json.dumps(lock_owner.this_process_as_owner("m", "")._asdict()))
     (at / "owner").symlink_to(tmp_path / "owner")
-    assert lock_owner.read_owner(str(at)) is None
+    assert lock_owner.read_lock_owner(str(at)) is None
 
 
 # ---- other names
@@ -322,7 +325,7 @@ def test_a_start_makes_nothing_behind_a_link_in_the_runs_folder_and_waits_for_no
         at.symlink_to(tmp_path / "made")
     else:
         os.mkfifo(at)
-    with start_lock():
+    with lock_run_starts():
         assert not (tmp_path / "made").exists()
 
 
@@ -332,7 +335,7 @@ def test_text_is_prepared_only_in_a_folder_of_ones_own(tmp_path, precious, whose
     text.write_text("text")
     tokenizer.mkdir()
     (tokenizer / "tokenizer.json").write_text("{}")
-    data = nemo_files.TextToPrepare(splits={"train": (text,)}, tokenizer=tokenizer, out=tmp_path / "out")
+    data = nemo_files.NemoTextToPrepare(splits={"train": (text,)}, tokenizer=tokenizer, out=tmp_path / "out")
     if whose == "link":
         work.symlink_to(precious)
     else:
@@ -341,7 +344,7 @@ def test_text_is_prepared_only_in_a_folder_of_ones_own(tmp_path, precious, whose
     # As one who reads the text and the tokenizer as well can.
     (work / "question.json").write_bytes(nemo_files._preparation_request(data))
     with pytest.raises(CannotWrite):
-        nemo_files.prepare_data(data, "/bin/false", lambda _progress: None)
+        nemo_files.prepare_nemo_data(data, "/bin/false", lambda _progress: None)
     assert (work / "question.json").exists()
 
 

@@ -15,7 +15,7 @@ from support import facts, profile, ready, sample
 
 from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
-from tui_train.base.files import open_regular, read_regular, write_new
+from tui_train.base.files import open_regular_file, read_regular_file, write_if_absent
 from tui_train.profile import store
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.conflicts import resources_in_use
@@ -63,7 +63,7 @@ def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage
     listed = {each.run: each for each in read_listed_runs()}
     assert [bool(listed[run].damage) for run in (before, broken, after)] == [False, True, False]
     assert name in listed[broken].damage
-    assert all(show.run_row(each) for each in listed.values())
+    assert all(show.listed_run_row(each) for each in listed.values())
     # What plans and watches goes on, too.
     assert resources_in_use() == ()
     read_attempt_ranks(broken, 1)
@@ -76,7 +76,7 @@ def test_a_damaged_line_leaves_the_state_that_the_others_tell():
     run.events_file.write_bytes(EVENT + b"no event\n" + b'{"time":1700000009,"event":"run_ended","state":"failed"')
     assert [event.event for event in run.events()] == ["run_started"]
     listed = read_listed_runs()[0]
-    assert show.run_row(listed)[1] == "lost, damaged"
+    assert show.listed_run_row(listed)[1] == "lost, damaged"
     assert "line 2" in listed.damage
     run.events_file.write_bytes(EVENT + b'{"time":1700000009,"eve')
     assert read_listed_runs()[0].damage == ""
@@ -87,24 +87,24 @@ def test_a_number_that_no_time_has_is_damage_where_it_would_end_the_list():
     for number in ("1e300", "-5", "99999999999999999999"):
         run.events_file.write_bytes(EVENT.replace(b"1700000000", number.encode()))
         listed = read_listed_runs()[0]
-        assert (listed.status, show.run_row(listed)[1]) == (None, "damaged"), number
+        assert (listed.status, show.listed_run_row(listed)[1]) == (None, "damaged"), number
 
 
 def test_a_regular_file_is_read_up_to_its_limit(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("file")
-    assert read_regular(tmp_path / "file", 5) == read_regular(tmp_path / "link", 5) == b"12345"
+    assert read_regular_file(tmp_path / "file", 5) == read_regular_file(tmp_path / "link", 5) == b"12345"
     with pytest.raises(OSError, match="larger than"):
-        read_regular(tmp_path / "file", 4)
+        read_regular_file(tmp_path / "file", 4)
     opened = os.open(tmp_path, os.O_RDONLY)
     try:
-        assert read_regular("file", 5, opened) == b"12345"
+        assert read_regular_file("file", 5, opened) == b"12345"
         with pytest.raises(OSError, match="link"):
-            read_regular("link", 5, opened)
+            read_regular_file("link", 5, opened)
     finally:
         os.close(opened)
     with pytest.raises(OSError, match="null"):
-        open_regular("a\0b")
+        open_regular_file("a\0b")
 
 
 @AS_ROOT
@@ -115,10 +115,10 @@ def test_nothing_is_exported_into_another_users_folder(tmp_path):
     os.chown(theirs, SOMEBODY, SOMEBODY)
     for overwrite in (False, True):
         with pytest.raises(CannotWrite, match="belongs to"):
-            rundir.export_files(theirs, files, overwrite=overwrite)
+            rundir.export_plan_files(theirs, files, overwrite=overwrite)
     assert [*theirs.iterdir()] == []
     # What is made there is ours.
-    assert rundir.export_files(theirs / "mine", files)
+    assert rundir.export_plan_files(theirs / "mine", files)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -132,7 +132,7 @@ def test_nothing_is_exported_through_a_link_that_leaves_the_folder(tmp_path, ove
     for name in inner:
         (target / name).symlink_to(elsewhere)
     with pytest.raises(CannotWrite):
-        rundir.export_files(target, files, overwrite=overwrite)
+        rundir.export_plan_files(target, files, overwrite=overwrite)
     assert [*elsewhere.iterdir()] == []
 
 
@@ -145,8 +145,8 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_never_followed(tmp_path):
         (target / "launch.sh").unlink(missing_ok=True)
         (target / "launch.sh").symlink_to(link)
         with pytest.raises(AlreadyExists):
-            rundir.export_files(target, files)
-    rundir.export_files(target, files, overwrite=True)
+            rundir.export_plan_files(target, files)
+    rundir.export_plan_files(target, files, overwrite=True)
     assert not (target / "launch.sh").is_symlink()
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "not there").exists()
@@ -170,7 +170,7 @@ def at_once(number, act):
 def test_of_many_profiles_saved_at_once_under_one_name_none_is_lost():
     for number in range(20):
         chosen = profile({"name": f"p{number}"})
-        results = at_once(8, lambda _, chosen=chosen: store.save(chosen))
+        results = at_once(8, lambda _, chosen=chosen: store.save_profile(chosen))
         assert sum(isinstance(result, Path) for result in results) == 1, results
         assert sum(isinstance(result, AlreadyExists) for result in results) == 7
 
@@ -178,7 +178,7 @@ def test_of_many_profiles_saved_at_once_under_one_name_none_is_lost():
 def test_of_many_exports_at_once_into_one_folder_one_is_whole(tmp_path):
     files = ready(profile({"hardware.device": "cpu"}), facts()).files
     for round_ in range(10):
-        results = at_once(4, lambda _, to=tmp_path / str(round_): rundir.export_files(to, files))
+        results = at_once(4, lambda _, to=tmp_path / str(round_): rundir.export_plan_files(to, files))
         assert sum(isinstance(result, tuple) for result in results) <= 1
         assert all(isinstance(result, (tuple, AlreadyExists)) for result in results)
         assert (tmp_path / str(round_) / "launch.sh").read_text() == files[0].text
@@ -189,8 +189,8 @@ def test_where_there_are_no_links_a_file_is_still_never_lost(tmp_path, monkeypat
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
-    assert write_new(tmp_path / "a", "first")
-    assert not write_new(tmp_path / "a", "second")
+    assert write_if_absent(tmp_path / "a", "first")
+    assert not write_if_absent(tmp_path / "a", "second")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "first"
 
@@ -222,7 +222,7 @@ def test_the_last_run_is_the_newest_in_every_zone_and_after_the_clock_was_set_ba
     for year in ("2031", "1999"):
         monkeypatch.setattr(rundir.time, "strftime", lambda _, year=year: f"{year}0101-000000")
         made.append(new_run("run"))
-    assert [run.name for run in rundir.all_runs()] == [run.name for run in made[::-1]]
+    assert [run.name for run in rundir.list_runs()] == [run.name for run in made[::-1]]
     assert rundir.find_run("last") == made[-1]
 
 
@@ -230,7 +230,7 @@ def test_the_last_run_is_the_newest_in_every_zone_and_after_the_clock_was_set_ba
 def test_a_number_of_a_run_that_is_none_makes_it_the_oldest(data):
     odd, run = new_run("odd"), new_run("run")
     (odd.path / ".number").write_bytes(data)
-    assert rundir.all_runs() == (run, odd)
+    assert rundir.list_runs() == (run, odd)
     assert new_run("next") == rundir.find_run("last")
 
 
@@ -264,7 +264,7 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     spoke.launcher_log.write_text("launch.sh: no GPU\n")
     started.events_file.write_bytes(EVENT)
     mine = runs_folder() / "my own folder"
-    exported = rundir.export_files(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
+    exported = rundir.export_plan_files(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
     real = time.time
     os.utime(used.path, (real() + 60, real() + 60))
     incomplete_runs.remove_incomplete_runs(runs_folder())

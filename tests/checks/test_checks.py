@@ -9,14 +9,14 @@ from support import UUIDS, boxed, check, facts, gpu, inside, machine, plan, prep
 
 from tui_train.checks import CHECKS
 from tui_train.facts.data.data_report import AnswersOnlyAbility, DataProblem, DataQuestion, DataReport, TokenCounts
-from tui_train.facts.data.data_use import question_key as data_key
+from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
 from tui_train.facts.types import (
     ContainerImage,
+    FactGap,
     Facts,
-    Gap,
     GpuProcess,
     LogoutEffect,
     ResourcesInUse,
@@ -664,7 +664,7 @@ def test_every_card_that_is_lost_is_told():
 
 
 def test_why_there_is_no_card_is_told():
-    gap = Gap("The GPUs cannot be read", "the driver hangs", "Reboot.")
+    gap = FactGap("The GPUs cannot be read", "the driver hangs", "Reboot.")
     where = msgspec.structs.replace(facts(), machine=msgspec.structs.replace(facts().machine, gaps=(gap,)))
     assert gap.why in found({"hardware.device": "cuda"}, where)[0].message
 

@@ -16,13 +16,13 @@ from support import SCRIPTS, UUIDS, attempted, facts, gpu, profile, ready, until
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import logout, probe
-from tui_train.facts.machine.exclusive_resources import port_in_use, resource_conflict
-from tui_train.facts.types import Gap, LogoutEffect, Machine, ResourcesInUse
+from tui_train.facts.machine.exclusive_resources import is_port_in_use, resource_conflict_text
+from tui_train.facts.types import FactGap, LogoutEffect, Machine, ResourcesInUse
 from tui_train.places.place import Place
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -43,7 +43,7 @@ def begun():
         return Place().submit(prepared, prepared.plan)
 
     yield make
-    for run in all_runs():
+    for run in list_runs():
         stop_run(run)
 
 
@@ -123,14 +123,14 @@ def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
 def test_a_port_is_tried(begun):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert port_in_use(port)
+        assert is_port_in_use(port)
         assert resources_in_use(port) == (ResourcesInUse(port=port),)
         with pytest.raises(Unavailable, match=f"another program uses port {port}"):
             begun(facts(), nodes__count=2, nodes__address="10.0.0.1", nodes__port=port, trainer__launcher="torchrun")
-    assert not port_in_use(port)
+    assert not is_port_in_use(port)
     assert resources_in_use(port) == ()
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
-        assert port_in_use(server.getsockname()[1])
+        assert is_port_in_use(server.getsockname()[1])
 
 
 @pytest.mark.whole
@@ -143,7 +143,7 @@ def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
         assert done.returncode == code, done.stderr
         assert "error: the run" in done.stderr
         assert "is already writing to" in done.stderr
-    assert len(all_runs()) == 1
+    assert len(list_runs()) == 1
 
 
 def test_a_plan_that_is_none_of_ours_has_nothing(begun):
@@ -154,8 +154,8 @@ def test_a_plan_that_is_none_of_ours_has_nothing(begun):
 
 
 def test_nothing_clashes_with_nothing():
-    assert resource_conflict(ResourcesInUse(), ResourcesInUse(run="x", gpus=UUIDS, outputs=("/a",), port=5)) == ""
-    assert resource_conflict(ResourcesInUse(gpus=UUIDS, outputs=("/a",), port=5), ResourcesInUse()) == ""
+    assert resource_conflict_text(ResourcesInUse(), ResourcesInUse(run="x", gpus=UUIDS, outputs=("/a",), port=5)) == ""
+    assert resource_conflict_text(ResourcesInUse(gpus=UUIDS, outputs=("/a",), port=5), ResourcesInUse()) == ""
 
 
 IN_FORCE = {
@@ -241,7 +241,7 @@ def test_this_machine_is_asked():
     assert msgspec.to_builtins(found) is None or isinstance(found, LogoutEffect)
 
 
-SILENT = Machine(hostname="box", gaps=(Gap("The NVIDIA driver does not respond", "", "", hides=True),))
+SILENT = Machine(hostname="box", gaps=(FactGap("The NVIDIA driver does not respond", "", "", hides=True),))
 
 
 @pytest.mark.whole
@@ -255,9 +255,9 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
     file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
     for name, value in driver_environment(file).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stopping, "_MEMORY_RELEASE_SECONDS", 0.5)
+    monkeypatch.setattr(stopping, "_MAX_MEMORY_RELEASE_SECONDS", 0.5)
     # A driver that does not answer at first, as on a busy machine, is asked again.
-    monkeypatch.setattr(stopping, "_MAX_UNANSWERED_PROBES", 20)
+    monkeypatch.setattr(stopping, "_MAX_UNANSWERED_MEMORY_QUERIES", 20)
     silent, answer = iter([SILENT]), probe.probe_machine
     monkeypatch.setattr(probe, "probe_machine", lambda: next(silent, None) or answer())
     if holds:
@@ -281,7 +281,7 @@ def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
 @pytest.mark.whole
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     prepared = ready(profile(), facts())
-    run = rundir.create_run("done", prepared.files)
+    run = rundir.create_run_folder("done", prepared.files)
     attempted(run, 1.0)
     with pytest.raises(Unavailable, match="nothing left to train"):
         start_run(run)

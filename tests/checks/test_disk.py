@@ -8,7 +8,7 @@ from support import check, facts, gpu, profile
 from screens.discovery.machine_queries import facts_with_answer
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.disk import checkpoint_disk_use
-from tui_train.places.profile_facts import probe_facts, read_profile_files
+from tui_train.places.profile_facts import probe_profile_facts, read_profile_files
 from tui_train.profile.changes import apply_change
 
 GIB = 2**30
@@ -106,7 +106,7 @@ def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
     out = str(tmp_path / "new" / "out")
     chosen = profile({"trainer.output": out})
     assert set(read_profile_files(chosen).free) == {"", out}
-    assert probe_facts(chosen).free[out] is not None
+    assert probe_profile_facts(chosen).free[out] is not None
     seen = facts_with_answer(facts(), "paths", read_profile_files(chosen))
     assert (seen.free.keys(), seen.unwritable) == ({"", out}, {out: ""})
 

@@ -24,7 +24,7 @@ from tui_train.cli.runs import start, watch
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.profile.changes import Change
 from tui_train.runner.progress import Progress
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import RunDir
@@ -109,8 +109,8 @@ def test_the_wizard_needs_a_terminal():
 @pytest.mark.parametrize(("said", "left", "code"), [(None, 1, 1), (None, 0, 0), (None, None, 0), (3, 0, 3)])
 def test_a_crashed_wizard_is_no_success(monkeypatch, said, left, code):
     app = SimpleNamespace(run=lambda: said, return_code=left)
-    monkeypatch.setattr(wizard, "terminal", lambda: True)
-    monkeypatch.setattr(wizard, "wizard", lambda run: app)
+    monkeypatch.setattr(wizard, "is_wizard_terminal", lambda: True)
+    monkeypatch.setattr(wizard, "make_wizard", lambda run: app)
     assert wizard.open_wizard() == code
 
 
@@ -187,7 +187,7 @@ def test_a_plan_that_cannot_run(tmp_path, edits, code, message):
     said = refused("run", "mine.toml", *(f"--set={edit}" for edit in edits), code=code)
     assert message in said
     assert "hf_abc" not in said
-    assert rundir.all_runs() == ()
+    assert rundir.list_runs() == ()
 
 
 @pytest.mark.whole
@@ -203,7 +203,7 @@ def test_what_nobody_foresaw_is_two_lines(monkeypatch, capsys):
     def fails(_):
         raise PermissionError(13, "Permission denied", "a\nb")
 
-    monkeypatch.setattr(__main__, "_start", fails)
+    monkeypatch.setattr(__main__, "_run_command_line_or_wizard", fails)
     with pytest.raises(SystemExit) as ended:
         __main__.main()
     assert ended.value.code == 70
@@ -256,7 +256,7 @@ def mine(tmp_path):
     path = tmp_path / "my sleeper.toml"
     path.write_text('name = "My sleeper"\n' + SLEEPER)
     yield str(path)
-    for run in rundir.all_runs():
+    for run in rundir.list_runs():
         for pid in (
             (read_status(run).pid, *marked(read_status(run).mark))
             if read_status(run).live or read_status(run).leftover
@@ -271,7 +271,7 @@ def arguments(*words):
 
 
 def newest():
-    return rundir.all_runs()[0]
+    return rundir.list_runs()[0]
 
 
 def test_a_run_is_shown_listed_and_resumed(mine):
@@ -422,9 +422,9 @@ def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys)
 
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     run = rundir.RunDir(Path("/runs/one"))
-    monkeypatch.setattr(start, "probe_facts", lambda profile: facts())
+    monkeypatch.setattr(start, "probe_profile_facts", lambda profile: facts())
     monkeypatch.setattr(start.Place, "submit", lambda *_: run)
-    lost = Status(state="lost", started=1795226679.0)
+    lost = RunStatus(state="lost", started=1795226679.0)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
         start.run_quickstart(())
@@ -487,7 +487,7 @@ def noting(number):
 def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
     asked = []
     monkeypatch.setattr(start, "ask_detach_or_stop", asked.append)
-    monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), Status(state="stopped")))
+    monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped")))
     run = rundir.RunDir(Path("/runs/mine"))
     assert start._follow_started(run, noting(signal.SIGINT))[1].state == "stopped"
     assert asked == [run]

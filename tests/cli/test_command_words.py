@@ -14,13 +14,13 @@ from click.testing import CliRunner
 from support import attempted, bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
 
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import number_ranges, sparkline, text_table
+from tui_train.base.text import number_ranges_text, sparkline, text_table
 from tui_train.cli.app import cli
-from tui_train.cli.plans.plans import apply_edits, apply_fixes
+from tui_train.cli.plans.plans import apply_edits, apply_fixes_of_errors
 from tui_train.diagnose.advice import innermost_user_frame
 from tui_train.diagnose.evidence import diagnose_run
 from tui_train.diagnose.reader import read_log_lines
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -93,7 +93,7 @@ def test_set_takes_a_label(edit, value):
 def test_a_default_micro_batch_follows_a_chosen_global_batch(whole):
     chosen = apply_edits(Profile(), (f"recipe.global_batch={whole}",))
     assert check(chosen, EIGHT) == ()
-    assert apply_fixes(chosen, EIGHT, (f"recipe.global_batch={whole}",)) == (chosen, ())
+    assert apply_fixes_of_errors(chosen, EIGHT, (f"recipe.global_batch={whole}",)) == (chosen, ())
     plan = ready(chosen, EIGHT).plan
     assert plan.global_batch == whole == plan.micro_batch * plan.accumulation * 8
     assert plan.micro_batch == max(size for size in range(1, 9) if whole // 8 % size == 0)
@@ -126,8 +126,8 @@ def test_a_table_is_cut_only_to_fit():
 
 
 def test_ranges():
-    assert number_ranges([0, 1, 2, 5, 7, 8]) == "0-2 5 7-8"
-    assert number_ranges([]) == ""
+    assert number_ranges_text([0, 1, 2, 5, 7, 8]) == "0-2 5 7-8"
+    assert number_ranges_text([]) == ""
 
 
 def test_equal_cards_are_one_row_at_a_terminal():
@@ -168,8 +168,8 @@ def shell(tmp_path):
 
 @pytest.mark.whole
 def test_profiles_runs_keys_and_values_complete(shell):
-    store.save(Profile(name="mine"))
-    run = rundir.create_run("quickstart", ready(Profile(), facts()).files)
+    store.save_profile(Profile(name="mine"))
+    run = rundir.create_run_folder("quickstart", ready(Profile(), facts()).files)
     assert shell("tui-train", "plan", "m") == ["mine"]
     assert run.name in shell("tui-train", "logs", "20")
     assert shell("tui-train", "plan", "mine", "--set", "recipe.preci") == ["recipe.precision="]
@@ -210,13 +210,13 @@ def test_new_warns_of_a_script_that_is_not_there(tmp_path):
 
 def test_a_live_run_is_not_exported_over(tmp_path):
     run, _ = exported(tmp_path / "run", Profile(), facts())
-    rundir.export_files(run.path, ready(Profile(), facts()).files, overwrite=True)
+    rundir.export_plan_files(run.path, ready(Profile(), facts()).files, overwrite=True)
     before = run.script.read_bytes()
     event = {"time": time.time(), "event": "run_started", **holder(run.path)}
     run.events_file.write_text(json.dumps(event) + "\n")
     assert read_status(run).live
     with pytest.raises(Unavailable):
-        rundir.export_files(run.path, ready(profile({"recipe.steps": 3}), facts()).files, overwrite=True)
+        rundir.export_plan_files(run.path, ready(profile({"recipe.steps": 3}), facts()).files, overwrite=True)
     assert run.script.read_bytes() == before
 
 
@@ -231,7 +231,9 @@ def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
         with subprocess.Popen([*started, "--plain"], stderr=subprocess.PIPE, text=True) as beside:
             assert "already" in beside.stderr.readline()
             beside.kill()
-        subprocess.run([sys.executable, str(run.path / RUNNER_NAME), "stop", "--now"], capture_output=True, check=True)
+        subprocess.run(
+            [sys.executable, str(run.path / RUNNER_ZIP_FILE_NAME), "stop", "--now"], capture_output=True, check=True
+        )
         first.stdout.read()
 
 
@@ -242,7 +244,7 @@ def test_an_own_exception_names_its_file_and_line(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import bisect\n\ndef load():\n    return bisect.insort(1, 2)\n\nload()\n")
     chosen = sleeping(**{"trainer.script": str(script)})
-    run = rundir.create_run("own", ready(chosen, facts()).files)
+    run = rundir.create_run_folder("own", ready(chosen, facts()).files)
     assert bash(run).returncode == 1
     diagnosis = diagnose_run(RunDir(run.path))
     assert diagnosis.failure == "user_exception"
@@ -266,7 +268,7 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
 @pytest.mark.parametrize(("micro", "position"), [(1, 3), (4, 1)])
 def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro, position):
     chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
-    run = rundir.create_run("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
+    run = rundir.create_run_folder("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
     attempted(run, 0, "failed", position=position, exit_code=1, out_of_memory=True, phase="loss")
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     diagnosis = diagnose_run(run)

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tui_train.diagnose import Evidence, diagnose
-from tui_train.diagnose.anchors import expression_anchors
+from tui_train.diagnose.anchors import required_words
 from tui_train.diagnose.details import load_details
 from tui_train.diagnose.headings import HEADING_BY_FAILURE, failure_heading
-from tui_train.diagnose.reader import relevant_lines
+from tui_train.diagnose.reader import lines_that_matter
 from tui_train.diagnose.signatures import load_signatures
 
 
 def said(text, code=1):
-    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code))
+    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=code))
 
 
 NAMED = [
@@ -187,7 +187,7 @@ def test_details_are_well_formed_and_fast():
     for detail, expression in load_details():
         assert detail.failure in failures
         assert detail.cause or detail.remedy
-        assert r"\n" in expression.pattern or expression_anchors(expression.pattern), expression.pattern
+        assert r"\n" in expression.pattern or required_words(expression.pattern), expression.pattern
         words = written.sub(" ", expression.pattern).split() or ["x"]
         for unit in (" ".join(words), "".join(words), words[0]):
             text = "\n".join([(unit * (1500 // len(unit) + 1))[:1500]] * 3)

@@ -22,14 +22,14 @@ from tui_train.base.errors import BadInput
 from tui_train.cli.app import cli
 from tui_train.cli.results.diagnose import print_diagnosis
 from tui_train.diagnose import Evidence, diagnose, diagnose_log, diagnose_run
-from tui_train.diagnose.reader import relevant_lines
-from tui_train.diagnose.remedies import useful_change
+from tui_train.diagnose.reader import lines_that_matter
+from tui_train.diagnose.remedies import change_that_helps
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile.changes import apply_change
-from tui_train.profile.fields import with_value
+from tui_train.profile.fields import profile_with_value
 from tui_train.profile.presets import get_preset, shipped_presets
-from tui_train.profile.store import dumps
+from tui_train.profile.store import profile_to_toml
 from tui_train.profile.types import Profile
 from tui_train.runner.lines import rank_in_line
 from tui_train.runs.rundir import RunDir
@@ -40,7 +40,7 @@ LOGS = sorted((Path(__file__).parents[1] / "logs").glob("*.log"))
 
 
 def said(text, code=1, profile=None, **more):
-    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code, **more), profile)
+    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=code, **more), profile)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
@@ -269,7 +269,7 @@ def test_what_only_tells_is_no_failure():
     ids=["a", "blank", "0", "mixed"],
 )
 def test_a_hostile_log_costs_seconds_at_most(line):
-    log = relevant_lines(io.BytesIO("\n".join([line] * 400).encode()))
+    log = lines_that_matter(io.BytesIO("\n".join([line] * 400).encode()))
     begin = time.process_time()
     diagnose(Evidence(lines=log, exit_code=1))
     assert time.process_time() - begin < 3
@@ -298,26 +298,34 @@ def test_a_change_mends_the_profile():
     found = said("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", 1, profile, takes=takes)
     assert apply_change(found.change, profile).recipe.micro_batch == 4
     named = {signature.change for signature, _ in load_signatures() if signature.change}
-    lower = with_value(with_value(profile, "recipe.precision", "bf16"), "communication.interface", "eth7")
-    lower = with_value(
-        with_value(with_value(lower, "container.engine", "docker"), "container.shared_memory", "1g"), "nodes.count", 2
+    lower = profile_with_value(
+        profile_with_value(profile, "recipe.precision", "bf16"), "communication.interface", "eth7"
     )
-    lower = with_value(with_value(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True)
-    lower = with_value(lower, "trainer.strategy", "zero2")
+    lower = profile_with_value(
+        profile_with_value(profile_with_value(lower, "container.engine", "docker"), "container.shared_memory", "1g"),
+        "nodes.count",
+        2,
+    )
+    lower = profile_with_value(
+        profile_with_value(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True
+    )
+    lower = profile_with_value(lower, "trainer.strategy", "zero2")
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
-    refused = relevant_lines(io.BytesIO(b"t.py: error: unrecognized arguments: --nope\n"))
+    refused = lines_that_matter(io.BytesIO(b"t.py: error: unrecognized arguments: --nope\n"))
     evidence = Evidence(lines=refused, takes=passed, world_size=3)
-    lower = with_value(lower, "trainer.arguments", ("--nope",))
-    tuned = with_value(with_value(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
-    tuned = with_value(with_value(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True)
+    lower = profile_with_value(lower, "trainer.arguments", ("--nope",))
+    tuned = profile_with_value(profile_with_value(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
+    tuned = profile_with_value(
+        profile_with_value(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True
+    )
     for name in named:
         profiles = (
             lower,
             tuned,
-            with_value(lower, "recipe.precision", "fp16"),
-            with_value(lower, "trainer.kind", "script"),
+            profile_with_value(lower, "recipe.precision", "fp16"),
+            profile_with_value(lower, "trainer.kind", "script"),
         )
-        changes = [(before, useful_change(name, evidence, before)) for before in profiles]
+        changes = [(before, change_that_helps(name, evidence, before)) for before in profiles]
         assert any(change for _, change in changes), name
         assert all(apply_change(change, before) != before for before, change in changes if change)
 
@@ -326,8 +334,8 @@ def test_no_change_is_offered_that_the_training_would_not_notice():
     nothing = Evidence(lines=(), world_size=1)
     names = ("less_memory", "precision", "steadier", "no_fused_kernels", "no_activation_checkpointing", "no_deepspeed")
     names += ("all_linear_layers", "no_quantization", "whole_conversations")
-    assert [useful_change(name, nothing, WHOLE) for name in names] == [None] * len(names)
-    assert useful_change("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
+    assert [change_that_helps(name, nothing, WHOLE) for name in names] == [None] * len(names)
+    assert change_that_helps("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
 
 
 @pytest.mark.parametrize(
@@ -337,7 +345,7 @@ def test_no_change_is_offered_that_the_training_would_not_notice():
 def test_less_memory_is_offered_where_it_ran_out(phase, title):
     takes = frozenset({"micro_batch", "accumulation", "eval_batch"})
     evidence = Evidence(lines=(), takes=takes, cuda=True, phase=phase, eval_batch=8)
-    assert useful_change("less_memory", evidence, WHOLE).title == title
+    assert change_that_helps("less_memory", evidence, WHOLE).title == title
 
 
 OWN = """Traceback (most recent call last):
@@ -447,7 +455,9 @@ def failed(folder, edits, *, phase="loss", position=1, **values):
     """A run whose only attempt, with these edits of the profile in its plan, ran out of GPU memory."""
     run = RunDir(folder)
     run.script.write_text("")
-    run.profile.write_text(dumps(support.profile({key.replace("__", "."): value for key, value in values.items()})))
+    run.profile.write_text(
+        profile_to_toml(support.profile({key.replace("__", "."): value for key, value in values.items()}))
+    )
     run.plan_file.write_text(json.dumps({"gpus": ["GPU-1"], "world_size": 1, "attempts": [{"edits": edits}]}))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
     note_attempt(run, 1, out_of_memory=True, phase=phase, position=position)
@@ -488,8 +498,8 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     run.attempt_log(1).write_text("FloatingPointError: Minimum loss scale reached (0.0001).\n")
     note_attempt(run, 1)
     trained = support.profile({"recipe.precision": "fp16", "trainer.output": str(tmp_path / "out")})
-    run.profile.write_text(dumps(trained))
-    planned = support.ready(with_value(trained, "recipe.precision", "fp32"), support.facts()).plan
+    run.profile.write_text(profile_to_toml(trained))
+    planned = support.ready(profile_with_value(trained, "recipe.precision", "fp32"), support.facts()).plan
     run.plan_file.write_bytes(msgspec.json.encode(planned))
     for name in ("checkpoint-5", "checkpoint-12", "checkpoint-x"):
         (tmp_path / "out" / name).mkdir(parents=True)
@@ -518,7 +528,7 @@ def test_the_checkpoint_is_that_of_the_attempt_that_failed(tmp_path, position):
     values = {**support.RECIPE, "trainer.output": str(output), "ladder.rungs": rungs, "ladder.consent": rungs}
     prepared = support.ready(support.profile(values), support.facts())
     run = failed(tmp_path, {}, position=position)
-    run.profile.write_text(dumps(support.profile(values)))
+    run.profile.write_text(profile_to_toml(support.profile(values)))
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
     folders = [output, tmp_path / "out-2-layers"]
     for number, folder in enumerate(folders, start=1):

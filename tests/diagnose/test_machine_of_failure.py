@@ -9,9 +9,9 @@ from results import ended
 from support import bash, exported, facts, sleeping
 
 from tui_train.diagnose import diagnose_run, evidence
-from tui_train.runner.evidence import Evidence, read_evidence
-from tui_train.runner.state import Status
-from tui_train.runs.elsewhere import HostReport, write_report
+from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
+from tui_train.runner.state import RunStatus
+from tui_train.runs.elsewhere import HostReport, write_host_report
 from tui_train.runs.status import read_status
 
 FULL = {"host": "box", "free_disk": 0, "free_tmp": 2**34, "free_shm": 2**34, "memory_limit": 2**34, "oom_kills": 0}
@@ -32,7 +32,9 @@ def failed_on(folder, said, there):
     run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
     status = read_status(run)
     (run.path / "place.json").write_text(json.dumps({"host": "box", "folder": "/there"}))
-    write_report(run.path, HostReport(at=1.0, status=Status("failed", attempts=status.attempts, exit_code=code)))
+    write_host_report(
+        run.path, HostReport(at=1.0, status=RunStatus("failed", attempts=status.attempts, exit_code=code))
+    )
     return run
 
 
@@ -49,7 +51,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
     said, there, here, failure = case
-    monkeypatch.setattr(evidence, "read_evidence", lambda *_: Evidence(**here))
+    monkeypatch.setattr(evidence, "read_machine_evidence", lambda *_: MachineEvidence(**here))
     found = diagnose_run(failed_on(tmp_path / "run", said, there))
     assert (found.failure, found.host) == (failure, "box")
 
@@ -60,9 +62,9 @@ def test_the_supervisor_notes_how_its_machine_stands(tmp_path):
     end = next(event for event in run.events() if event.event == "attempt_ended")
     assert end.host == os.uname().nodename
     assert min(end.free_disk, end.free_tmp, end.free_shm) > 0
-    assert read_evidence(str(tmp_path), None).host == end.host
+    assert read_machine_evidence(str(tmp_path), None).host == end.host
 
 
 def test_a_disk_that_calls_itself_endless_costs_no_event(tmp_path, monkeypatch):
-    monkeypatch.setattr("tui_train.runner.evidence.free_bytes", lambda _: 2**63)
-    assert read_evidence(str(tmp_path), None).free_disk == 2**53 - 1
+    monkeypatch.setattr("tui_train.runner.evidence.free_bytes_for_path", lambda _: 2**63)
+    assert read_machine_evidence(str(tmp_path), None).free_disk == 2**53 - 1

@@ -16,9 +16,9 @@ from hypothesis.errors import Unsatisfiable
 from support import sample
 
 from tui_train.diagnose import Evidence, diagnose, diagnose_log, reader
-from tui_train.diagnose.anchors import expression_anchors, normalized_for_anchors
-from tui_train.diagnose.middle import MiddleLines, _possible_expressions, _single_line_expressions
-from tui_train.diagnose.reader import relevant_lines
+from tui_train.diagnose.anchors import normalized_for_required_words, required_words
+from tui_train.diagnose.middle import KeptMiddleLines, _all_single_line_expressions, _possible_expressions
+from tui_train.diagnose.reader import lines_that_matter
 
 STEP = "step {} | loss 2.5 | lr 1.0e-03\n"
 FRAMES = "frame #{0}: c10d::ProcessGroupNCCL::run() + 0x{0} (0x7f in /opt/torch/lib/libtorch.so)\n"
@@ -31,12 +31,12 @@ def repeated(line, size):
 
 
 def said(text, code=1):
-    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code))
+    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=code))
 
 
 # Beyond what is kept whole at each end.
 BEFORE = repeated(STEP, reader._BLOCK_BYTES + 20_000)
-AFTER = repeated(FRAMES, (reader._TAIL_BLOCKS + 1) * reader._BLOCK_BYTES)
+AFTER = repeated(FRAMES, (reader._TAIL_BLOCK_COUNT + 1) * reader._BLOCK_BYTES)
 
 
 def around(text, before=BEFORE, after=AFTER):
@@ -108,7 +108,7 @@ def test_a_healthy_log_stays_healthy():
 
 
 def test_many_kinds_of_lines_are_kept_few_of():
-    middle = MiddleLines()
+    middle = KeptMiddleLines()
     middle.read(
         0, b"\n".join(b"RuntimeError: CUDA error: invalid device ordinal %d" % number for number in range(5000))
     )
@@ -131,7 +131,7 @@ class Log(io.RawIOBase):
             line = b"step %d | loss %.4f | RuntimeError: id %x\\n" % (self.step, 1 / self.step, self.step)
             lines.append(line); size -= len(line); self.left -= len(line)
         return b"".join(lines)
-found = reader.relevant_lines(Log())
+found = reader.lines_that_matter(Log())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, len(found))
 """
 
@@ -165,20 +165,20 @@ def test_memory_does_not_grow_with_the_log():
     ],
 )
 def test_the_words_of_an_expression(expression, wanted):
-    found = [{word.decode() for word in words} for words in expression_anchors(expression)]
+    found = [{word.decode() for word in words} for words in required_words(expression)]
     assert sorted(map(sorted, found)) == sorted(map(sorted, wanted))
 
 
 def test_each_expression_has_words():
-    assert len(_single_line_expressions()) > 900
-    assert all(expression.anchors for expression in _single_line_expressions())
+    assert len(_all_single_line_expressions()) > 900
+    assert all(expression.anchors for expression in _all_single_line_expressions())
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("part", sample(range(8), 8))
 def test_what_an_expression_matches_is_looked_at(part):
     """A line that is made for an expression makes it a candidate."""
-    known = _single_line_expressions()
+    known = _all_single_line_expressions()
     for number in range(part, len(known), 8):
 
         @settings(
@@ -187,7 +187,7 @@ def test_what_an_expression_matches_is_looked_at(part):
         )  # fmt: skip
         @given(st.from_regex(known[number].pattern), st.just(number))
         def looked_at(text, number):
-            assert number in _possible_expressions(normalized_for_anchors(text.encode("utf-8", "replace"))), text
+            assert number in _possible_expressions(normalized_for_required_words(text.encode("utf-8", "replace"))), text
 
         with contextlib.suppress(Unsatisfiable):  # some only look ahead for what must not be there
             looked_at()
@@ -196,7 +196,7 @@ def test_what_an_expression_matches_is_looked_at(part):
 # ---- a log so large that its end is read first
 
 
-class Noted(reader.ReadWatcher):
+class Noted(reader.LogReadObserver):
     """Notes what it is told, and leaves after so many bytes."""
 
     def __init__(self, leaves=1 << 60, by=reader.StopReading):
@@ -215,8 +215,8 @@ class Noted(reader.ReadWatcher):
 def small(monkeypatch):
     """A log of some hundred KB counts as large."""
     monkeypatch.setattr(reader, "_BLOCK_BYTES", 8 << 10)
-    monkeypatch.setattr(reader, "_LARGE_LOG_BYTES", 200_000)
-    monkeypatch.setattr(reader, "_END_BYTES", 60_000)
+    monkeypatch.setattr(reader, "_MIN_LARGE_LOG_BYTES", 200_000)
+    monkeypatch.setattr(reader, "_LARGE_LOG_END_BYTES", 60_000)
 
 
 LOGS = sorted((Path(__file__).parents[1] / "logs").glob("*.log"))
@@ -233,13 +233,13 @@ def test_a_large_log_has_the_verdict_of_one_read_in_order(path, where, tmp_path)
     (tmp_path / "log").write_bytes(data)
     watch = Noted()
     found = diagnose_log(str(tmp_path / "log"), 1, watch)
-    assert found == diagnose(Evidence(lines=relevant_lines(io.BytesIO(data)), exit_code=1))
+    assert found == diagnose(Evidence(lines=lines_that_matter(io.BytesIO(data)), exit_code=1))
     assert len(watch.ends) == 1
     assert where != "before" or watch.ends == [found and found.failure]
     done, totals = zip(*watch.read, strict=True)
     assert [*done] == sorted(done)
     assert {*totals} == {len(data)}
-    assert done[-1] > len(data) - 2 * reader._TAIL_BLOCKS * reader._BLOCK_BYTES
+    assert done[-1] > len(data) - 2 * reader._TAIL_BLOCK_COUNT * reader._BLOCK_BYTES
 
 
 @pytest.mark.usefixtures("small")
@@ -271,7 +271,7 @@ def test_a_compressed_log_is_read_from_its_start_alone(tmp_path):
 @pytest.mark.usefixtures("small")
 def test_a_list_reads_the_end_of_a_large_log_alone(tmp_path):
     (tmp_path / "log").write_text(f"{repeated(STEP, 300_000)}{OOM}\n")
-    watch = reader.EndOnlyWatcher()
+    watch = reader.LogEndOnlyObserver()
     assert diagnose_log(str(tmp_path / "log"), 1, watch).failure == "cuda_oom"
     assert watch.stopped
 

@@ -243,9 +243,9 @@ def test_the_end_that_is_passed(monkeypatch, turn, eos, stops, passed):
     monkeypatch.syspath_prepend(str(CHILD))
     import data_turns
 
-    assert data_turns.passed(turn, eos, stops) == passed
+    assert data_turns.end_token_to_pass(turn, eos, stops) == passed
     own = {"<|im_end|>", "<|im_start|>", "<end_of_turn>", "<|im"}
-    assert data_turns.first_token(f"{turn}\n<|im_start|>", own) == (turn or "<|im_start|>")
+    assert data_turns.first_token_in(f"{turn}\n<|im_start|>", own) == (turn or "<|im_start|>")
 
 
 @pytest.mark.whole
@@ -547,7 +547,7 @@ ROWS_OF = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import data_rows
-json.dump([row.value for row in data_rows.read(sys.argv[2])], sys.stdout)
+json.dump([row.value for row in data_rows.read_rows(sys.argv[2])], sys.stdout)
 """
 BOUNDED = """
 import resource, sys, time
@@ -556,14 +556,14 @@ import data_bounds, data_template
 before = resource.getrlimit(resource.RLIMIT_DATA)
 for work in (lambda: time.sleep(9), lambda: bytearray(2**30), lambda: bytearray(2**20)):
     try:
-        with data_bounds.within(2**26, 0.1):
+        with data_bounds.limit_memory_and_time(2**26, 0.1):
             work()
         print("done")
     except data_bounds.BoundError as error:
         print(error)
 print(before == resource.getrlimit(resource.RLIMIT_DATA))
 resource.setrlimit(resource.RLIMIT_DATA, (2**32, -1))
-print(data_template.first_line(MemoryError()))
+print(data_template.first_line_of_error(MemoryError()))
 """
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from support import toolchain
 
 from tui_train.base.app_paths import data_summaries_folder
-from tui_train.facts.answer_cache import MAX_ANSWERS
+from tui_train.facts.answer_cache import MAX_CACHED_ANSWERS
 from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion
 
@@ -129,12 +129,12 @@ def test_few_are_kept_and_the_latest_used(reader):
     tool, question, starts = reader
     read_data_report(tool, question)
     (first,) = kept()
-    for number in range(MAX_ANSWERS - 1):
+    for number in range(MAX_CACHED_ANSWERS - 1):
         copy = first.with_name(f"{number}.json")
         copy.write_bytes(first.read_bytes())
         os.utime(copy, (LONG_AGO + number, LONG_AGO + number))
     read_data_report(tool, replace(question, length=7))
-    assert len(kept()) == MAX_ANSWERS
+    assert len(kept()) == MAX_CACHED_ANSWERS
     assert "0.json" not in {file.name for file in kept()}
     read_data_report(tool, question)
     assert starts() == 2

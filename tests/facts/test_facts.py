@@ -354,7 +354,7 @@ def test_cards_without_driver_are_named(tmp_path):
 )
 def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, words):
     monkeypatch.setattr(pci.platform, "release", lambda: release)
-    monkeypatch.setattr(pci, "in_container", lambda: inside)
+    monkeypatch.setattr(pci, "is_in_container", lambda: inside)
     gap = pci.no_driver_gap("library", "", cards)
     assert gap.what == words
     assert ("0000:01:00.0 (10de:2204)" in gap.why) == bool(cards)
@@ -513,7 +513,7 @@ def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
 def test_loading_may_take_several_times_the_weights(tmp_path):
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2**37)
-    assert memory_bound.loading_memory_limit((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
+    assert memory_bound.loading_memory_limit((str(tmp_path), "/no/folder", ""), uses_cuda=False) > 2**39
 
 
 def test_an_interpreter_that_is_none(tmp_path):

@@ -18,7 +18,7 @@ from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.plans import plans
 from tui_train.facts.gpus import verdicts as gpus
 from tui_train.facts.other_machines import machine_files, remote
-from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.facts.types import FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import pick_toolchain
 from tui_train.views import show
@@ -162,7 +162,7 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
         machine=msgspec.structs.replace(
             machine(gpus=[gpu(0, processes=processes)]),
             hostname="lab7.example.org",
-            gaps=(Gap("what", "/dev/x of lab7 is bob's", "ask /srv/people/annette"),),
+            gaps=(FactGap("what", "/dev/x of lab7 is bob's", "ask /srv/people/annette"),),
         ),
         toolchains=(toolchain("/srv/people/ann/env/bin/python"),),
     )
@@ -303,7 +303,7 @@ MACHINES_OF_ANY_KIND = st.builds(
     cpu_count=st.integers(),
     memory_total=SIZE,
     gpus=st.lists(CARDS, max_size=5).map(tuple),
-    gaps=st.lists(st.builds(Gap, TEXT, TEXT, TEXT), max_size=2).map(tuple),
+    gaps=st.lists(st.builds(FactGap, TEXT, TEXT, TEXT), max_size=2).map(tuple),
 )
 
 

@@ -206,11 +206,11 @@ def test_one_instance_of_a_divided_card():
 
 
 def test_bf16_needs_every_card():
-    assert gpus.supports_bf16([card(), card(capability="8.0")])
-    assert not gpus.supports_bf16([card(), card(capability="7.5")])
-    assert not gpus.supports_bf16([card(), card(capability=None)])
-    assert gpus.supports_bf16([card(capability="10.0"), card(capability="12.1")])
-    assert not gpus.supports_bf16([])
+    assert gpus.do_all_support_bf16([card(), card(capability="8.0")])
+    assert not gpus.do_all_support_bf16([card(), card(capability="7.5")])
+    assert not gpus.do_all_support_bf16([card(), card(capability=None)])
+    assert gpus.do_all_support_bf16([card(capability="10.0"), card(capability="12.1")])
+    assert not gpus.do_all_support_bf16([])
 
 
 # Sets. Clocks are the makers' boost clocks, so that the speeds are those that they publish.

@@ -18,10 +18,10 @@ from tui_train.diagnose import diagnose_run
 from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.places.place import Place
-from tui_train.places.profile_facts import probe_facts
+from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
-from tui_train.profile.fields import with_value
+from tui_train.profile.fields import profile_with_value
 from tui_train.programs import hub_cache
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
@@ -171,7 +171,7 @@ def test_the_folder_is_that_of_huggingface_hub(environment, folder):
         [sys.executable, "-c", code], env=plain | environment, capture_output=True, text=True, check=True
     ).stdout.strip()
     expected = os.path.expanduser(folder)  # noqa: PTH111
-    assert (str(hub_cache.folder_of(environment)), told) == (expected, expected)
+    assert (str(hub_cache.hub_cache_folder(environment)), told) == (expected, expected)
 
 
 IDS = (
@@ -184,7 +184,7 @@ IDS = (
 def test_an_id_is_what_huggingface_hub_takes(text):
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-    refusal = contextlib.nullcontext() if hub_cache.valid_id(text) else pytest.raises(HFValidationError)
+    refusal = contextlib.nullcontext() if hub_cache.is_valid_model_id(text) else pytest.raises(HFValidationError)
     with refusal:
         validate_repo_id(text)
 
@@ -202,7 +202,7 @@ def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path):
 
 def test_an_id_in_a_profile_file_is_no_path(tmp_path):
     made = profile(TRL | {"trainer.model": "acme/tiny"})
-    assert store.loads(store.dumps(made), folder=tmp_path) == made
+    assert store.profile_from_toml(store.profile_to_toml(made), folder=tmp_path) == made
 
 
 def test_the_profile_decides_whether_the_hub_is_asked():
@@ -355,7 +355,7 @@ def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
     ],
 )  # fmt: skip
 def test_a_revision_is_a_name_that_git_takes(text, valid):
-    assert hub_cache.valid_revision(text) == valid
+    assert hub_cache.is_valid_revision(text) == valid
 
 
 def test_a_model_that_is_here_needs_no_hub(tmp_path):
@@ -439,7 +439,7 @@ def loading(folder, name, **more):
 
 def trained(chosen):
     """The run of a profile, at its end."""
-    prepared = prepare(chosen, probe_facts(chosen))
+    prepared = prepare(chosen, probe_profile_facts(chosen))
     assert prepared.plan, prepared.findings
     run_dir = Place().submit(prepared, prepared.plan)
     until(lambda: not read_status(run_dir).live, 90)
@@ -448,7 +448,7 @@ def trained(chosen):
 
 def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     chosen = loading(tmp_path, "acme/tiny")
-    (note,) = [finding for finding in check(chosen, probe_facts(chosen)) if finding.key == "trainer.model"]
+    (note,) = [finding for finding in check(chosen, probe_profile_facts(chosen)) if finding.key == "trainer.model"]
     assert note.level == "note"
     first = trained(chosen)
     log = first.attempt_log(1).read_text()
@@ -457,7 +457,7 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     assert said.index("download:") < said.index("read")
     hub.asked.clear()
     # What is here is neither downloaded nor asked for, and the plan has no such step.
-    again = prepare(chosen, probe_facts(chosen))
+    again = prepare(chosen, probe_profile_facts(chosen))
     assert again.plan.preparations == ()
     assert hub.asked == []
     assert read_status(trained(chosen)).state == "finished"
@@ -466,16 +466,18 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
 @pytest.mark.whole
 def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     chosen = loading(tmp_path, "acme/tiny")
-    pinned = with_value(with_value(chosen, "trainer.revision", "v1"), "trainer.arguments", ("{model}", "{revision}"))
-    (note,) = [finding for finding in check(pinned, probe_facts(pinned)) if finding.key == "trainer.model"]
+    pinned = profile_with_value(
+        profile_with_value(chosen, "trainer.revision", "v1"), "trainer.arguments", ("{model}", "{revision}")
+    )
+    (note,) = [finding for finding in check(pinned, probe_profile_facts(pinned)) if finding.key == "trainer.model"]
     assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
     done = trained(pinned)
     log = done.attempt_log(1).read_text()
     assert read_status(done).state == "finished", log
     assert f"read {len(tensors(2 * MIB))} bytes" in log
-    assert prepare(pinned, probe_facts(pinned)).plan.preparations == ()
+    assert prepare(pinned, probe_profile_facts(pinned)).plan.preparations == ()
     # Main is another one.
-    assert prepare(chosen, probe_facts(chosen)).plan.preparations
+    assert prepare(chosen, probe_profile_facts(chosen)).plan.preparations
 
 
 @pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
@@ -496,7 +498,11 @@ def test_the_preview_names_the_revision(revision, shown):
 )
 def test_a_revision_that_cannot_be_taken_is_an_error(hub, revision, values, why):
     chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision} | values)
-    found = [one for one in check(chosen, probe_facts(chosen)) if (one.key, one.level) == ("trainer.revision", "error")]
+    found = [
+        one
+        for one in check(chosen, probe_profile_facts(chosen))
+        if (one.key, one.level) == ("trainer.revision", "error")
+    ]
     assert [why in one.message for one in found] == [True]
     assert apply_change(found[0].change, chosen).trainer.revision == ""
 
@@ -532,14 +538,14 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
     from textual.events import Key
     from textual.widgets import OptionList
 
-    from tui_train.wizard import wizard
+    from tui_train.wizard import make_wizard
 
     machine(SEED)
     pause = "tui_train.screens.app.profile_edits._TYPING_PAUSE_SECONDS"
     monkeypatch.setattr(pause, 600.0)
     kept(tmp_path / "hf" / "hub", "acme/kept", files(dtype="float32", torch_dtype=None))
     kept(tmp_path / "hf" / "hub", "acme/part", {"config.json": b"{}"})
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter")(pilot)
         app.set_profile(profile(TRL))

@@ -16,8 +16,8 @@ from support import sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts.gpus import live_samples
-from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, Sample
-from tui_train.facts.machine.child_process import cancel_children
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSample
+from tui_train.facts.machine.child_process import set_children_cancelled
 
 MIB = 2**20
 TWO = (MACHINES / "two-3090-display-and-busy.txt").read_text()
@@ -138,7 +138,7 @@ def test_a_change_is_told(on):
     assert (before[BUSY].use, before[BUSY].temperature, before[BUSY].power) == (97, 71, 338)
     sampling.put(changed(TWO, BUSY, use=12, temperature=55, power=107, used="500 MiB"))
     free = (24576 - 325 - 500) * MIB
-    now = Sample(uuid=BUSY, memory_free=free, memory_total=24576 * MIB, use=12, temperature=55, power=107)
+    now = CardSample(uuid=BUSY, memory_free=free, memory_total=24576 * MIB, use=12, temperature=55, power=107)
     assert sampling.until(lambda cards: cards[BUSY] == now)[IDLE] == before[IDLE]
 
 
@@ -164,7 +164,7 @@ def test_a_hanging_card_stops_no_other(on, key):
     cards = sampling.until(lambda cards: BUSY in cards)
     assert (cards[BUSY].use, cards[BUSY].problem) == (97, "")
     cards = sampling.until(lambda cards: cards[IDLE].problem)
-    assert cards[IDLE] == Sample(uuid=IDLE, problem=NO_RESPONSE_PROBLEM)
+    assert cards[IDLE] == CardSample(uuid=IDLE, problem=NO_RESPONSE_PROBLEM)
     assert cards[BUSY].problem == ""
     sampling.put(changed(changed(TWO, IDLE, **{key: "!HANG"}), BUSY, use=3))
     assert sampling.until(lambda cards: cards[BUSY].use == 3)[IDLE].problem == NO_RESPONSE_PROBLEM
@@ -209,7 +209,7 @@ def test_instances_of_a_divided_card(on):
     cards = on(text).until(lambda cards: len(cards) == 4)
     small, large, undivided, empty = cards.values()
     free, total = (19968 - 12) * MIB, 19968 * MIB
-    assert small == Sample(
+    assert small == CardSample(
         uuid="MIG-11111111-1111-5111-8111-111111111111", memory_free=free, memory_total=total, temperature=44, power=130
     )
     assert (large.memory_total, large.temperature, large.use) == (40192 * MIB, 44, None)
@@ -257,10 +257,10 @@ def test_giving_up_ends_it_at_once(on):
     sampling = on(TWO)
     sampling.until(whole(BUSY, IDLE))
     try:
-        cancel_children()
+        set_children_cancelled()
         assert (list(sampling._samples), children()) == ([], [])
     finally:
-        cancel_children(enabled=False)
+        set_children_cancelled(cancelled=False)
 
 
 @pytest.mark.whole

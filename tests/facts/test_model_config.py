@@ -11,15 +11,15 @@ from pilot import SEED, keys, settle, shows
 from support import facts, gpu, profile
 
 from tui_train.actions import model_config
-from tui_train.actions.machine_facts import MachineSource
+from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.plans.plans import with_fetched_config
 from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import MAX_CONFIG_BYTES
 from tui_train.facts.models.hub_config_child import read_hub_config
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.predict import predict
-from tui_train.wizard import wizard
+from tui_train.memory.predict import predict_memory
+from tui_train.wizard import make_wizard
 
 CONFIG = json.dumps({
     "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8, "vocab_size": 32000,
@@ -61,16 +61,16 @@ def fetched(chosen):
 def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     chosen = profile(CHOSEN)
     before = here(chosen)
-    assert predict(set_up(chosen, before)).workload.unknown_model == "acme/new"
-    after = with_fetched_config(chosen, before, MachineSource())
-    found = predict(set_up(chosen, after))
+    assert predict_memory(set_up(chosen, before)).workload.unknown_model == "acme/new"
+    after = with_fetched_config(chosen, before, FactsSource())
+    found = predict_memory(set_up(chosen, after))
     assert (found.workload.model.name, found.workload.model.layers, found.band) == ("acme/new", 8, "fits")
     assert hub.asked == [("GET", "/acme/new/resolve/main/config.json", None)]
     cached = here(chosen).hub.find_model("acme/new")
     assert (cached.folder.endswith(SHA), "weights" in cached.missing, cached.kind) == (True, True, "llama")
     assert "config.json (0.2 KiB)" in capsys.readouterr().err
     # It is known now, and the Hub is not asked again.
-    with_fetched_config(chosen, after, MachineSource())
+    with_fetched_config(chosen, after, FactsSource())
     assert len(hub.asked) == 1
     assert "nothing is fetched" in capsys.readouterr().err
 
@@ -132,14 +132,14 @@ def test_a_hub_that_is_not_there_is_said():
 def test_it_is_not_fetched_for_another_machine(hub):
     chosen = profile(CHOSEN)
     with pytest.raises(click.UsageError, match="leave out --machine"):
-        with_fetched_config(chosen, here(chosen), MachineSource(machine=Path("box.json")))
+        with_fetched_config(chosen, here(chosen), FactsSource(machine=Path("box.json")))
     assert hub.asked == []
 
 
 @pytest.mark.whole
 async def test_f3_asks_and_fetches(hub, machine):
     machine(SEED)
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
         app.set_profile(profile({**CHOSEN, "recipe.global_batch": 2}))

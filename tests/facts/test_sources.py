@@ -15,7 +15,7 @@ from tui_train.facts.machine.container_images import oci_runtime_problem
 from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import YamlDocument
-from tui_train.places.profile_facts import probe_facts, read_script_sources
+from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
 
@@ -204,7 +204,7 @@ def test_a_folder_and_a_file_without_the_x_bit_are_named_as_that(tmp_path):
     plain.write_text("#!/bin/sh\n")
     assert probe.probe_toolchain(str(tmp_path)).problem == "is a folder: give the Python in it, such as bin/python"
     chosen = profile({"trainer.python": str(plain)})
-    (finding,) = of_key(chosen, "trainer.python", probe_facts(chosen))
+    (finding,) = of_key(chosen, "trainer.python", probe_profile_facts(chosen))
     assert finding.message == f"{plain} is not executable (chmod +x)"
 
 
@@ -240,7 +240,7 @@ def test_the_nearest_of_all_keys_and_none_where_none_is_near(key, remedy):
     assert caught.value.remedy == remedy
     if key.startswith("recipe"):
         with pytest.raises(BadInput) as caught:
-            store.loads(f"[recipe]\n{key.partition('.')[2]} = 1\n")
+            store.profile_from_toml(f"[recipe]\n{key.partition('.')[2]} = 1\n")
         assert caught.value.remedy == remedy
 
 
@@ -284,13 +284,13 @@ def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
     made = plan(chosen, known(chosen))
     assert made.launcher == "torchrun"
     assert "Launcher torchrun: line 3 of train.py reads RANK." in made.notes
-    by_hand = fields.with_value(chosen, "trainer.launcher", "python")
+    by_hand = fields.profile_with_value(chosen, "trainer.launcher", "python")
     (finding,) = [one for one in check(by_hand, known(by_hand)) if "RANK" in one.message]
     assert finding.forbids_plan
     changed = apply_change(finding.change, by_hand)
     assert changed.trainer.launcher == "torchrun"
     assert not [one for one in check(changed, known(changed)) if one.level == "error"]
-    accelerated = fields.with_value(chosen, "trainer.launcher", "accelerate")
+    accelerated = fields.profile_with_value(chosen, "trainer.launcher", "accelerate")
     assert [one for one in check(accelerated, known(accelerated)) if "accelerate does not set" in one.message]
 
 

@@ -25,10 +25,10 @@ from support import (
     ready,
 )
 
-from tui_train.base.command import ADDRESS, argv
+from tui_train.base.command import ADDRESS_VARIABLE, argv
 from tui_train.facts.machine import probe
 from tui_train.launchers import LAUNCHERS, choose_launcher, launchers_supporting, torchrun
-from tui_train.launchers.job import Job
+from tui_train.launchers.job import LauncherJob
 from tui_train.profile.types import Launcher, Strategy
 
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
@@ -155,7 +155,7 @@ def offered():
 
 
 def torchrun_words(torchrun_flags, nodes):
-    job = Job(
+    job = LauncherJob(
         python="/py",
         torchrun_flags=tuple(torchrun_flags),
         processes=2,
@@ -245,10 +245,12 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     if not able or (nodes > 1 and not launcher.spans_machines):
         assert choose_launcher(1, strategy, nodes) != name
         return
-    job = Job(python="/py", processes=1, gpus=UUIDS[:1], precision="bf16", strategy=strategy, nodes=nodes, port=29500)
+    job = LauncherJob(
+        python="/py", processes=1, gpus=UUIDS[:1], precision="bf16", strategy=strategy, nodes=nodes, port=29500
+    )
     told = " ".join(map(str, (*launcher(job).parts(), *launcher(job).configs())))
     assert job.python in told
-    assert (ADDRESS.variable in told) == (nodes > 1)
+    assert (ADDRESS_VARIABLE.variable in told) == (nodes > 1)
     assert (launcher(job).configs() != launcher(msgspec.structs.replace(job, strategy="ddp")).configs()) == (
         strategy != "ddp"
     )

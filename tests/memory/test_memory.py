@@ -14,13 +14,13 @@ import pytest
 import warm
 from support import GIB, facts, gpu, profile, sample, until
 
-from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name, known_models, layer_structure_by_type
+from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name, known_models, layer_structure_by_type
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
 from tui_train.facts.types import YamlDocument
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate_memory
-from tui_train.memory.predict import predict, rung_effects, smallest_change_that_fits
-from tui_train.memory.types import ALL_LORA_TARGETS, Estimate, MemorySettings, Phase
+from tui_train.memory.predict import predict_memory, rung_effects, smallest_change_that_fits
+from tui_train.memory.types import ALL_LORA_TARGETS, MemoryEstimate, MemorySettings, PhaseMemory
 from tui_train.memory.verdict import judge_memory, reserved_bytes, used_bytes_on_card
 from tui_train.memory.workload import derive_workload
 from tui_train.profile.changes import apply_change
@@ -58,7 +58,7 @@ def own(layers, hidden, heads):
 
 def told(values, where, base=None):
     chosen = profile(values, base)
-    return predict(Setup(chosen, where))
+    return predict_memory(Setup(chosen, where))
 
 
 def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
@@ -208,7 +208,7 @@ SUMMED = [
 @pytest.mark.training
 @pytest.mark.parametrize(("values", "more", "error"), sample(SUMMED, 10))
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):
-    model = Dimensions(**{**SMALL, **values})
+    model = ModelDimensions(**{**SMALL, **values})
     how = MemorySettings(**{**TOKENS, "optimizer": "adamw_fused", **more})
     traced = counted(traces.trace_request(model, how))
     told = {phase.name: phase.total for phase in estimate_memory(model, how).phases}
@@ -259,7 +259,7 @@ def test_what_a_config_alone_tells_is_what_the_models_own_code_keeps(counted, tm
     ],
 )
 def test_what_is_not_quantized_decides_how_wide_all_between_is(weights, attention, checkpointing, measured):
-    model = Dimensions(layers=4, hidden=128, heads=4, kv=2, ffn=384, vocab=1000)
+    model = ModelDimensions(layers=4, hidden=128, heads=4, kv=2, ffn=384, vocab=1000)
     how = MemorySettings(
         micro_batch=2, sequence_length=256, weights=weights, autocast="bf16", method="lora", packed="nf4",
         targets=ALL_LORA_TARGETS, attention=attention, checkpointing=checkpointing, optimizer="sgd",
@@ -306,7 +306,7 @@ def test_each_saving_saves():
         estimate_memory(MISTRAL, packed).phases[0].total
         - estimate_memory(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
     )
-    assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * (2 - 0.5625), rel=0.001)
+    assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * (2 - 0.5625), rel=0.001)
 
 
 def test_bands():
@@ -321,8 +321,8 @@ def test_bands():
 
 
 def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes():
-    phases = (Phase("backward", (("weights", 10 * GIB), ("logits", 5 * GIB))),)
-    found = Estimate(phases, 10, 10)
+    phases = (PhaseMemory("backward", (("weights", 10 * GIB), ("logits", 5 * GIB))),)
+    found = MemoryEstimate(phases, 10, 10)
     assert reserved_bytes(found, several_processes=False) == 18.25 * GIB
     assert reserved_bytes(found, several_processes=True) == 19.75 * GIB
     assert reserved_bytes(found, several_processes=False, expandable=True) == 16.625 * GIB
@@ -353,9 +353,9 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     change = smallest_change_that_fits(Setup(chosen, where))
     changed = apply_change(change, chosen)
     assert changed.recipe.global_batch == Setup(chosen, where).effective.recipe.global_batch
-    assert predict(Setup(changed, where)).band != "will not fit"
+    assert predict_memory(Setup(changed, where)).band != "will not fit"
     twice = apply_change(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
-    assert predict(Setup(twice, where)).band == "will not fit", "the largest that fits is taken"
+    assert predict_memory(Setup(twice, where)).band == "will not fit", "the largest that fits is taken"
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     where = facts(gpus=(gpu(0),))
     words = (*EVALUATES, "--max_length=2048")
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
-    found = predict(Setup(chosen, where))
+    found = predict_memory(Setup(chosen, where))
     assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
     change = smallest_change_that_fits(Setup(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
@@ -547,7 +547,7 @@ def test_the_command_prints_phases_and_json():
 
 
 def test_a_trace_that_fails_or_is_cancelled_says_so():
-    model = Dimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8)
+    model = ModelDimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8)
     question = traces.trace_request(model, MemorySettings(micro_batch=1, sequence_length=8))
     assert "nothing" in traces.run_trace(warm.training(), question).problem
     assert traces.run_trace(warm.training(), question, lambda: True).problem
@@ -557,7 +557,9 @@ def test_a_trace_that_fails_or_is_cancelled_says_so():
 @pytest.mark.whole
 def test_what_measures_ends_with_whoever_asked_for_it():
     how = MemorySettings(micro_batch=8, sequence_length=1024)
-    asked = traces.trace_request(Dimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how)
+    asked = traces.trace_request(
+        ModelDimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how
+    )
     asks = f"from tui_train.memory import trace; trace.run_measurement({sys.executable!r}, {asked!r})"
     asking = subprocess.Popen([sys.executable, "-c", asks])
     started = lambda: psutil.Process(asking.pid).children()  # noqa: E731

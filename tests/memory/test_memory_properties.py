@@ -7,7 +7,7 @@ from support import GIB, UUIDS, check, examples, facts, gpu, profile
 
 from tui_train.memory.ladder.attempt_order import fallback_attempts
 from tui_train.memory.ladder.rungs import RUNGS
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.setup.setup import Setup
 
 CARDS = tuple(gpu(index, uuid=f"{UUIDS[0][:-1]}{index}", memory_total=80 * GIB) for index in range(4))
@@ -82,7 +82,7 @@ def may_rise(before, after):
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
     tries = fallback_attempts(chosen, Setup(chosen, where).ladder_context)
-    found = [predict(Setup(each.profile, where)) for each in tries]
+    found = [predict_memory(Setup(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
         for phase, place in attempt.then.items():
             after, changed = found[place], tries[place]

@@ -7,8 +7,8 @@ import pytest
 from support import GIB, facts, gpu, profile
 
 from screens.widgets.memory import memory_lines
-from tui_train.base.text import size
-from tui_train.memory.predict import predict
+from tui_train.base.text import size_text
+from tui_train.memory.predict import predict_memory
 from tui_train.setup.setup import Setup
 
 WHERE = facts()
@@ -26,10 +26,10 @@ LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16}
 )
 @pytest.mark.parametrize("width", [58, 78, 118])
 def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, width):
-    found = predict(Setup(profile(values), where))
+    found = predict_memory(Setup(profile(values), where))
     _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
     verdict = found.pools[0][1]
-    assert f"{size(verdict.reserved)} of {size(verdict.available)}" in bar
+    assert f"{size_text(verdict.reserved)} of {size_text(verdict.available)}" in bar
     assert (" reserved" in bar) == (width >= 70)
     assert bar.endswith(verdict.band)
     assert len(bar) <= width

@@ -8,7 +8,7 @@ import pytest
 import warm
 from msgspec.structs import replace
 
-from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
 from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.types import ALL_LORA_TARGETS, MemorySettings
 
@@ -87,7 +87,7 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     alone, first, second = json.loads(done.stdout.splitlines()[-1])
     assert second == pytest.approx(alone, abs=1)
-    model = Dimensions(layers=12, hidden=256, heads=4, ffn=256, vocab=8)
+    model = ModelDimensions(layers=12, hidden=256, heads=4, ffn=256, vocab=8)
     how = MemorySettings(
         micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2
     )
@@ -110,13 +110,13 @@ def test_packed_weights_that_fsdp_2_leaves_out_are_on_each_card():
     packed = replace(LORA, packed="nf4")
     shared = estimate_memory(MISTRAL, packed).phases[0].total
     whole = estimate_memory(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total
-    assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * 0.5625 / 2, rel=0.001)
+    assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * 0.5625 / 2, rel=0.001)
 
 
 def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
     alone = replace(LORA, sharding="", shards=1, targets=())
     scaled = replace(alone, targets=ALL_LORA_TARGETS, scales=True)
-    out = sum(width for _, width in MISTRAL.linear_shapes.values())
+    out = sum(width for _, width in MISTRAL.linear_shapes_per_layer.values())
     assert estimate_memory(MISTRAL, scaled).trained == MISTRAL.layers * out
     difference = estimate_memory(MISTRAL, scaled).peak.total - estimate_memory(MISTRAL, alone).peak.total
     assert difference > MISTRAL.layers * 1024 * 2 * out

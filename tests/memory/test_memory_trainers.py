@@ -16,7 +16,7 @@ from tui_train.facts.models.dimensions import dimensions_by_name
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
 from tui_train.facts.scripts.script_source import parse_source
 from tui_train.memory.estimate import estimate_memory
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.memory.workload import derive_workload
 from tui_train.setup.setup import Setup
 
@@ -32,7 +32,7 @@ def told(words, more=(), sources=None, **values):
     chosen = {"trainer.kind": "script", "trainer.script": "/t.py", "recipe.precision": "bf16",
               "trainer.arguments": ("--model_name_or_path=mistralai/Mistral-7B-v0.1", *words)}  # fmt: skip
     made = profile(chosen | dict(more))
-    return predict(Setup(made, where)).workload.settings
+    return predict_memory(Setup(made, where)).workload.settings
 
 
 def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():

@@ -17,13 +17,13 @@ from pilot import keys, settle, shows
 from support import GIB, UUIDS, check, gpu, inside, machine, plan, profile, sample, toolchain
 
 from tui_train.actions import machine_facts
-from tui_train.actions.machine_facts import MachineSource
+from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import BadInput
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
-from tui_train.profile.fields import with_value
+from tui_train.profile.fields import profile_with_value
 from tui_train.trainers import auto_preset
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 ROOT = Path(__file__).parents[2]
 QUICK = [f"--set=recipe.{edit}" for edit in ("layers=1", "hidden_size=16", "heads=2", "steps=2", "checkpoint_every=1")]
@@ -115,7 +115,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = machine_facts.facts_for_profile(profile(inside()), MachineSource(machine=box))
+    where = machine_facts.facts_for_profile(profile(inside()), FactsSource(machine=box))
     (error,) = [found for found in check(profile(inside()), where) if found.key.startswith("container")]
     assert "is not known here" in error.message
 
@@ -124,7 +124,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
     machine_files.save_machine_file(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = machine_facts.facts_for_profile(profile(), MachineSource(machine=tmp_path / "box.json"))
+    where = machine_facts.facts_for_profile(profile(), FactsSource(machine=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
     assert "facts --json" in check(profile(), only)[0].message
@@ -132,7 +132,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = machine_facts.facts_for_profile(profile(), MachineSource(machine=box))
+    where = machine_facts.facts_for_profile(profile(), FactsSource(machine=box))
     assert (where.variables, where.resources_in_use, where.engines) == ((), (), ())
     assert where.other_machine == str(box)
 
@@ -202,7 +202,7 @@ def host(tmp_path, monkeypatch):
 @pytest.mark.whole
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
-    where = machine_facts.facts_for_profile(chosen, MachineSource(host="box"))
+    where = machine_facts.facts_for_profile(chosen, FactsSource(host="box"))
     assert [card.uuid for card in where.machine.gpus] == list(UUIDS)
     assert where.machine.memory_total
     assert where.other_machine == "box"
@@ -249,7 +249,7 @@ def test_a_named_python_there_is_asked_and_a_script_read(host):
 async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypatch, size):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    async with wizard(source=MachineSource(machine=box)).run_test(size=size) as pilot:
+    async with make_wizard(source=FactsSource(machine=box)).run_test(size=size) as pilot:
         for step in ("", "Hardware", "Backend", "Recipe", "Preview"):
             if step:
                 await keys("enter")(pilot)
@@ -277,11 +277,11 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     monkeypatch.setattr(
         machine_facts, "facts_for_profile", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
     )
-    async with wizard(source=MachineSource(machine=box)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(source=FactsSource(machine=box)).run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
-            pilot.app.set_profile(with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
+            pilot.app.set_profile(profile_with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
             await pilot.pause()
         assert "machine" in pilot.app.looking
         for _ in range(60):
@@ -294,7 +294,7 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
 
 async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(box):
     box.write_text("{")
-    async with wizard(source=MachineSource(machine=box)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(source=FactsSource(machine=box)).run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         await settle(pilot)
         assert "training runs on the CPU" not in shows(pilot)
@@ -304,8 +304,8 @@ async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(
 def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(tmp_path, monkeypatch):
     from tui_train import wizard as door
 
-    monkeypatch.setattr(door, "terminal", lambda: True)
-    monkeypatch.setattr(door, "wizard", lambda *_: pytest.fail("it opened"))
+    monkeypatch.setattr(door, "is_wizard_terminal", lambda: True)
+    monkeypatch.setattr(door, "make_wizard", lambda *_: pytest.fail("it opened"))
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(BadInput):
-        door.open_wizard(source=MachineSource(machine=tmp_path / "bad.json"))
+        door.open_wizard(source=FactsSource(machine=tmp_path / "bad.json"))

@@ -21,7 +21,7 @@ from textual.widgets import Input
 from tui_train.screens.run import run_end
 from tui_train.screens.widgets.form.entry import Entry
 
-from tui_train.actions.machine_facts import MachineSource
+from tui_train.actions.machine_facts import FactsSource
 from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.channel.runner_zip import runner_modules
@@ -30,18 +30,18 @@ from tui_train.facts.machine.folder_names import RemoteFolderNames
 from tui_train.places import asking, place_of_run
 from tui_train.places.fetching import fetch_results
 from tui_train.places.mirror import RunMirror
-from tui_train.plan.render import File
+from tui_train.plan.render import RenderedFile
 from tui_train.profile import hosts
-from tui_train.profile.fields import with_value
-from tui_train.profile.store import save
-from tui_train.runner.ssh import failure_advice
+from tui_train.profile.fields import profile_with_value
+from tui_train.profile.store import save_profile
+from tui_train.runner.ssh import ssh_failure_advice
 from tui_train.runs import rundir
 from tui_train.runs.elsewhere import RunPlace, read_place
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.results.run_output import is_fetched
 from tui_train.runs.status import read_status
 from tui_train.views import show
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 pytestmark = pytest.mark.training
 
@@ -86,7 +86,7 @@ def sleeper(host, ticks=3, **values):
         "hardware.device": "cpu",
         **values,
     })  # fmt: skip
-    save(chosen, overwrite=True)
+    save_profile(chosen, overwrite=True)
     return chosen
 
 
@@ -161,7 +161,7 @@ def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
     assert "as of" not in tui("runs").stdout
     later = time.time() + 120
     monkeypatch.setattr(show.time, "time", lambda: later)
-    assert "running on box, as of" in show.run_row(read_listed_run(rundir.find_run("last")))[1]
+    assert "running on box, as of" in show.listed_run_row(read_listed_run(rundir.find_run("last")))[1]
     assert "still trains" in tui("fetch", "last", code=69).stderr
     assert not is_fetched(rundir.find_run("last"))
     tui("stop", "last")
@@ -198,14 +198,14 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
 @pytest.mark.whole
 def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     chosen = sleeper(host)
-    source = MachineSource(host="box")
+    source = FactsSource(host="box")
 
     prepared = prepare(chosen, source.place.probe_for(chosen))
     (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")
     (host / "bin" / "bash").chmod(0o755)
     with pytest.raises(Unavailable):
         source.place.submit(prepared, prepared.plan)
-    assert rundir.all_runs() == ()
+    assert rundir.list_runs() == ()
     assert runs_there(host) == []
 
 
@@ -246,14 +246,14 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     ],
 )
 def test_what_ssh_says_has_a_remedy(said, part):
-    words = failure_advice(said)
+    words = ssh_failure_advice(said)
     assert part in words
     assert "\x1b" not in words
 
 
 def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
-        asking.create_on_host("box", rundir.create_run("x", []), [File("../x", "x")])
+        asking.create_run_folder_on_host("box", rundir.create_run_folder("x", []), [RenderedFile("../x", "x")])
     assert runs_there(host) == []
 
 
@@ -318,7 +318,7 @@ def test_an_export_for_the_host_of_a_profile_is_to_be_copied_there(host, tmp_pat
 async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     hosts.save_host("lab", "box")
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "h", "down", "enter")(pilot)
         await reached(pilot, "Hardware")
@@ -344,7 +344,7 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
 @pytest.mark.whole
 async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         await reached(pilot, "Backend")
@@ -370,7 +370,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         await reached(pilot, "Backend")
         assert [*app.facts.training_hosts] == ["me", "box"]
         # What was said of its Python is nothing to an image.
-        app.set_profile(with_value(app.profile, "container.engine", "docker"))
+        app.set_profile(profile_with_value(app.profile, "container.engine", "docker"))
         await reached(pilot, "Backend")
         assert app.facts.training_hosts == {}
         app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
@@ -383,7 +383,7 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     (host / "only-there").mkdir()
     (host / "only-there" / "train.py").touch()
-    app = wizard(source=MachineSource(host="box"))
+    app = make_wizard(source=FactsSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         await reached(pilot, "Backend")
@@ -409,8 +409,8 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
     tui("run", "far", "--host", "box")
     run, (there,) = rundir.find_run("last"), runs_there(host)
     (there / "output" / "large").write_bytes(bytes(64 << 20))
-    monkeypatch.setattr(run_end, "PROGRESS_SECONDS", 0.0)
-    app = wizard()
+    monkeypatch.setattr(run_end, "PROGRESS_INTERVAL_SECONDS", 0.0)
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         app.open_run(run)
@@ -428,7 +428,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
 async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     chosen = sleeper(host, ticks=30)
-    app = wizard(source=MachineSource(host="box"))
+    app = make_wizard(source=FactsSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         app.set_profile(chosen, save_as_draft=False)
@@ -460,7 +460,7 @@ async def test_run_says_when_its_host_was_heard_last(host, tmp_path, monkeypatch
     tui("run", "far", "--host", "box", "--detach")
     run, client = rundir.find_run("last"), tmp_path / "client" / "ssh"
     honest = client.read_text()
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         app.open_run(run)

@@ -26,10 +26,10 @@ from tui_train.places import arriving, asking, place_of_run
 from tui_train.places import place as place_module
 from tui_train.places.fetching import fetch_results
 from tui_train.places.mirror import RunMirror
-from tui_train.plan.render import RUNNER_NAME, File, runner_file
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, RenderedFile, runner_file
 from tui_train.profile import hosts
 from tui_train.runner.questions import run_output
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.elsewhere import (
     AskedStart,
@@ -37,8 +37,8 @@ from tui_train.runs.elsewhere import (
     RunPlace,
     local_output_folder,
     read_host_report,
+    write_host_report,
     write_place,
-    write_report,
 )
 from tui_train.runs.results.run_output import is_fetched
 from tui_train.runs.status import read_status
@@ -115,10 +115,12 @@ def run(box, tmp_path):
     (there / "launch.sh").write_text("#!/bin/bash\n")
     (there / "output" / "model.txt").write_text("first")
     (there / "output" / "checkpoint-5" / "weights").write_bytes(bytes(5000))
-    (there / RUNNER_NAME).write_bytes(runner_file().content)
-    made = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}")])
+    (there / RUNNER_ZIP_FILE_NAME).write_bytes(runner_file().content)
+    made = rundir.create_run_folder(
+        "far", [RenderedFile("launch.sh", "#!/bin/bash\n"), RenderedFile("plan.json", "{}")]
+    )
     (made.path / "place.json").write_text(json.dumps({"host": "box", "folder": str(there)}))
-    write_report(made.path, HostReport(at=time.time(), status=Status("finished")))
+    write_host_report(made.path, HostReport(at=time.time(), status=RunStatus("finished")))
     box["feed"] = f"say(status={STANDING}); say(end=True)"
     return made
 
@@ -136,7 +138,7 @@ def snapshot(folder):
 
 def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run, tmp_path):
     before = snapshot(run.path)
-    own = ("launch.sh", "plan.json", "place.json", RUNNER_NAME)
+    own = ("launch.sh", "plan.json", "place.json", RUNNER_ZIP_FILE_NAME)
     box["fetch"] = (
         "say(files=4, total=8)\n" + "\n".join(f"named({name.encode()!r}, b'xx')" for name in own) + "\nsay(end=True)"
     )
@@ -236,7 +238,7 @@ def test_what_was_changed_or_made_here_is_not_replaced(run, tmp_path):
     assert (here / "model.txt").read_text() == "first"
 
 
-@pytest.mark.parametrize("name", ["launch.sh", RUNNER_NAME, "notes"])
+@pytest.mark.parametrize("name", ["launch.sh", RUNNER_ZIP_FILE_NAME, "notes"])
 def test_an_output_folder_of_a_name_that_is_taken_here_is_refused(run, tmp_path, name):
     (run.path / "notes").mkdir()
     (run.path / "plan.json").write_text(json.dumps({"output": f"{tmp_path}/data/{name}"}))
@@ -263,7 +265,7 @@ def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(
     def ask():
         for _ in range(150):
             try:
-                with arriving.locked_fetch_folder(run.path):
+                with arriving.lock_fetch_folder(run.path):
                     pass
             except Unavailable:
                 pass
@@ -423,7 +425,7 @@ def test_a_state_that_no_supervisor_writes_is_not_kept(box, run, standing):
 
 
 def test_words_in_a_state_are_made_visible_and_its_grace_has_an_end(box, run):
-    sent = Status("stopped", grace=10**9, why="\x1b[2J")
+    sent = RunStatus("stopped", grace=10**9, why="\x1b[2J")
     box["feed"] = f"say(status={list(sent)!r}, checkpoint='/x\\x1b', starts=-3); say(end=True)"
     assert once(run) == ""
     heard = read_host_report(run.path)
@@ -438,8 +440,10 @@ def new(box):
     """A run whose folder is on the host, not started, and trains until it is stopped."""
     started = """printf '{"event":"run_started","pid":%d}\\n' $$ >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
-    place = asking.create_on_host("box", rundir.create_run("there", []), [File("launch.sh", script)])
-    (Path(place.folder) / RUNNER_NAME).write_bytes(runner_file().content)
+    place = asking.create_run_folder_on_host(
+        "box", rundir.create_run_folder("there", []), [RenderedFile("launch.sh", script)]
+    )
+    (Path(place.folder) / RUNNER_ZIP_FILE_NAME).write_bytes(runner_file().content)
     yield place
     for pid in pids(place):
         os.kill(pid, signal.SIGKILL)
@@ -448,10 +452,10 @@ def new(box):
 def test_a_folder_of_an_earlier_version_says_how_it_stands(new):
     """Its runner was a folder of modules."""
     folder = Path(new.folder)
-    with zipfile.ZipFile(folder / RUNNER_NAME) as packed:
+    with zipfile.ZipFile(folder / RUNNER_ZIP_FILE_NAME) as packed:
         packed.extractall(folder)
     (folder / "runner").rename(folder / "supervisor")
-    (folder / RUNNER_NAME).unlink()
+    (folder / RUNNER_ZIP_FILE_NAME).unlink()
     assert asking.ask_report(new).status.state == "new"
 
 
@@ -475,10 +479,10 @@ def test_a_start_that_is_asked_for_several_times_is_made_once(new):
 
 def submitted(box, monkeypatch, new):
     """Submit a run to the folder that is there already."""
-    monkeypatch.setattr(place_module, "create_on_host", lambda *_: new)
+    monkeypatch.setattr(place_module, "create_run_folder_on_host", lambda *_: new)
 
     class Prepared:
-        files = (File("launch.sh", "#!/bin/bash\n"), File("plan.json", '{"output": "/data/out"}'))
+        files = (RenderedFile("launch.sh", "#!/bin/bash\n"), RenderedFile("plan.json", '{"output": "/data/out"}'))
 
     class Plan:
         name = "far"
@@ -517,7 +521,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
         assert f"it is not known whether {run.name} trains" in done.stderr
     with pytest.raises(Unavailable, match="already writing to /data/out"):
         submitted(box, monkeypatch, RunPlace("box", "/nowhere"))
-    assert rundir.all_runs() == (run,)
+    assert rundir.list_runs() == (run,)
     os.utime(run.path, (1, 1))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
     incomplete_runs.remove_incomplete_runs(run.path.parent)
@@ -582,16 +586,16 @@ def test_a_key_that_another_machine_does_not_know_is_not_said_to_be_unknown_here
     box["status"] = "sys.exit('Host key verification failed.')  # before honest()"
     words = [str(tmp_path / "bin" / "ssh"), "a", "ssh b"]
     with pytest.raises(NoAnswer, match="not known on a yet") as raised:
-        session.ask("b", {"do": "status", "folder": "/"}, dict, 20.0, words=words, asking_host="a")
+        session.ask_host("b", {"do": "status", "folder": "/"}, dict, 20.0, ssh_words=words, asking_host="a")
     assert "hosts login" not in raised.value.message
 
 
 def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch):
-    run = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n")])
-    other = rundir.create_run("other", [File("launch.sh", "#!/bin/bash\n")])
+    run = rundir.create_run_folder("far", [RenderedFile("launch.sh", "#!/bin/bash\n")])
+    other = rundir.create_run_folder("other", [RenderedFile("launch.sh", "#!/bin/bash\n")])
     (run.path / "slurm.json").write_text('{"number": "7", "starts": 0}')
-    sent = rundir.create_run("sent", [File("launch.sh", "#!/bin/bash\n")])
-    write_report(sent.path, HostReport(at=0.0, status=Status("unconfirmed")))
+    sent = rundir.create_run_folder("sent", [RenderedFile("launch.sh", "#!/bin/bash\n")])
+    write_host_report(sent.path, HostReport(at=0.0, status=RunStatus("unconfirmed")))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
     incomplete_runs.remove_incomplete_runs(run.path.parent)
     assert [each.path.exists() for each in (run, sent, other)] == [True, True, False]
@@ -601,7 +605,7 @@ def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch)
 
 
 def test_a_stop_does_not_wait_for_the_log(box, run):
-    write_report(run.path, HostReport(at=time.time(), status=Status("running")))
+    write_host_report(run.path, HostReport(at=time.time(), status=RunStatus("running")))
     box["status"] = "say(status=['running'])"
     box["feed"] = "say(beat=True); time.sleep(120); open(path + '.ended', 'w')"
     box["stop"] = "os._exit(255)"
@@ -612,8 +616,8 @@ def test_a_stop_does_not_wait_for_the_log(box, run):
 
 
 def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run, monkeypatch):
-    monkeypatch.setattr(place_module, "_LAST_LOG_SECONDS", 0.5)
-    write_report(run.path, HostReport(at=time.time(), status=Status("running")))
+    monkeypatch.setattr(place_module, "_MAX_LAST_LOG_SECONDS", 0.5)
+    write_host_report(run.path, HostReport(at=time.time(), status=RunStatus("running")))
     box["stop"] = "open(path + '.done', 'w'); say(stopped=True)"
     box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"
     box["feed"] = "say(beat=True); time.sleep(120); open(path + '.ended', 'w')"
@@ -624,7 +628,7 @@ def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run
 
 
 def test_what_a_stop_learns_of_a_run_is_kept(box, run):
-    write_report(run.path, HostReport(at=time.time(), status=Status("running")))
+    write_host_report(run.path, HostReport(at=time.time(), status=RunStatus("running")))
     box["status"] = "say(status=['stopped'])"
     said = subprocess.run(warm.program("stop", "last"), capture_output=True, text=True, check=True).stdout
     assert "is not running: stopped on box" in said
@@ -635,7 +639,7 @@ def test_what_a_stop_learns_of_a_run_is_kept(box, run):
 def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
     monkeypatch.setattr(asking, "_STATUS_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setattr(asking, "_ANSWER_TIMEOUT_SECONDS", 0.5)
-    write_report(run.path, HostReport(at=time.time() - 65, status=Status("running", grace=0)))
+    write_host_report(run.path, HostReport(at=time.time() - 65, status=RunStatus("running", grace=0)))
     box["status"] = box["stop"] = "time.sleep(1000)"
     target = place_of_run(run)
     ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.state(run, with_log=False))
@@ -649,7 +653,7 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
 def test_an_answer_may_take_longer_than_a_stream_is_silent(box, monkeypatch):
     monkeypatch.setattr(session, "SILENCE_SECONDS", 0.2)
     box["stop"] = "time.sleep(1); say(stopped=True)"
-    assert session.ask("box", {"do": "stop"}, dict, 30.0) == {"stopped": True}
+    assert session.ask_host("box", {"do": "stop"}, dict, 30.0) == {"stopped": True}
 
 
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
@@ -681,7 +685,7 @@ def test_a_machine_that_never_begins_to_answer_is_given_up(box, tmp_path, monkey
     monkeypatch.setattr(session, "SILENCE_SECONDS", 0.3)
     box["status"] = f"{said}  # before honest()"
     with pytest.raises(NoAnswer, match=why) as raised:
-        session.ask("box", {"do": "status", "folder": "/"}, dict, 2.0)
+        session.ask_host("box", {"do": "status", "folder": "/"}, dict, 2.0)
     assert "\x1b" not in raised.value.message
 
 
@@ -697,7 +701,7 @@ def test_a_machine_that_never_begins_to_answer_is_given_up(box, tmp_path, monkey
 def test_what_ssh_wants_is_said_with_what_to_do(box, said, remedy):
     box["status"] = f"sys.exit({said!r})  # before honest()"
     with pytest.raises(NoAnswer) as raised:
-        session.ask("box", {"do": "status", "folder": "/"}, dict, 20.0)
+        session.ask_host("box", {"do": "status", "folder": "/"}, dict, 20.0)
     assert remedy in raised.value.remedy
 
 
@@ -709,7 +713,7 @@ def test_the_runner_is_sent_once_and_kept_where_it_can_be(box, tmp_path, monkeyp
 
     def ask():
         sent.clear()
-        assert "bin/" in session.ask("box", {"do": "names", "folder": str(tmp_path), "most": 100}, list[str], 30.0)
+        assert "bin/" in session.ask_host("box", {"do": "names", "folder": str(tmp_path), "most": 100}, list[str], 30.0)
         return runner_file().content in sent
 
     assert [ask(), ask()] == [True, False]
@@ -727,7 +731,7 @@ def test_any_login_shell_will_do(box, tmp_path, shell):
         pytest.skip(f"NOT TESTED, for want of {shell}: a login shell on a host")
     there = f"HOME={box.home} PATH={Path(sys.executable).parent}:$PATH"
     (tmp_path / "bin" / "ssh").write_text(f'#!/bin/bash\nexport {there}\nexec {program} -c "${{@: -1}}"\n')
-    assert "bin/" in session.ask("box", {"do": "names", "folder": str(tmp_path), "most": 100}, list[str], 30.0)
+    assert "bin/" in session.ask_host("box", {"do": "names", "folder": str(tmp_path), "most": 100}, list[str], 30.0)
 
 
 def test_what_a_host_says_while_files_are_sent_does_not_reach_the_terminal_raw(box, tmp_path, capsys):

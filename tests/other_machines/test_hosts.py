@@ -26,7 +26,7 @@ from support import (
 )
 
 from tui_train.base.errors import Unavailable
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.runner import lock, lock_owner
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -100,7 +100,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
     until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60)
     assert read_status(run).state == "running", "nobody here can know yet"
-    long_ago = time.time() - lock_owner.LEASE_SECONDS - 1
+    long_ago = time.time() - lock_owner.LOCK_LEASE_SECONDS - 1
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
         os.utime(owner, (long_ago, long_ago))
     assert read_status(run).state == "lost"
@@ -129,14 +129,14 @@ def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhe
 def test_the_beat_keeps_a_lock_and_a_machine_that_booted_again_loses_it(tmp_path, monkeypatch):
     me = lock_owner.this_process_as_owner("mark", str(tmp_path))
     at = tmp_path / ".lock"
-    held = lock.Lock(str(at), me, "words", lambda dead: "")
+    held = lock.FolderLock(str(at), me, "words", lambda dead: "")
     held.take()
     other = me._replace(boot="another", machine="another", host="node7")
     (at / "owner").write_text(json.dumps(other._asdict()))
     assert lock_owner.is_owner_working(str(at), other)
     assert not held.renew(), "another one has taken it"
     assert not lock_owner.is_owner_working(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
-    monkeypatch.setattr(lock_owner, "LEASE_SECONDS", -1.0)
+    monkeypatch.setattr(lock_owner, "LOCK_LEASE_SECONDS", -1.0)
     assert not lock_owner.is_owner_working(str(at), other)
     (at / "owner").write_text(json.dumps(me._asdict()))
     assert held.renew()
@@ -149,11 +149,11 @@ def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
     """events.jsonl may be of last week, or of somebody else who names your processes."""
     stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
     try:
-        started = lock_owner.process_at(stranger.pid).ticks
+        started = lock_owner.process_with_pid(stranger.pid).ticks
         lines = [
             {
                 "event": "run_started", "mark": "m-1", "pid": 2**22 - 1, "start_ticks": 5,
-                "boot_id": lock_owner.boot_id(),
+                "boot_id": lock_owner.machine_boot_id(),
             },
             {
                 "event": "attempt_started", "attempt": 1, "position": 1,
@@ -212,7 +212,7 @@ def escaped():
 
 def remote(folder, *words, python=sys.executable):
     done = subprocess.run(
-        [python, "-I", "-S", folder / RUNNER_NAME, *words], capture_output=True, check=True, timeout=60
+        [python, "-I", "-S", folder / RUNNER_ZIP_FILE_NAME, *words], capture_output=True, check=True, timeout=60
     )
     return json.loads(done.stdout)
 
@@ -222,7 +222,7 @@ def test_the_oldest_python_is_remote_control_and_supervisor(run):
     with training(run, TUI_TRAIN_PYTHON=old) as child:
         assert "3.8" in str(Path(f"/proc/{read_status(run).pid}/exe").readlink())
         followed = subprocess.Popen(
-            [old, run.path / RUNNER_NAME, "follow", "--json"], stdout=subprocess.PIPE, text=True
+            [old, run.path / RUNNER_ZIP_FILE_NAME, "follow", "--json"], stdout=subprocess.PIPE, text=True
         )
         with followed:
             assert json.loads(followed.stdout.readline()) == {"attempt": 1, "line": "tick 1"}

@@ -16,7 +16,7 @@ from support import SCRIPTS, bash, exported, facts, profile, taken, until
 from trainings import TINY, failing
 from trainings import losses as checkpointed
 
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def ended(started, seconds=240):
 
 def state(host, run):
     """What the supervisor in a run folder says of it, on that host."""
-    said = host.run(sys.executable, "-I", "-S", str(run.path / RUNNER_NAME), "status", "--json")
+    said = host.run(sys.executable, "-I", "-S", str(run.path / RUNNER_ZIP_FILE_NAME), "status", "--json")
     return json.loads(said)
 
 
@@ -112,7 +112,7 @@ LONG = {"recipe.steps": 400, "recipe.checkpoint_every": 5}
 
 
 def stop(host, run, *words):
-    return host.run(sys.executable, "-I", "-S", str(run.path / RUNNER_NAME), "stop", *words)
+    return host.run(sys.executable, "-I", "-S", str(run.path / RUNNER_ZIP_FILE_NAME), "stop", *words)
 
 
 @pytest.mark.whole

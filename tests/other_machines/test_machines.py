@@ -16,11 +16,11 @@ from support import bash, exported, facts, free_port, noted, plain_environment, 
 from tui_train.runner import attempt as attempts
 from tui_train.runner import machines, unanswered
 from tui_train.runner import run as supervised
-from tui_train.runner.planned import Planned
+from tui_train.runner.planned import SupervisorPlan
 from tui_train.runner.refused import Refused
 
-TWO = Planned(nodes=2, world_size=2, address="first", find_interface=True, backend="gloo")
-THREE = Planned(nodes=3, world_size=6)
+TWO = SupervisorPlan(nodes=2, world_size=2, address="first", find_interface=True, backend="gloo")
+THREE = SupervisorPlan(nodes=3, world_size=6)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ THREE = Planned(nodes=3, world_size=6)
     [("0", "", 0), ("2", "", 2), ("02", "", 2), ("", "1", 1), ("2", "1", 2)],
 )
 def test_which_machine_this_is(option, environment, rank):
-    assert machines.node_rank(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank
+    assert machines.own_node_rank(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_which_machine_this_is(option, environment, rank):
 )
 def test_a_machine_must_be_named(option, part):
     with pytest.raises(Refused) as refused:
-        machines.node_rank(THREE, option, {})
+        machines.own_node_rank(THREE, option, {})
     assert (refused.value.code, part in refused.value.message) == (64, True), refused.value.message
 
 
@@ -72,7 +72,7 @@ def connecting():
 
 
 def test_a_connection_without_an_answer_is_named_after_a_minute_and_once(connecting):
-    plan = Planned(nodes=2, world_size=2, port=29500, hosts=("gpu-a", "gpu-b"), backend="nccl")
+    plan = SupervisorPlan(nodes=2, world_size=2, port=29500, hosts=("gpu-a", "gpu-b"), backend="nccl")
     port = connecting(0)
     assert port >= 10000
     connecting(next(lower for lower in range(9000, 9999) if is_free(lower)))
@@ -174,18 +174,18 @@ def network(tmp_path, monkeypatch):
 def test_the_interface_that_leads_to_the_first_machine(network, answers, interface):
     network(**answers)
     told = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
-    assert machines.interface_environment(TWO, {}) == told
-    assert machines.interface_environment(TWO._replace(find_interface=False), {}) == {}
+    assert machines.network_interface_variables(TWO, {}) == told
+    assert machines.network_interface_variables(TWO._replace(find_interface=False), {}) == {}
 
 
 def test_nccl_is_told_only_where_it_is_used_and_what_is_exported_wins(network):
     network(known="10.9.9.9", route="10.9.9.9 dev eth7 src 10.1.1.5")
     nccl = TWO._replace(backend="nccl")
     gloo = {"GLOO_SOCKET_IFNAME": "eth7"}
-    assert machines.interface_environment(nccl, {}) == {"NCCL_SOCKET_IFNAME": "=eth7", **gloo}
-    assert machines.interface_environment(TWO, {}) == gloo
-    assert machines.interface_environment(nccl, {"NCCL_SOCKET_IFNAME": "ib"}) == gloo
-    assert machines.interface_environment(TWO, {"GLOO_SOCKET_IFNAME": "mine"}) == {}
+    assert machines.network_interface_variables(nccl, {}) == {"NCCL_SOCKET_IFNAME": "=eth7", **gloo}
+    assert machines.network_interface_variables(TWO, {}) == gloo
+    assert machines.network_interface_variables(nccl, {"NCCL_SOCKET_IFNAME": "ib"}) == gloo
+    assert machines.network_interface_variables(TWO, {"GLOO_SOCKET_IFNAME": "mine"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_address_that_leads_nowhere_is_refused(network, known, said):
     """Debian's /etc/hosts gives a machine's own name the address 127.0.1.1: the others would wait for minutes."""
     network(known)
     with pytest.raises(Refused) as refused:
-        machines.interface_environment(TWO, {})
+        machines.network_interface_variables(TWO, {})
     assert refused.value.code == 69
     assert said in refused.value.message
     assert "IP address" in refused.value.message
@@ -208,9 +208,9 @@ def test_an_address_that_leads_nowhere_is_refused(network, known, said):
 
 def test_a_machine_without_these_tools_asks_its_library(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert machines.interface_environment(TWO._replace(address="127.0.0.1"), {}) == {}
+    assert machines.network_interface_variables(TWO._replace(address="127.0.0.1"), {}) == {}
     with pytest.raises(Refused, match=r"no address is known here for no\.such\.invalid"):
-        machines.interface_environment(TWO._replace(address="no.such.invalid"), {})
+        machines.network_interface_variables(TWO._replace(address="no.such.invalid"), {})
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_machine_without_these_tools_asks_its_library(tmp_path, monkeypatch):
 )
 def test_an_address_that_is_known_only_at_the_start_and_one_that_is_an_option(planned, told, unknown):
     with pytest.raises(Refused, match=f"no address is known here for {re.escape(unknown)}"):
-        machines.interface_environment(TWO._replace(address=planned), {"TUI_TRAIN_ADDRESS": told} if told else {})
+        machines.network_interface_variables(TWO._replace(address=planned), {"TUI_TRAIN_ADDRESS": told} if told else {})
 
 
 IN_A_NETWORK = """
@@ -230,9 +230,9 @@ exec "$@"
 ASKED = """
 import json, sys
 from tui_train.runner import machines
-from tui_train.runner.planned import Planned
-two = Planned(nodes=2, world_size=2, find_interface=True, backend="gloo")
-print(json.dumps([machines.interface_environment(two._replace(address=one), {}) for one in sys.argv[1:]]))
+from tui_train.runner.planned import SupervisorPlan
+two = SupervisorPlan(nodes=2, world_size=2, find_interface=True, backend="gloo")
+print(json.dumps([machines.network_interface_variables(two._replace(address=one), {}) for one in sys.argv[1:]]))
 """
 
 
@@ -264,7 +264,7 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     happened(tmp_path / "node-1", ("run_started", 400.0))
     earlier = (("run_started", 10.0), ("stopping", 20.0), began)
     happened(tmp_path / "node-2", *earlier)
-    before = [machines.stop_counts(THREE, folder, rank) for rank in range(3)]
+    before = [machines.stop_count_of_each_machine(THREE, folder, rank) for rank in range(3)]
     happened(tmp_path / "node-1", ("run_started", 400.0), ("stopping", 500.0))
     # Its own stop is no other's, and that of an earlier start is over.
     seen = [machines.newly_stopped_rank(THREE, folder, rank, before[rank]) for rank in range(3)]
@@ -272,7 +272,7 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     happened(tmp_path, began, ("stopping", 4200.0))
     assert machines.newly_stopped_rank(THREE, folder, 1, before[1]) == 0
     alone = str(tmp_path / "a folder of its own")
-    assert machines.newly_stopped_rank(THREE, alone, 1, machines.stop_counts(THREE, alone, 1)) is None
+    assert machines.newly_stopped_rank(THREE, alone, 1, machines.stop_count_of_each_machine(THREE, alone, 1)) is None
 
 
 @pytest.mark.parametrize(("elsewhere", "state", "code"), [(None, "finished", 0), (1, "stopped", 143)])
@@ -284,7 +284,7 @@ def test_a_stop_elsewhere_counts_only_before_the_end(tmp_path, elsewhere, state,
         attempts=(SimpleNamespace(checkpoints=None),), resume=False,
     )  # fmt: skip
     ended = attempts.AttemptEnd(0, stopped_rank=elsewhere)
-    outcome = supervised._outcome_of(start, ended, 1, 1)
+    outcome = supervised._outcome_after_attempt(start, ended, 1, 1)
     assert (outcome.state, outcome.code) == (state, code)
 
 

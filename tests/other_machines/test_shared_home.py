@@ -10,7 +10,7 @@ import netns
 import pytest
 from support import profile, until
 
-from tui_train.profile.store import dumps
+from tui_train.profile.store import profile_to_toml
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("netns")]
 
@@ -47,7 +47,7 @@ def saved(home, ticks):
         "name": "far", "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": f"{home}/train.py",
         "trainer.python": sys.executable, "trainer.arguments": (str(ticks),), "hardware.device": "cpu",
     })  # fmt: skip
-    (home / "far.toml").write_text(dumps(chosen))
+    (home / "far.toml").write_text(profile_to_toml(chosen))
     return str(home / "far.toml")
 
 

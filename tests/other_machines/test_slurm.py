@@ -19,7 +19,7 @@ from trainings import losses as checkpointed
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
 from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME, render_batch_script
-from tui_train.profile.store import save
+from tui_train.profile.store import save_profile
 from tui_train.runs import rundir, slurm_job
 from tui_train.runs.status import read_status
 
@@ -73,7 +73,7 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
     place_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
-    (copy.path / slurm_job.JOB_FILE).write_text('{"number": "--user=root", "starts": 0}')
+    (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_text('{"number": "--user=root", "starts": 0}')
     assert slurm_job.read_job(copy.path) is None
     assert place_of_run(run).stop(run).state == "new"
 
@@ -88,7 +88,7 @@ def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
     # The limit of a quality of service may be above the partition's, so that only Slurm knows.
     longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
     assert "PartitionTimeLimit" in tui(*refused, *longer, code=69).stderr
-    assert rundir.all_runs() == ()
+    assert rundir.list_runs() == ()
 
 
 @pytest.mark.whole
@@ -158,7 +158,7 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
         "recipe.sequence_length": 64,
         "recipe.checkpoint_every": 10,
     })  # fmt: skip
-    save(chosen, overwrite=True)
+    save_profile(chosen, overwrite=True)
     tui("run", "two", "--slurm", "--detach")
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(losses(run, 1)) > 2, 180)
@@ -175,7 +175,7 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
 def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monkeypatch):
     """Memory runs out on one of them; the next attempt resumes on both, with the same global batch."""
     values = {**TINY, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
-    save(profile({**values, "recipe.micro_batch": 4}), overwrite=True)
+    save_profile(profile({**values, "recipe.micro_batch": 4}), overwrite=True)
     tui("run", "two", "--slurm")
     undisturbed = rundir.find_run("last")
     for name, value in failing(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():

@@ -14,7 +14,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.places import jobs, place_of_run
 from tui_train.plan.render.slurm import render_batch_script
 from tui_train.runner import events
-from tui_train.runner.events import Event
+from tui_train.runner.events import JournalEvent
 from tui_train.runs import rundir, slurm_job
 from tui_train.runs.status import read_status
 
@@ -78,7 +78,7 @@ def submitted(fake, tmp_path, state="PENDING", **more):
 
 def lost(run):
     """Have a run started, whose supervisor then went with its node."""
-    started = Event(event="run_started", mark="0" * 32, pid=2**22 + 1, start_ticks=1, boot_id="other", host="n1")
+    started = JournalEvent(event="run_started", mark="0" * 32, pid=2**22 + 1, start_ticks=1, boot_id="other", host="n1")
     with (run.path / events.JOURNAL_FILE_NAME).open("a") as file:
         file.write(json.dumps(started._asdict()) + "\n")
 
@@ -139,7 +139,7 @@ def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, s
     run = submitted(fake, tmp_path)
     lost(run)
     fake.lists(state)
-    monkeypatch.setattr(jobs, "_COMPLETING_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "_MAX_COMPLETING_SECONDS", 0.0)
     before = fake.calls("sbatch")
     with pytest.raises(Unavailable, match=f"4712.*{state}"):
         place_of_run(run).resume(run)
@@ -181,7 +181,7 @@ def test_many_runs_need_one_squeue(fake, tmp_path):
     before = len(fake.calls("squeue"))
     copy = rundir.RunDir(run.path.with_name("20200101-000000-job"))
     copy.path.mkdir()
-    (copy.path / slurm_job.JOB_FILE).write_bytes((run.path / slurm_job.JOB_FILE).read_bytes())
+    (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_bytes((run.path / slurm_job.SLURM_JOB_FILE_NAME).read_bytes())
     jobs.refresh_jobs([run, copy])
     assert len(fake.calls("squeue")) == before + 1
     assert [bool(slurm_job.queued_job(each.path)) for each in (run, copy)] == [True, False]

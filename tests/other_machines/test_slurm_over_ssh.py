@@ -19,9 +19,9 @@ from slurm import SAVES, saver, steps_of, tui
 from ssh import runs_there
 from support import prepare, profile, until
 
-from tui_train.actions.machine_facts import MachineSource, source_for_profile
+from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.errors import Unavailable
-from tui_train.channel.session import PYTHON_COMMAND, ask
+from tui_train.channel.session import PYTHON_COMMAND, ask_host
 from tui_train.places import jobs, place_of_run
 from tui_train.places.mirror import RunMirror
 from tui_train.places.place import Place
@@ -118,7 +118,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     number = slurm_job.read_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
     assert (read_place(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
-    assert store.load(str(run.profile)).hardware.host == "box"
+    assert store.load_profile_file(str(run.profile)).hardware.host == "box"
     assert f"job {number}, waits: " in tui("runs").stdout
     login.says("scancel", blocking)
     assert tui("logs", "last", "--follow").stdout.splitlines() == ["step 1", "step 2", "step 3"]
@@ -189,8 +189,8 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     run = rundir.find_run("last")
     assert [slurm_job.read_job(run.path).number] == login.jobs()
     assert login.jobs()[0] in found.stdout
-    (run.path / slurm_job.JOB_FILE).unlink()
-    slurm_job.write_job(run.path, slurm_job.SlurmJob(number="", starts=0))
+    (run.path / slurm_job.SLURM_JOB_FILE_NAME).unlink()
+    slurm_job.write_job(run.path, slurm_job.QueuedJob(number="", starts=0))
     login.cut()
     assert slurm_job.queued_job(run.path)
     login.joined()
@@ -203,7 +203,7 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
 @pytest.mark.timeout(300 + CUTS * 30)
 def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(login, tmp_path, record_property):
     saver(login.home, 3, **{"slurm.options": ("--begin=now+3600",)})
-    place, chosen = Place("box", slurm=True), store.load("job")
+    place, chosen = Place("box", slurm=True), store.load_profile_file("job")
     prepared = prepare(chosen, place.probe_for(chosen))
     began = time.monotonic()
     place.submit(prepared, prepared.plan)
@@ -216,8 +216,8 @@ def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(logi
                 with contextlib.suppress(Unavailable):
                     place.submit(prepared, prepared.plan)
                 timer.join()
-                until(lambda: settled(rundir.all_runs()), 60)
-                known = [slurm_job.queued_job(run.path) for run in rundir.all_runs()]
+                until(lambda: settled(rundir.list_runs()), 60)
+                known = [slurm_job.queued_job(run.path) for run in rundir.list_runs()]
                 assert sorted(login.jobs()) == sorted(job.number for job in known if job)
     for job in login.jobs():
         login.says("scancel", job)
@@ -247,7 +247,7 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
         saver(login.home, steps)
         tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    other, run = sorted(rundir.all_runs(), key=lambda run: slurm_job.read_job(run.path).number)
+    other, run = sorted(rundir.list_runs(), key=lambda run: slurm_job.read_job(run.path).number)
     shutil.rmtree(read_place(run.path).folder)
     login.says("scancel", slurm_job.read_job(run.path).number)
     assert tui("runs").stderr == ""
@@ -264,7 +264,7 @@ def test_what_slurm_refuses_over_ssh_leaves_no_folder_on_either_side(login):
     assert "debug, long, gpu" in tui(*refused, "slurm.partition=nope", code=69).stderr
     longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
     assert "PartitionTimeLimit" in tui(*refused, *longer, code=69).stderr
-    assert (rundir.all_runs(), runs_there(login.home), login.jobs()) == ((), [], [])
+    assert (rundir.list_runs(), runs_there(login.home), login.jobs()) == ((), [], [])
 
 
 @pytest.mark.whole
@@ -279,7 +279,7 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
     said = tui(*RUN, code=69).stderr
     assert "sbatch cannot be started on box" in said
     assert "ssh box sbatch --version" in said
-    assert (rundir.all_runs(), runs_there(login.home)) == ((), [])
+    assert (rundir.list_runs(), runs_there(login.home)) == ((), [])
     assert "sinfo" in tui("facts", "--slurm", "--on", "box").stdout
 
 
@@ -289,15 +289,15 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
 @pytest.mark.parametrize(
     ("own", "named", "goes"),
     [
-        (("", "none"), MachineSource(), ("", False)),
-        (("lab", "slurm"), MachineSource(), ("lab", True)),
-        (("lab", "slurm"), MachineSource(host="lab"), ("lab", True)),
-        (("lab", "slurm"), MachineSource(host="box"), ("box", False)),
-        (("lab", "slurm"), MachineSource(host="ann@login"), ("ann@login", True)),
-        (("", "slurm"), MachineSource(host="box"), ("box", False)),
-        (("lab", "none"), MachineSource(slurm=True), ("lab", True)),
-        (("lab", "slurm"), MachineSource(host="box", slurm=True), ("box", True)),
-        (("lab", "none"), MachineSource(machine=Path("m.json")), ("", False)),
+        (("", "none"), FactsSource(), ("", False)),
+        (("lab", "slurm"), FactsSource(), ("lab", True)),
+        (("lab", "slurm"), FactsSource(host="lab"), ("lab", True)),
+        (("lab", "slurm"), FactsSource(host="box"), ("box", False)),
+        (("lab", "slurm"), FactsSource(host="ann@login"), ("ann@login", True)),
+        (("", "slurm"), FactsSource(host="box"), ("box", False)),
+        (("lab", "none"), FactsSource(slurm=True), ("lab", True)),
+        (("lab", "slurm"), FactsSource(host="box", slurm=True), ("box", True)),
+        (("lab", "none"), FactsSource(machine=Path("m.json")), ("", False)),
     ],
 )
 def test_where_a_profile_goes(own, named, goes):
@@ -316,5 +316,5 @@ def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
     (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
     asked = {"do": "slurm", "commands": [["sbatch", "a b"]], "input": ""}
     words = ["env", "-i", f"HOME={tmp_path}", f"PATH={tmp_path}/few", sys.executable, *PYTHON_COMMAND[1:]]
-    (answer,) = ask("here", asked, list, 30.0, words=words)
+    (answer,) = ask_host("here", asked, list, 30.0, ssh_words=words)
     assert answer["out"] == "none /c a b\n"

@@ -21,7 +21,7 @@ from tui_train.facts.other_machines.cluster import (
     Partition,
     parse_gres_gpus,
     parse_sinfo,
-    sbatch_time_limit,
+    sbatch_time_limit_text,
 )
 from tui_train.facts.other_machines.slurm import planned_machine, planned_node_group
 from tui_train.places import jobs
@@ -32,7 +32,7 @@ from tui_train.profile.changes import apply_change
 from tui_train.runs import folders, rundir, slurm_job
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
@@ -93,7 +93,7 @@ def test_cards_are_counted_by_type(gres, cards):
 
 @pytest.mark.parametrize("limit", [60, 3600, 86399, 86400, 7 * 86400 + 61])
 def test_a_limit_is_written_as_it_is_read(limit):
-    (part,) = parse_sinfo(f"x|up|{sbatch_time_limit(limit)}|n/a|1|idle|1|1|(null)\n")
+    (part,) = parse_sinfo(f"x|up|{sbatch_time_limit_text(limit)}|n/a|1|idle|1|1|(null)\n")
     assert part.limit == limit
 
 
@@ -213,10 +213,10 @@ def said(*words):
 
 async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(nodes, tmp_path):
     saver(tmp_path, 12)
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        chosen = store.load("job")
+        chosen = store.load_profile_file("job")
         await pilot.press("n")
         app.set_profile(chosen, save_as_draft=False)
         await reached(pilot, "Hardware")
@@ -243,11 +243,11 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
 @pytest.mark.whole
 async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
     saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         await pilot.press("n")
-        app.set_profile(store.load("job"), save_as_draft=False)
+        app.set_profile(store.load_profile_file("job"), save_as_draft=False)
         await reached(pilot, "Hardware")
         app.screen.form.go_to_row("slurm.partition")
         await keys("f3", "down", "down", "enter")(pilot)
@@ -279,7 +279,7 @@ def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path)
     tui("run", "job", "--set", "hardware.scheduler=none")
     assert slurm_job.read_job(rundir.find_run("last").path) is None
     tui("run", "job", "--set", "hardware.scheduler=none", "--slurm")
-    assert store.load(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
+    assert store.load_profile_file(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
     assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
 
 
@@ -288,9 +288,9 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     saver(tmp_path, 3)
     shared = ("run", "job", "--slurm", "--array", "recipe.steps=4,9", "--set", f"trainer.output={tmp_path}/out")
     assert str(tmp_path / "out") in tui(*shared, code=65).stderr
-    assert rundir.all_runs() == ()
+    assert rundir.list_runs() == ()
     said_of_all = tui("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
-    runs = sorted(rundir.all_runs(), key=lambda run: run.name)
+    runs = sorted(rundir.list_runs(), key=lambda run: run.name)
     assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
     assert all(run.name in said_of_all for run in runs)
     assert len({slurm_job.read_job(run.path).number for run in runs}) == 3
@@ -315,8 +315,8 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
 def test_what_is_no_array_is_refused(nodes, tmp_path, array):
     saver(tmp_path, 3)
     with pytest.raises(BadInput):
-        arrays.plan_members(store.load("job"), array, Place(slurm=True))
-    assert rundir.all_runs() == ()
+        arrays.plan_members(store.load_profile_file("job"), array, Place(slurm=True))
+    assert rundir.list_runs() == ()
 
 
 def test_an_array_is_only_for_slurm(tmp_path):

@@ -62,7 +62,7 @@ def settled(run):
 
 def started_here():
     """The runs that are here, by the folder of each there."""
-    return {run_place(run.path).folder: run for run in rundir.all_runs()}
+    return {run_place(run.path).folder: run for run in rundir.list_runs()}
 
 
 @pytest.mark.timeout(300 + HOW_MANY * 30)
@@ -89,7 +89,7 @@ def test_what_trains_is_known_and_trains_once(host, tmp_path, record_property):
                 for run in started_here().values():
                     settled(run)
                 here = {folder for folder, run in started_here().items() if read_status(run).live}
-                there = {str(folder) for folder in runs_there(host) if state.read(str(folder)).live}
+                there = {str(folder) for folder in runs_there(host) if state.read_status(str(folder)).live}
                 assert there == here
                 until(lambda there=there: len(with_word(word)) == len(there))
                 for folder in there:

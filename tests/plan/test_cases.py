@@ -14,7 +14,7 @@ from support import engine_stub, noted, plain_environment, prepare, sample, stub
 
 from tui_train.base.command import argv, expand_word, word_in_run_dir
 from tui_train.facts.types import Facts
-from tui_train.plan.render import PLAN_NAME, RUNNER_NAME
+from tui_train.plan.render import PLAN_JSON_FILE_NAME, RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.profile import store
 from tui_train.setup.machine.container import container_command
@@ -25,7 +25,7 @@ UPDATE = os.environ.get("TUI_TRAIN_UPDATE_CASES") == "1"
 
 def made(case):
     """What a case becomes."""
-    profile = store.load(str(case / "profile.toml"))
+    profile = store.load_profile_file(str(case / "profile.toml"))
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     prepared = prepare(profile, found)
     assert prepared.plan is not None, prepared.findings
@@ -35,7 +35,7 @@ def made(case):
 def rendered(case):
     """The files of a case, but for those that are copied as they are, and the plan as data."""
     prepared = made(case)
-    copied = {program.path for program in prepared.plan.programs} | {PLAN_NAME}
+    copied = {program.path for program in prepared.plan.programs} | {PLAN_JSON_FILE_NAME}
     return {file.path: file.text for file in prepared.files if file.path not in copied and not file.data}
 
 
@@ -93,7 +93,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
     run = tmp_path.resolve() / "run"
     plan = standing(made(case).plan)
     run.mkdir()
-    (run / RUNNER_NAME).write_text("")  # it has nothing to fill in here
+    (run / RUNNER_ZIP_FILE_NAME).write_text("")  # it has nothing to fill in here
     (run / "launch.sh").write_text(render_launch_script(plan))
     engine = plan.container.engine if plan.container else ""
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), XDG_CACHE_HOME=str(tmp_path))

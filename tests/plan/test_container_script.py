@@ -9,7 +9,7 @@ import pytest
 from support import bash, boxed, exported, inside, plain_environment, profile
 
 from tui_train.runner import container, other_programs
-from tui_train.runner.planned import Planned
+from tui_train.runner.planned import SupervisorPlan
 from tui_train.runner.refused import Refused
 
 NAME = "tui-train-20261122-101010-7-ab12cd-1"
@@ -39,11 +39,11 @@ def engine(tmp_path, monkeypatch):
 
 
 def planned(engine="docker", image="nemo:1", **more):
-    return Planned(engine=engine, image=image, **more)
+    return SupervisorPlan(engine=engine, image=image, **more)
 
 
 def prepared(tmp_path, engine="docker", **more):
-    return container.prepare_environment(planned(engine, **more), str(tmp_path / "run"))
+    return container.container_environment(planned(engine, **more), str(tmp_path / "run"))
 
 
 # ---- what launch.sh is told
@@ -122,7 +122,7 @@ def test_a_folder_that_no_word_mounts_is_refused(tmp_path, engine, kind, folder,
     engine(kind)
     (tmp_path / "i.sif").touch()
     with pytest.raises(Refused) as refused:
-        container.prepare_environment(planned(kind, str(tmp_path / "i.sif")), str(tmp_path / folder))
+        container.container_environment(planned(kind, str(tmp_path / "i.sif")), str(tmp_path / folder))
     assert (refused.value.code, said in refused.value.message) == (69, True), refused.value.message
     assert "\n" not in refused.value.message
 
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path, engine):
     ],
 )
 def test_what_is_not_there_is_refused(tmp_path, engine, monkeypatch, does, said):
-    monkeypatch.setattr(container, "_ANSWER_SECONDS", 0.3 if "sleep" in does else 60.0)
+    monkeypatch.setattr(container, "_ENGINE_ANSWER_SECONDS", 0.3 if "sleep" in does else 60.0)
     engine("docker", does)
     with pytest.raises(Refused) as refused:
         prepared(tmp_path)
@@ -165,23 +165,23 @@ def test_what_is_not_there_is_refused(tmp_path, engine, monkeypatch, does, said)
 def test_it_is_asked_to_stop_again_while_its_client_lives(engine, tmp_path):
     """The engine may still be making it."""
     asked = engine("docker", f"[ $(grep -c stop {tmp_path}/asked) -ge 3 ] && [ $4 = {NAME} ]")
-    container.stop("docker", NAME, 7, lambda: True)
+    container.stop_container("docker", NAME, 7, lambda: True)
     assert asked() == [f"stop -t 7 {NAME}"] * 3
-    container.stop("docker", "gone", 7)
+    container.stop_container("docker", "gone", 7)
     assert len(asked()) == 4
 
 
 def test_a_stop_waits_in_the_callers_own_way(engine):
     engine("docker", "sleep 0.5")
     waited = []
-    container.stop("docker", NAME, 1, while_waiting=lambda: waited.append(1))
+    container.stop_container("docker", NAME, 1, while_waiting=lambda: waited.append(1))
     assert len(waited) > 3
 
 
 def test_it_is_removed_for_good(engine, tmp_path):
     """What its killed client asked for may be made after the first look."""
     asked = engine("docker", f"case $1 in container) n=$(grep -c rm {tmp_path}/asked); [ $n -eq 2 ] ;; esac")
-    container.remove("docker", NAME)
+    container.remove_container("docker", NAME)
     assert [words.split()[0] for words in asked()] == ["rm", "container"] * 4
 
 
@@ -196,7 +196,7 @@ def test_an_engine_that_restarts_is_waited_for(engine, tmp_path):
             (tmp_path / "back").touch()
         return True
 
-    assert container.still_runs("docker", NAME, lives)
+    assert container.container_still_runs("docker", NAME, lives)
     assert len(alive) == 2
 
 
@@ -205,13 +205,13 @@ def test_an_engine_that_restarts_is_waited_for(engine, tmp_path):
 )
 def test_a_container_that_has_ended(engine, does, alive):
     engine("docker", does)
-    assert not container.still_runs("docker", NAME, lambda: alive)
+    assert not container.container_still_runs("docker", NAME, lambda: alive)
 
 
 def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch, tmp_path):
     engine("docker", f"sleep 60; touch {tmp_path}/answered")
-    monkeypatch.setattr(other_programs, "interrupted", lambda: True)
-    assert container.still_runs("docker", NAME, lambda: True)
+    monkeypatch.setattr(other_programs, "is_interrupted", lambda: True)
+    assert container.container_still_runs("docker", NAME, lambda: True)
     assert not (tmp_path / "answered").exists()
 
 
@@ -220,7 +220,7 @@ def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch, tmp_path):
 )
 def test_a_container_is_rejoined_where_its_client_does_not_tell_its_end(engine, state, code, outlives):
     engine("docker", f"case $* in *ExitCode*) echo {state} ;; *) echo {state.split()[0]} ;; esac")
-    assert container.must_rejoin("docker", NAME, code, lambda: True) is outlives
+    assert container.must_rejoin_container("docker", NAME, code, lambda: True) is outlives
 
 
 def test_what_an_earlier_start_left_is_named_or_removed(engine):

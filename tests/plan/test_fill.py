@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from tui_train.base.command import ConfigFile
 from tui_train.plan.render.config_yaml import render_config_yaml
-from tui_train.runner.fill import CHECKPOINT_PLACEHOLDER, RUN_DIR_PLACEHOLDER, fill_config_files, filled_path, yaml_text
-from tui_train.runner.planned import Planned, PlannedAttempt
+from tui_train.runner.fill import (
+    CHECKPOINT_PLACEHOLDER,
+    RUN_DIR_PLACEHOLDER,
+    fill_config_files,
+    filled_config_path,
+    yaml_text,
+)
+from tui_train.runner.planned import PlannedAttempt, SupervisorPlan
 from tui_train.runner.refused import Refused
 
 VALUES = {
@@ -24,17 +30,17 @@ VALUES = {
 
 def planned(*fills):
     """A plan of which only the files matter."""
-    unset = dict.fromkeys(Planned._fields)
+    unset = dict.fromkeys(SupervisorPlan._fields)
     one = {**dict.fromkeys(PlannedAttempt._fields), "fills": ()}
-    return Planned(**{**unset, "attempts": (PlannedAttempt(**one), PlannedAttempt(**{**one, "fills": fills}))})
+    return SupervisorPlan(**{**unset, "attempts": (PlannedAttempt(**one), PlannedAttempt(**{**one, "fills": fills}))})
 
 
 def written(folder, checkpoint="", otherwise=None, values=None, name="config.yaml"):
     """What a YAML reader finds in the file of the second attempt."""
     (folder / name).write_text(render_config_yaml(ConfigFile(name, "why", values or VALUES)))
     fill_config_files(planned((name, otherwise)), 2, str(folder), checkpoint)
-    assert {path.name for path in folder.iterdir()} == {name, filled_path(name)}
-    return yaml.safe_load((folder / filled_path(name)).read_bytes())
+    assert {path.name for path in folder.iterdir()} == {name, filled_config_path(name)}
+    return yaml.safe_load((folder / filled_config_path(name)).read_bytes())
 
 
 def test_paths_are_put_in_beside_the_file(tmp_path):

@@ -36,7 +36,7 @@ from tui_train.base.command import argv
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.cli.app import cli
 from tui_train.cli.group import run_command_line
-from tui_train.plan.render import File
+from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.manifests import (
     MANIFESTS,
     VolumeClaim,
@@ -269,7 +269,7 @@ def test_what_no_pod_can_do_is_refused(kind, values, found, claims, said):
 
 def test_files_that_no_config_map_holds_are_refused():
     cluster = made("jobset", IMAGE)[0]
-    big = File("big.txt", "x" * kubernetes.MAX_CONFIG_MAP_BYTES)
+    big = RenderedFile("big.txt", "x" * kubernetes.MAX_CONFIG_MAP_BYTES)
     with pytest.raises(BadInput, match="a ConfigMap holds"):
         MANIFESTS["jobset"].render_manifest(replace(cluster, files=(*cluster.files, big)))
 
@@ -326,7 +326,7 @@ def machine(folder, kind, values, found=None):
     (files / "..data").symlink_to(hidden.name)
     for top in hidden.iterdir():
         (files / top.name).symlink_to(f"..data/{top.name}")
-    words = [word.replace(kubernetes.FILES_FOLDER, str(files)) for word in box["command"]]
+    words = [word.replace(kubernetes.POD_FILES_FOLDER, str(files)) for word in box["command"]]
     return cluster, words, folder, claim / "tui-train" / cluster.run_name
 
 

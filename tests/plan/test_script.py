@@ -34,11 +34,11 @@ from support import (
 )
 
 from tui_train import runner
-from tui_train.base.command import Command, Part, Setting, argv, expand_word, word_in_run_dir
-from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, shown_files
+from tui_train.base.command import Command, CommandPart, EnvSetting, argv, expand_word, word_in_run_dir
+from tui_train.plan.render import PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RUNNER_ZIP_FILE_NAME, shown_files
 from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
-from tui_train.profile.store import loads
+from tui_train.profile.store import profile_from_toml
 from tui_train.runs.start import start_run
 
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
@@ -80,7 +80,7 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
         assert_same(note, attempt.command, run, environment)
     assert not [*folder.rglob("pwned")]
     assert not Path("pwned").exists()
-    assert loads((run.path / PROFILE_NAME).read_text()) == chosen
+    assert profile_from_toml((run.path / PROFILE_FILE_NAME).read_text()) == chosen
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
@@ -124,12 +124,12 @@ def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path)
     prepared = ready(profile(), facts())
     shown = {file.path: file.text for file in shown_files(prepared.files)}
     assert shown.keys() == {file.path for file in prepared.files}
-    assert len(shown[PLAN_NAME].splitlines()) == 1
+    assert len(shown[PLAN_JSON_FILE_NAME].splitlines()) == 1
     # What is written is whole.
     run, made = exported(tmp_path / "run", profile(), facts())
     assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
-    with zipfile.ZipFile(run.path / RUNNER_NAME) as packed:
-        assert [line.partition("  ")[0] for line in shown[RUNNER_NAME].splitlines()] == packed.namelist()
+    with zipfile.ZipFile(run.path / RUNNER_ZIP_FILE_NAME) as packed:
+        assert [line.partition("  ")[0] for line in shown[RUNNER_ZIP_FILE_NAME].splitlines()] == packed.namelist()
         for module in Path(runner.__file__).parent.glob("[!_]*.py"):
             assert packed.read(f"runner/{module.name}") == module.read_bytes()
 
@@ -330,13 +330,13 @@ def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
     """With every word, in the caller's folder and environment; --plain and --dry-run need none."""
     folder = tmp_path.resolve() / "run\n"
     run, _ = exported(folder, profile(), facts())
-    (folder / RUNNER_NAME).write_text(TELLS)
+    (folder / RUNNER_ZIP_FILE_NAME).write_text(TELLS)
     words = ["--attempt=3", "--resume"]
     yours = plain_environment(run_dir="it's\nmine", python="mine")
     done = subprocess.run(["bash", run.script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (7, b"")
     given, *flags, where, environment = json.loads(done.stdout)
-    assert given == [f"{folder}/{RUNNER_NAME}", "launch", f"{folder}/launch.sh", *words]
+    assert given == [f"{folder}/{RUNNER_ZIP_FILE_NAME}", "launch", f"{folder}/launch.sh", *words]
     assert flags == [1, 1, 1]
     assert where == str(tmp_path)
     assert {name: value for name, value in environment.items() if name not in OF_BASH} == {
@@ -364,7 +364,7 @@ def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
 WORDS = ("--a=1", "--a=2", "--a=", "-c", "x", "y z", "it's $x", "", "--config=a,b", "{c}", "中’", "a=1", "--b=\n", "=")
 PARTS = st.lists(
     st.builds(
-        lambda words, resumes: Part(tuple(words), resumes=resumes),
+        lambda words, resumes: CommandPart(tuple(words), resumes=resumes),
         st.lists(st.sampled_from(WORDS), min_size=1, max_size=2),
         st.booleans(),
     ),
@@ -381,8 +381,11 @@ def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory
     base = plan(profile(), facts(python=python))
     made = []
     for parts, value in attempts:
-        env = (Setting("ALL", value, "", "ladder"), *([Setting("SOME", value, "", "ladder")] if "a" in value else []))
-        command = Command((Part((str(python),)), *parts), env, word_in_run_dir(""))
+        env = (
+            EnvSetting("ALL", value, "", "ladder"),
+            *([EnvSetting("SOME", value, "", "ladder")] if "a" in value else []),
+        )
+        command = Command((CommandPart((str(python),)), *parts), env, word_in_run_dir(""))
         made.append(msgspec.structs.replace(base.attempts[0], command=command))
     (folder / "launch.sh").write_text(render_launch_script(msgspec.structs.replace(base, attempts=tuple(made))))
     for number, attempt in enumerate(made, start=1):

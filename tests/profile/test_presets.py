@@ -50,7 +50,7 @@ from tui_train.profile.presets import (
 )
 from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
-from tui_train.runner.curve import Point
+from tui_train.runner.curve import LossPoint
 from tui_train.runner.progress import Progress, advance_progress
 from tui_train.runs.rundir import RunDir
 
@@ -232,11 +232,11 @@ def test_yours_come_first_where_they_hold_a_whole_configuration(tmp_path):
         ("nanogpt",
          ["tokens per iteration will be: 491,520", "step 0: train loss 10.9897, val loss 10.9898",
           "iter 0: loss 10.9897, time 5035.66ms, mfu -100.00%", "iter 10: loss 4.2300, time 100.12ms, mfu 3.44%"],
-         ((Point(0, 10.9897), Point(10, 4.23)), 10, 9)),
+         ((LossPoint(0, 10.9897), LossPoint(10, 4.23)), 10, 9)),
         ("trl", ["{'loss': '1.5', 'grad_norm': '0.9', 'learning_rate': '1e-05', 'entropy': '1.2', 'epoch': '0.1'}"],
-         ((Point(0, 1.5, 1e-5),), 0, 9)),
+         ((LossPoint(0, 1.5, 1e-5),), 0, 9)),
         ("axolotl", ["{'loss': 1.25, 'grad_norm': 0.9, 'learning_rate': 1e-05, 'epoch': 0.1}",
-                     " 33%|###3      | 3/9 [00:01<00:02,  2.00it/s]"], ((Point(0, 1.25, 1e-5),), 3, 9)),
+                     " 33%|###3      | 3/9 [00:01<00:02,  2.00it/s]"], ((LossPoint(0, 1.25, 1e-5),), 3, 9)),
         ("accelerate", ["11/20/2026 22:19:18 - INFO - __main__ -   Total optimization steps = 9",
                         " 44%|####4     | 4/9 [00:01<00:02,  2.00it/s]"], ((), 4, 9)),
     ],
@@ -258,7 +258,9 @@ def newest(run):
     """The checkpoint from which the supervisor resumes the first attempt."""
     from tui_train.runner import checkpoints, planned
 
-    return checkpoints.newest(planned.read(str(run.path)).attempts[0].checkpoints, str(run.path))
+    return checkpoints.newest_complete_checkpoint(
+        planned.read_plan(str(run.path)).attempts[0].checkpoints, str(run.path)
+    )
 
 
 def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
@@ -413,12 +415,12 @@ def test_a_broken_preset_names_its_file_and_key_and_hides_no_other(folder, text,
 def test_a_profile_may_name_a_preset_of_ones_own(folder):
     (folder / "good.toml").write_text(WHOLE)
     text = 'name = "x"\n[trainer]\nkind = "script"\nscript = "/t.py"\npreset = "good"\n[recipe]\nmicro_batch = 8\n'
-    chosen = store.loads(text)
+    chosen = store.profile_from_toml(text)
     found = msgspec.structs.replace(facts(), presets=user_presets())
     assert argv(plan(chosen, found).attempts[0].command, "/run")[-1] == "--bs=8"
     (folder / "good.toml").unlink()
     with pytest.raises(BadInput, match="good"):
-        store.loads(text)
+        store.profile_from_toml(text)
 
 
 def test_the_command_lists_and_prints_them(folder, capsys):
@@ -668,7 +670,7 @@ LOSSES = """
     from trl import ModelConfig
     from trl.kernels import chunked_logprob
     from trl.trainer import utils
-    from tui_train.facts.models.dimensions import Dimensions
+    from tui_train.facts.models.dimensions import ModelDimensions
     from tui_train.memory.trace import trace_request
     from tui_train.memory.types import MemorySettings
 
@@ -685,11 +687,11 @@ LOSSES = """
     ways = [{"autocast": "bf16"}, {"weights": "bf16", "method": "lora"}, {"weights": "bf16"}]
     for way in ways:
         how = MemorySettings(micro_batch=3, sequence_length=1500, optimizer="sgd", loss="tiled", **way)
-        asked = trace_request(Dimensions(**told), how)
-        for loss in (memory_loss.loss_of, real):
-            memory_loss.loss_of, usual = loss, memory_loss.loss_of
+        asked = trace_request(ModelDimensions(**told), how)
+        for loss in (memory_loss.trainer_loss, real):
+            memory_loss.trainer_loss, usual = loss, memory_loss.trainer_loss
             phases = memory_trace.trace(asked)["phases"]
-            memory_loss.loss_of = usual
+            memory_loss.trainer_loss = usual
             way[loss.__name__] = [phases["forward"], phases["backward"]]
     print(json.dumps([ModelConfig().dtype, [[way["loss_of"], way["real"]] for way in ways]]))
 """

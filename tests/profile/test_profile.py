@@ -64,7 +64,7 @@ PROFILES = st.fixed_dictionaries({key: values(row) for key, row in fields.FIELDS
 @given(PROFILES)
 def test_a_profile_is_read_back_as_it_was_written(chosen):
     made = profile(chosen)
-    assert store.loads(store.dumps(made), folder=Path("/elsewhere")) == made
+    assert store.profile_from_toml(store.profile_to_toml(made), folder=Path("/elsewhere")) == made
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -83,14 +83,14 @@ def test_the_fields_are_all_of_the_profile():
     assert keys - {"schema"} == set(fields.FIELDS)
     for key in fields.FIELDS:
         value = fields.get_value(Profile(), key)
-        assert fields.get_value(fields.with_value(Profile(), key, value), key) == value
+        assert fields.get_value(fields.profile_with_value(Profile(), key, value), key) == value
 
 
 def test_special_sections_are_written_only_where_something_is_chosen():
-    assert "[container]" not in store.dumps(Profile())
-    changed = fields.with_value(Profile(), "container.image", "nemo:25.04")
-    assert "[container]" in store.dumps(changed)
-    assert store.loads(store.dumps(changed)) == changed
+    assert "[container]" not in store.profile_to_toml(Profile())
+    changed = fields.profile_with_value(Profile(), "container.image", "nemo:25.04")
+    assert "[container]" in store.profile_to_toml(changed)
+    assert store.profile_from_toml(store.profile_to_toml(changed)) == changed
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def test_limits_are_inclusive(key):
     several = {"integers": lambda limit: (int(limit), limit), "numbers": lambda limit: (float(limit), limit)}
     kind = {"integer": int, **several}.get(row.kind, float)
     for value in (kind(row.minimum), kind(row.maximum)):
-        assert fields.get_value(fields.with_value(Profile(), key, value), key) == value
-        assert fields.get_value(store.loads(store.dumps(profile({key: value}))), key) == value
+        assert fields.get_value(fields.profile_with_value(Profile(), key, value), key) == value
+        assert fields.get_value(store.profile_from_toml(store.profile_to_toml(profile({key: value}))), key) == value
     for value in (kind(row.minimum - 1), kind(row.maximum + 1)):
         with pytest.raises(BadInput):
-            fields.with_value(Profile(), key, value)
+            fields.profile_with_value(Profile(), key, value)
         section, _, name = key.partition(".")
         with pytest.raises(BadInput, match=key):
-            store.loads(f"[{section}]\n{name} = {list(value) if isinstance(value, tuple) else value}")
+            store.profile_from_toml(f"[{section}]\n{name} = {list(value) if isinstance(value, tuple) else value}")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_limits_are_inclusive(key):
 )
 def test_a_profile_that_cannot_be_used_says_what_and_where(text, words):
     with pytest.raises(BadInput) as caught:
-        store.loads(text, "my.toml")
+        store.profile_from_toml(text, "my.toml")
     said = f"{caught.value.message} {caught.value.remedy}"
     assert words in said
     assert "my.toml" in said
@@ -213,27 +213,27 @@ def test_relative_paths_are_meant_from_the_profiles_folder(tmp_path):
     path = tmp_path / "sub folder" / "my.toml"
     path.parent.mkdir()
     path.write_text('[trainer]\nscript = "../train.py"\ndata = ["a.txt", "/b.txt"]\n')
-    trainer = store.load(str(path)).trainer
+    trainer = store.load_profile_file(str(path)).trainer
     assert trainer.script == str(tmp_path / "sub folder" / ".." / "train.py")
     assert trainer.data == (str(tmp_path / "sub folder" / "a.txt"), "/b.txt")
 
 
 def test_a_profile_may_leave_out_what_is_default(tmp_path):
-    assert store.loads("") == Profile()
+    assert store.profile_from_toml("") == Profile()
     (tmp_path / "windows.toml").write_bytes(b"\xef\xbb\xbf[recipe]\r\nsteps = 5\r\n")
-    assert store.load(str(tmp_path / "windows.toml")).recipe.steps == 5
+    assert store.load_profile_file(str(tmp_path / "windows.toml")).recipe.steps == 5
 
 
 def test_saving_never_overwrites_unasked():
     first = profile({"name": "my run", "recipe.steps": 5})
-    path = store.save(first)
+    path = store.save_profile(first)
     assert path == profiles_folder() / "my run.toml"
     before = path.read_bytes()
     with pytest.raises(CannotWrite, match="already exists"):
-        store.save(profile({"recipe.steps": 6}, first))
+        store.save_profile(profile({"recipe.steps": 6}, first))
     assert path.read_bytes() == before
-    store.save(profile({"recipe.steps": 6}, first), overwrite=True)
-    assert store.load("my run").recipe.steps == 6
+    store.save_profile(profile({"recipe.steps": 6}, first), overwrite=True)
+    assert store.load_profile_file("my run").recipe.steps == 6
     assert store.saved_profile_names() == ("my run",)
     assert [*profiles_folder().iterdir()] == [path]
 
@@ -241,39 +241,39 @@ def test_saving_never_overwrites_unasked():
 @pytest.mark.parametrize("name", ["a/b", "../a", ".hidden", "a\nb", "-n", " a", "x" * 81, "a\u202eb", "*", "x.toml"])
 def test_a_name_that_is_no_file_name_is_refused(name):
     with pytest.raises(BadInput, match="cannot be a profile's name"):
-        store.save(profile({"name": name}))
+        store.save_profile(profile({"name": name}))
     assert store.saved_profile_names() == ()
 
 
 @pytest.mark.parametrize("name", ["a", "my run v1.2_final+x", "实验 一", "x" * 80])
 def test_a_usual_name_can_be_saved_and_loaded(name):
-    store.save(profile({"name": name}))
-    assert store.load(name).name == name
+    store.save_profile(profile({"name": name}))
+    assert store.load_profile_file(name).name == name
 
 
 def test_a_name_too_long_for_the_disk_is_told():
     with pytest.raises(CannotWrite) as caught:
-        store.save(profile({"name": "𠀀" * 80}))
+        store.save_profile(profile({"name": "𠀀" * 80}))
     assert caught.value.remedy == "Choose a shorter name."
 
 
 def test_a_profile_that_is_not_there(tmp_path):
-    store.save(profile({"name": "mine"}))
+    store.save_profile(profile({"name": "mine"}))
     with pytest.raises(NotFound) as caught:
-        store.load("theirs")
+        store.load_profile_file("theirs")
     assert caught.value.remedy == "Saved profiles: mine."
     with pytest.raises(NotFound):
-        store.load(str(tmp_path / "no.toml"))
+        store.load_profile_file(str(tmp_path / "no.toml"))
 
 
 def test_a_profile_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
     with pytest.raises(BadInput, match="not UTF-8"):
-        store.load(str(tmp_path / "latin.toml"))
+        store.load_profile_file(str(tmp_path / "latin.toml"))
     with pytest.raises(BadInput, match="is a folder, not a regular file"):
-        store.load(str(tmp_path / ""))
+        store.load_profile_file(str(tmp_path / ""))
     with pytest.raises((BadInput, NotFound)):
-        store.load("~nobody-of-that-name/x.toml")
+        store.load_profile_file("~nobody-of-that-name/x.toml")
 
 
 def test_a_change_is_applied_shown_and_can_be_undone():
@@ -299,7 +299,9 @@ def test_every_difference_is_shown(chosen):
     undone = made
     for item in profile_differences(Profile(), made):
         assert item.before != item.after
-        undone = fields.with_value(undone, item.key, fields.parse_value(fields.get_field(item.key), item.before))
+        undone = fields.profile_with_value(
+            undone, item.key, fields.parse_value(fields.get_field(item.key), item.before)
+        )
     assert undone == Profile()
 
 
@@ -330,7 +332,7 @@ def token(begin, word):
 def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
     chosen = profile({"name": "one"} | values)
     with pytest.raises(BadInput, match="looks like a secret"):
-        store.save(chosen)
+        store.save_profile(chosen)
     assert store.saved_profile_names() == ()
     remember_profile(chosen)
     shown = "".join(f"{item.before}{item.after}" for item in profile_differences(Profile(), chosen))
@@ -360,14 +362,14 @@ def test_what_may_be_a_secret_is_saved_with_a_warning_that_does_not_show_it(name
     ],
 )  # fmt: skip
 def test_arguments_that_are_no_secrets_raise_nothing(words):
-    assert [*secret_values.find_secrets(profile({"trainer.arguments": words, "notify.command": words}))] == []
+    assert [*secret_values.find_profile_secrets(profile({"trainer.arguments": words, "notify.command": words}))] == []
 
 
 @pytest.mark.parametrize("words", [("--tool", "curl", "-u", "me:pass1234"), ("--otp", "otp ABCDEFGH234567ABCDEFGH")])
 def test_what_only_the_words_around_it_suggest_stops_no_start(words):
     chosen = profile({"name": "one", "trainer.arguments": words})
-    assert [found.certain for found in secret_values.find_secrets(chosen)] == [False]
-    store.save(chosen)
+    assert [found.certain for found in secret_values.find_profile_secrets(chosen)] == [False]
+    store.save_profile(chosen)
     assert remember_profile(chosen) == ()
     assert last_session_profile().trainer.arguments == words
 
@@ -384,7 +386,7 @@ def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
     remember_profile(profile({"trainer.environment": {"HF_TOKEN": "hf_x", "WANDB_MODE": "offline"}}))
     assert "hf_x" not in last_profile_file().read_text()
     assert last_session_profile().trainer.environment == {"WANDB_MODE": "offline"}
-    saved = store.save(profile({"name": "one"}))
+    saved = store.save_profile(profile({"name": "one"}))
     assert [path.stat().st_mode & 0o777 for path in (last_profile_file(), saved)] == [0o600, 0o600]
 
 
@@ -395,7 +397,7 @@ def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
     row = fields.get_field("trainer.python")
     assert fields.parse_value(row, "python3", Path("/here")) == str(python)
     assert fields.parse_value(row, "./python3", Path("/here")) == "/here/python3"
-    assert store.loads('[trainer]\npython = "python3"', folder=Path("/here")).trainer.python == str(python)
+    assert store.profile_from_toml('[trainer]\npython = "python3"', folder=Path("/here")).trainer.python == str(python)
 
 
 LIST_ROWS = [row for row in fields.FIELDS.values() if row.kind in typed_lists.LIST_KINDS]

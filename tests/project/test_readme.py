@@ -107,7 +107,7 @@ def test_commands_without_the_wizard_run(tmp_path):
             # The Python of the tests has no TRL, and there is no such model.
             assert code == (65 if words == FINE_TUNING else 0), f"{shlex.join(words)}\n{out}"
             done.append(words[1])
-    quickstart = next(run for run in rundir.all_runs() if run.name.endswith("quickstart"))
+    quickstart = next(run for run in rundir.list_runs() if run.name.endswith("quickstart"))
     made = {path.name for path in quickstart.path.iterdir()}
     assert {cells[0].strip("`/") for cells in table("| File | What it is |", 1)} <= made
     assert {"facts", "quickstart", "new", "plan", "run", "export", "my-run/launch.sh"} <= set(done)
@@ -158,7 +158,7 @@ def test_places(monkeypatch):
         monkeypatch.delenv(name)
     told = [Path(cells[0].strip("`")).expanduser() for cells in table("| Where | What |")]
     folders = [app_paths.profiles_folder(), app_paths.presets_folder()]
-    cache = app_paths.images_folder()
+    cache = app_paths.image_facts_folder()
     known = [*(folder / "NAME.toml" for folder in folders), app_paths.webhooks_folder(), app_paths.runs_folder()]
     known += [app_paths.last_profile_file(), app_paths.faults_log(), app_paths.environments_folder()]
     known += [cache.parent / "runner", cache, app_paths.data_summaries_folder(), cache.parent / "container"]

@@ -149,7 +149,7 @@ def test_a_launcher_is_added(project):
 
 
 TRAINER = """
-from tui_train.base.command import Part
+from tui_train.base.command import CommandPart
 from tui_train.profile.presets import PresetArgument, Preset
 from tui_train.trainers.trainer import Trainer
 
@@ -163,7 +163,7 @@ class Toy(Trainer):
         return Preset(label="toy", about="", arguments=(PresetArgument(("--batch={micro_batch}",)),))
 
     def program_parts(self):
-        return (Part(("-m", "toy")),)
+        return (CommandPart(("-m", "toy")),)
 """
 
 
@@ -183,14 +183,14 @@ PLACE = """
 import msgspec
 
 from tui_train.places.place import Place
-from tui_train.places.profile_facts import probe_facts
+from tui_train.places.profile_facts import probe_profile_facts
 
 
 class Toy(Place):
     name = "toyland"
 
     def probe_for(self, profile, on_wait):
-        return msgspec.structs.replace(probe_facts(profile, on_wait), other_machine="toyland")
+        return msgspec.structs.replace(probe_profile_facts(profile, on_wait), other_machine="toyland")
 """
 
 

@@ -9,6 +9,6 @@ from tui_train.runner import program
 @pytest.fixture
 def zipped_runner(tmp_path, monkeypatch):
     """The runner as a run folder has it: what is called in this process starts that one again."""
-    path = tmp_path / program.ZIP_NAME
+    path = tmp_path / program.RUNNER_ZIP_NAME
     path.write_bytes(runner_file().content)
-    monkeypatch.setattr(program, "ZIP_PATH", str(path))
+    monkeypatch.setattr(program, "RUNNER_ZIP_PATH", str(path))

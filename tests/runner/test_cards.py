@@ -13,8 +13,8 @@ from support import UUIDS, facts, gpu, ready, sleeping, until
 from tui_train.base.errors import Unavailable
 from tui_train.places.place import Place
 from tui_train.runner import gpus, other_programs
-from tui_train.runner.planned import Planned
-from tui_train.runner.processes import start_ticks
+from tui_train.runner.planned import SupervisorPlan
+from tui_train.runner.processes import process_start_ticks
 from tui_train.runner.refused import Refused
 from tui_train.runs import rundir
 from tui_train.runs.results.resuming import resume_mode
@@ -29,7 +29,7 @@ MIG = ("MIG-0c1bd74b-8a41-5e2a-8f4a-2f3bc5a1d001", "MIG-GPU-0c1bd74b-8a41-5e2a-8
 PARTED = f"""GPU 0: NVIDIA A100 (UUID: GPU-parted)
   MIG 3g.20gb     Device  0: (UUID: {MIG[0]})
   MIG 3g.20gb     Device  1: (UUID: {MIG[1]})"""
-PLANNED = Planned(gpus=UUIDS, gpu_names=("NVIDIA GeForce RTX 3090",) * 2, world_size=2)
+PLANNED = SupervisorPlan(gpus=UUIDS, gpu_names=("NVIDIA GeForce RTX 3090",) * 2, world_size=2)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def smi(tmp_path, monkeypatch):
 @pytest.fixture
 def impatient(monkeypatch):
     """Wait a moment where half a minute would be waited."""
-    monkeypatch.setattr(gpus, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(gpus, "_NVIDIA_SMI_ANSWER_SECONDS", 0.3)
 
 
 def check(cards, planned=PLANNED):
@@ -83,7 +83,7 @@ def test_a_card_that_is_not_there_is_named_with_those_that_are(smi):
 
 FIRST, DISPLAY = WHOLE.splitlines()[0], "\nGPU 2: NVIDIA GeForce GT 1030 (UUID: GPU-display)"
 THIRD = "\nGPU 3: NVIDIA GeForce RTX 3090 (UUID: GPU-third)"
-OTHER = Planned(gpus=("GPU-of-another-machine",), world_size=1)
+OTHER = SupervisorPlan(gpus=("GPU-of-another-machine",), world_size=1)
 TWO_OTHERS = OTHER._replace(nodes=2, world_size=2)
 SEVERAL = PLANNED._replace(nodes=2, world_size=4)
 UNEVEN = PLANNED._replace(nodes=3, world_size=5, uneven=(2, 1, 2))
@@ -96,7 +96,7 @@ UNEVEN = PLANNED._replace(nodes=3, world_size=5, uneven=(2, 1, 2))
         (OTHER, WHOLE, (UUIDS[1], 0), UUIDS[1:]),
         (OTHER, PARTED, (MIG[0], 0), MIG[:1]),
         (OTHER, PARTED, (MIG[1], 0), MIG[1:]),
-        (Planned(), "", ("", 0), ()),
+        (SupervisorPlan(), "", ("", 0), ()),
         # Another machine takes all that it has of the plan's kind.
         (SEVERAL, WHOLE.replace("GPU-", "GPU-b"), ("", 1), tuple(uuid.replace("GPU-", "GPU-b") for uuid in UUIDS)),
         (SEVERAL, WHOLE + DISPLAY, ("", 1), UUIDS),
@@ -122,7 +122,7 @@ def test_which_cards_are_taken(smi, planned, listed, asked, taken):
         (PLANNED, WHOLE, ("GPU-a,GPU-a", 0), (64, "--gpus=GPU-a,GPU-a names GPU-a twice")),
         (PLANNED, WHOLE, ("GPU-a, GPU-b", 0), (64, "names a GPU that is empty or has a space")),
         (PLANNED, WHOLE, ("GPU-a,GPU-\x1b[31m", 0), (64, "is no UUID")),
-        (Planned(), "", ("GPU-a", 0), (64, "--gpus=GPU-a: this trains on the CPU")),
+        (SupervisorPlan(), "", ("GPU-a", 0), (64, "--gpus=GPU-a: this trains on the CPU")),
         # A card that is parted trains nothing itself, and which of its parts is meant is not guessed.
         (TWO_OTHERS, PARTED, ("", 1), (69, "has: GPU 0 NVIDIA A100 GPU-parted, MIG 3g")),
         (SEVERAL, FIRST, ("", 1), (69, "each machine trains on 2 GPUs, and this one has: ")),
@@ -148,7 +148,7 @@ def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, impatie
     with pytest.raises(Refused, match="nvidia-smi does not answer: name the GPUs"):
         gpus.choose_cards(SEVERAL, "", 1)
     said = []
-    gpus.wait_until_free(UUIDS, (), 60.0, said.append)
+    gpus.wait_until_cards_free(UUIDS, (), 60.0, said.append)
     assert said == ["nvidia-smi does not answer: goes on without a look whether the GPUs are empty"]
 
 
@@ -167,20 +167,20 @@ def test_who_computes_on_the_cards(smi):
 def test_cards_are_waited_for_until_they_are_empty(smi):
     folder = smi(users=f"{UUIDS[0]}, 42\n{UUIDS[0]}, 7\n")
     said = []
-    gpus.wait_until_free(UUIDS, (7,), 0.5, said.append)
+    gpus.wait_until_cards_free(UUIDS, (7,), 0.5, said.append)
     assert said == ["a GPU is not empty after 0 s (process 42): goes on all the same"]
     # The next look finds it empty.
     smi(users=f"{UUIDS[0]}, 42\n", before=f'case $1 in -L) ;; *) trap "echo > {folder}/users" EXIT ;; esac')
-    gpus.wait_until_free(UUIDS, (7,), 600.0, said.append)
+    gpus.wait_until_cards_free(UUIDS, (7,), 600.0, said.append)
     assert len(said) == 1
     assert gpus.pids_computing_on(UUIDS) == ()
 
 
 def test_a_stop_ends_the_waiting(smi, monkeypatch):
     smi(WHOLE, users=f"{UUIDS[0]}, 42\n", before="exec sleep 600")
-    monkeypatch.setattr(other_programs, "interrupted", lambda: True)
+    monkeypatch.setattr(other_programs, "is_interrupted", lambda: True)
     said = []
-    gpus.wait_until_free(UUIDS, (), 60.0, said.append)
+    gpus.wait_until_cards_free(UUIDS, (), 60.0, said.append)
     gpus.require_cards_present(PLANNED, UUIDS, said.append)
     assert said == []
 
@@ -189,23 +189,25 @@ def test_a_stop_ends_the_waiting(smi, monkeypatch):
 
 
 def test_a_program_answers_and_its_words_are_bounded():
-    answer = other_programs.run(("sh", "-c", "echo out; echo err >&2; cat; exit 3"), 20)
+    answer = other_programs.run_program(("sh", "-c", "echo out; echo err >&2; cat; exit 3"), 20)
     assert answer == (3, "out\n", "err\n")
-    answer = other_programs.run(("sh", "-c", "yes | head -c 5000000; echo end >&2"), 60)
+    answer = other_programs.run_program(("sh", "-c", "yes | head -c 5000000; echo end >&2"), 60)
     assert (answer.code, len(answer.out), answer.err) == (0, 1 << 20, "end\n")
-    assert other_programs.run(("sh", "-c", "kill -9 $$"), 20).code == 137
-    assert other_programs.run(("env",), 20, {"PATH": os.environ["PATH"], "A": "b"}).out.splitlines()[-1] == "A=b"
-    assert other_programs.run(("not-there",), 20).code is None
+    assert other_programs.run_program(("sh", "-c", "kill -9 $$"), 20).code == 137
+    assert (
+        other_programs.run_program(("env",), 20, {"PATH": os.environ["PATH"], "A": "b"}).out.splitlines()[-1] == "A=b"
+    )
+    assert other_programs.run_program(("not-there",), 20).code is None
 
 
 def test_a_program_that_is_out_of_time_goes_with_all_that_it_started():
-    answer = other_programs.run(("sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait; sleep 600"), 0.5)
+    answer = other_programs.run_program(("sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait; sleep 600"), 0.5)
     assert answer.code is None
-    until(lambda: start_ticks(int(answer.out)) is None)
+    until(lambda: process_start_ticks(int(answer.out)) is None)
 
 
 def test_a_program_that_leaves_another_with_its_output_is_not_waited_for():
-    answer = other_programs.run(("sh", "-c", "sleep 600 & echo $!"), 60)
+    answer = other_programs.run_program(("sh", "-c", "sleep 600 & echo $!"), 60)
     assert answer.code == 0
     os.kill(int(answer.out), signal.SIGKILL)
 
@@ -214,7 +216,7 @@ def test_a_program_has_nothing_of_ours_open_and_no_signal_ignored():
     read, write = os.pipe()
     os.set_inheritable(write, True)
     try:
-        told = other_programs.run(("sh", "-c", "ls -l /proc/$$/fd; grep SigIgn /proc/$$/status"), 20).out
+        told = other_programs.run_program(("sh", "-c", "ls -l /proc/$$/fd; grep SigIgn /proc/$$/status"), 20).out
     finally:
         os.close(read)
         os.close(write)
@@ -226,12 +228,12 @@ def test_a_program_has_nothing_of_ours_open_and_no_signal_ignored():
 
 def test_an_answer_that_is_of_no_use_is_not_waited_for(monkeypatch):
     wanted = []
-    monkeypatch.setattr(other_programs, "interrupted", lambda: bool(wanted))
+    monkeypatch.setattr(other_programs, "is_interrupted", lambda: bool(wanted))
     before = signal.signal(signal.SIGALRM, lambda *_: wanted.append(True))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
-        assert other_programs.run(("sleep", "600"), 600).code is None
-        assert other_programs.run(("sleep", "0.2"), 60, interruptible=False).code == 0
+        assert other_programs.run_program(("sleep", "600"), 600).code is None
+        assert other_programs.run_program(("sleep", "0.2"), 60, interruptible=False).code == 0
     finally:
         signal.signal(signal.SIGALRM, before)
 
@@ -277,7 +279,7 @@ def test_a_start_that_ends_without_a_training_leaves_no_folder(smi):
     prepared = trains_on_a_card()
     with pytest.raises(Unavailable, match=f"did not start: launch.sh: the GPU {UUIDS[0]}"):
         Place().submit(prepared, prepared.plan)
-    assert rundir.all_runs() == ()
+    assert rundir.list_runs() == ()
 
 
 def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path):
@@ -289,7 +291,7 @@ def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path)
         "from tui_train.runs.start import start_run; start_run(RunDir(Path(sys.argv[1])))"
     )
     run = RunDir(tmp_path / "run")
-    rundir.export_files(run.path, prepared.files)
+    rundir.export_plan_files(run.path, prepared.files)
     waiting = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stderr=subprocess.PIPE, text=True)
     until((tmp_path / "asked").exists, 60)
     waiting.send_signal(signal.SIGINT)

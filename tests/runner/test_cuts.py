@@ -21,7 +21,7 @@ from support import XDG, exported, facts, marked, sleeping, until, with_word
 from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
-from tui_train.runs.rundir import all_runs
+from tui_train.runs.rundir import list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -125,7 +125,7 @@ def word():
     """A word that the processes of this test's runs have among theirs, which are ended after it."""
     made = f"--word={uuid.uuid4().hex}"
     yield made
-    for run in all_runs():
+    for run in list_runs():
         with contextlib.suppress(Exception):
             stop_run(run, at_once=True)
     for pid in with_word(made):
@@ -168,7 +168,7 @@ def settled(word):
     """What has become of a start that was cut: its run when it trains, None when nothing of it is left."""
 
     def known():
-        live = [run for run in all_runs() if read_status(run).live]
+        live = [run for run in list_runs() if read_status(run).live]
         if live:
             return read_status(live[0]).attempts and len(with_word(word)) == 1 and [live[0]]
         # A launch.sh that has begun either reports itself or ends.
@@ -177,7 +177,7 @@ def settled(word):
     try:
         return until(known, 60)[0]
     except AssertionError as error:
-        seen = [(run.path.name, read_status(run), run.launcher_log.read_text()) for run in all_runs()[:2]]
+        seen = [(run.path.name, read_status(run), run.launcher_log.read_text()) for run in list_runs()[:2]]
         raise AssertionError(f"{seen}, launch.sh: {launchers()}, with the word: {with_word(word)}") from error
 
 
@@ -220,5 +220,5 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
                     assert with_word(word) == []
                 finally:
                     terminal.child.close(force=True)
-                    for run in all_runs():
+                    for run in list_runs():
                         stop_run(run, at_once=True)

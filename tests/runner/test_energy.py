@@ -104,7 +104,7 @@ def box(tmp_path):
 
 
 def drawn(run):
-    return [event for event in events.read(str(run.path)) if event.event == "energy"]
+    return [event for event in events.read_events(str(run.path)) if event.event == "energy"]
 
 
 def test_the_cards_own_counters_are_read_at_both_ends(box, capsys):
@@ -211,7 +211,7 @@ def test_a_meter_ends_with_its_supervisor(box):
 
 def test_without_a_whole_card_there_is_no_meter():
     for cards in ((), ("MIG-1234",)):
-        made = energy.start_metering(cards)
+        made = energy.start_energy_metering(cards)
         assert (made.answer, made.finish()) == (-1, None)
 
 
@@ -220,7 +220,7 @@ def test_without_a_whole_card_there_is_no_meter():
 def test_a_meter_that_does_not_answer_is_left_behind(number, monkeypatch):
     for name, value in driver_environment("two-3090").items():
         monkeypatch.setenv(name, value)
-    made = energy.start_metering(UUIDS)
+    made = energy.start_energy_metering(UUIDS)
     os.kill(made.child.pid, number)
     assert made.finish() is None
     assert not made.child.alive
@@ -238,4 +238,4 @@ def test_events_that_are_damaged_meter_nothing(tmp_path):
     bad = [{"joules": -1}, {"joules": "x"}, {"joules": 1e300}, {"joules": 1.0, "cards": True}]
     text = "".join(json.dumps({"event": "energy", "attempt": 1, **more}) + "\n" for more in bad)
     (tmp_path / events.JOURNAL_FILE_NAME).write_text(text)
-    assert events.read(str(tmp_path)) == ()
+    assert events.read_events(str(tmp_path)) == ()

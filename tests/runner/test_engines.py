@@ -16,10 +16,10 @@ import pytest
 import rig
 from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, prepare, profile, sample, until
 
-from tui_train.base.command import Part
+from tui_train.base.command import CommandPart
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import container_images, probe
-from tui_train.places.profile_facts import probe_facts
+from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait_for_end
 from tui_train.runs.logs.tail import LogTail
@@ -38,10 +38,10 @@ NOBODY = 65534
 def made(folder, engine, values):
     """Export a profile that trains in the test image."""
     chosen = profile(inside(engine, rig.IMAGE) | values)
-    found = probe_facts(chosen)
+    found = probe_profile_facts(chosen)
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
-    rundir.export_files(folder, prepared.files)
+    rundir.export_plan_files(folder, prepared.files)
     return RunDir(folder)
 
 
@@ -120,7 +120,7 @@ def prepared_by(monkeypatch, *words):
     monkeypatch.setattr(
         Script,
         "preparation_steps",
-        lambda self: (PreparationStep("nap", "sleeps", (Part((self.profile.trainer.script, *words)),)),),
+        lambda self: (PreparationStep("nap", "sleeps", (CommandPart((self.profile.trainer.script, *words)),)),),
     )
 
 

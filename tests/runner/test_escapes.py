@@ -15,7 +15,7 @@ from tui_train.screens.run.screen import RunScreen
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.runner import cgroup, lock_owner
-from tui_train.runner.processes import process_at
+from tui_train.runner.processes import process_with_pid
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_news
 from tui_train.runs.listing import read_listed_run
@@ -58,11 +58,11 @@ def training(folder, word, seconds, into=None):
 @pytest.fixture
 def own_cgroup():
     """Skip where the system grants no cgroup."""
-    folder = cgroup.make_for_attempt("test", os.getpid())
+    folder = cgroup.make_cgroup_for_attempt("test", os.getpid())
     with subprocess.Popen(["sleep", "60"]) as child:
-        granted = bool(folder) and cgroup.move_process_into(folder, child.pid)
+        granted = bool(folder) and cgroup.try_to_move_process_into(folder, child.pid)
         child.kill()
-    cgroup.remove(folder, "test")
+    cgroup.remove_cgroup(folder, "test")
     if not granted:
         pytest.skip("NOT TESTED: no cgroup of version 2 may be made here")
 
@@ -90,7 +90,7 @@ def lost(run, word):
     start_run(run)
     until(lambda: with_word(word))
     until(lambda: b"tick" in run.attempt_log(1).read_bytes())
-    supervisor = process_at(read_status(run).pid)
+    supervisor = process_with_pid(read_status(run).pid)
     os.kill(supervisor.pid, signal.SIGKILL)
     until(lambda: not supervisor.alive)
 
@@ -130,7 +130,7 @@ def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     start_run(run)
     until(lambda: with_word(word))
     folder = until(lambda: read_status(run).cgroup)
-    assert set(with_word(word)) < cgroup.member_pids(folder, read_status(run).mark)
+    assert set(with_word(word)) < cgroup.cgroup_member_pids(folder, read_status(run).mark)
     assert show.after_stop_text(stop_run(run, at_once=True)).startswith("stopped; no process")
     assert not Path(folder).exists()
 
@@ -139,12 +139,12 @@ def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     "folder", ["", "/", "/sys/fs/cgroup", "/sys/fs/cgroup/..", "/proc/tui-train-m-1", "tui-train-m-1"]
 )
 def test_a_folder_that_a_file_names_is_not_believed(folder, tmp_path):
-    assert cgroup.member_pids(folder, "m") == set()
+    assert cgroup.cgroup_member_pids(folder, "m") == set()
     mine = tmp_path / "tui-train-m-1"
     mine.mkdir()
     (mine / "cgroup.procs").write_text(f"{os.getpid()}\n")
-    assert cgroup.member_pids(str(mine), "m") == set()
-    cgroup.remove(str(mine), "m")
+    assert cgroup.cgroup_member_pids(str(mine), "m") == set()
+    cgroup.remove_cgroup(str(mine), "m")
     assert mine.is_dir()
 
 

@@ -26,7 +26,7 @@ from tui_train.base.command import argv
 from tui_train.diagnose import diagnose_log
 from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.signatures import load_signatures
-from tui_train.runner.memory_patterns import TEXT_BY_PHASE
+from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.status import read_status
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
@@ -89,7 +89,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     assert len(micro) == (2 if phase == "loss" else 1)
     evaluates_less = ["--per_device_eval_batch_size=1" in words for words in started]
     assert evaluates_less == [False, *[phase == "eval"] * (len(path) - 1)]
-    assert f"ran out of GPU memory {TEXT_BY_PHASE[phase]}" in said
+    assert f"ran out of GPU memory {TEXT_BY_MEMORY_PHASE[phase]}" in said
     assert read_status(run).why == "the plan has no further fallback"
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {phase}

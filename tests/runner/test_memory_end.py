@@ -10,7 +10,7 @@ from support import SCRIPTS
 
 from tui_train.runner.holders import largest_other_holder
 from tui_train.runner.memory_end import MemoryEnd, read_memory_end
-from tui_train.runner.memory_patterns import FALLBACK_PHASES, OUT_OF_MEMORY_PATTERNS, TEXT_BY_PHASE
+from tui_train.runner.memory_patterns import FALLBACK_PHASES, OUT_OF_MEMORY_PATTERNS, TEXT_BY_MEMORY_PHASE
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -245,7 +245,7 @@ def test_the_phase_is_that_of_the_innermost_frame(tmp_path, frames, phase):
     behind_a_bar = f"\r 40%|████      | 4/10 [00:00<00:00, 20.03it/s]{by(1, text)}"
     for written in (text, by(1, text), tee(3, text), behind_a_bar):
         assert end(tmp_path, f"{FULL}\n{STEPS}\n{written}\n{SUMMARY}").phase == phase
-    assert phase in TEXT_BY_PHASE
+    assert phase in TEXT_BY_MEMORY_PHASE
 
 
 def test_a_line_that_repeats_the_error_keeps_its_phase(tmp_path):
@@ -365,6 +365,6 @@ def test_every_wording_passes_the_quick_look(expression):
     @settings(max_examples=30, database=None)
     @given(st.from_regex(expression))
     def passes(text):
-        assert tracebacks._QUICK_CHECK_PATTERN.search(text)
+        assert tracebacks._MEMORY_WORD_PATTERN.search(text)
 
     passes()

@@ -132,13 +132,13 @@ def test_a_server_that_does_not_answer_is_said_without_the_address(tmp_path, ser
 )
 def test_a_file_that_holds_no_secret_address_is_refused(tmp_path, text, mode, words):
     path = private(tmp_path, text, mode) if text is not None else str(tmp_path / "none")
-    url, problem = notify.webhook_address(path, {})
+    url, problem = notify.webhook_address_and_problem(path, {})
     assert (url, words in problem, "planted" in problem) == ("", True, False)
 
 
 @pytest.mark.parametrize("named", ["https://h.example/planted", "HTTPS://me:planted@h.example/x", "/x/a://planted"])
 def test_an_address_in_a_plan_is_refused_and_its_host_alone_shown(named):
-    url, problem = notify.webhook_address(named, {})
+    url, problem = notify.webhook_address_and_problem(named, {})
     assert url == ""
     assert problem.startswith("notify.webhook is neither a variable nor the path of a file")
     assert "planted" not in problem
@@ -150,11 +150,13 @@ def test_root_reads_the_file_of_another_in_a_folder_of_theirs(tmp_path):
     (home := tmp_path / "home").mkdir()
     path = private(home, ADDRESS)
     os.chown(path, 1000, 1000)
-    assert "it belongs to" in notify.webhook_address(path, {})[1]
+    assert "it belongs to" in notify.webhook_address_and_problem(path, {})[1]
     os.chown(home, 1000, 1000)
-    assert notify.webhook_address(path, {}) == (ADDRESS, "")
+    assert notify.webhook_address_and_problem(path, {}) == (ADDRESS, "")
     Path(path).chmod(0o620)
-    assert "others may change it, and it holds a secret: chmod 600 it" in notify.webhook_address(path, {})[1]
+    assert (
+        "others may change it, and it holds a secret: chmod 600 it" in notify.webhook_address_and_problem(path, {})[1]
+    )
 
 
 def test_a_variable_that_is_not_set_is_refused_before_the_start(tmp_path):
@@ -177,30 +179,30 @@ def test_an_address_goes_to_a_file_that_only_the_user_may_read(tmp_path, capsys)
     assert (kept.read_text().strip(), kept.stat().st_mode & 0o777) == (ADDRESS, 0o600)
     assert kept.name.startswith("hooks.example.org-")
     assert str(kept) in capsys.readouterr().err
-    saved = store.save(chosen)
+    saved = store.save_profile(chosen)
     assert "planted" not in saved.read_text()
-    assert store.load("mine").notify.webhook == str(kept)
+    assert store.load_profile_file("mine").notify.webhook == str(kept)
 
 
 def test_the_address_of_an_old_profile_is_moved_when_that_is_used(tmp_path, server):
     old = store.profiles_folder() / "old.toml"
     old.parent.mkdir(parents=True, exist_ok=True)
     old.write_text(f'schema = 2\nname = "old"\n[notify]\nwebhook = "{ADDRESS}"\n')
-    chosen = store.load("old")
-    assert "planted" not in store.dumps(chosen)
+    chosen = store.load_profile_file("old")
+    assert "planted" not in store.profile_to_toml(chosen)
     assert secret_values.displayed_value(chosen, "notify.webhook") == "hooks.example.org/…"
     assert Path(plans.apply_edits(chosen, ()).notify.webhook).read_text().strip() == ADDRESS
     last_profile.remember_profile(chosen)
     assert ADDRESS not in last_profile_file().read_text()
     assert last_profile.last_session_profile().notify.webhook == webhook.webhook_reference(ADDRESS)
-    store.save(chosen, overwrite=True)
+    store.save_profile(chosen, overwrite=True)
     assert "planted" not in old.read_text()
 
 
 def test_no_file_of_a_run_has_the_address(tmp_path, server):
     address = f"{address_of(server)}?planted0123456789=/200"
     run = run_of(tmp_path, webhook=address)
-    assert store.load(str(run.profile)).notify.webhook == webhook.store_address(address)
+    assert store.load_profile_file(str(run.profile)).notify.webhook == webhook.store_webhook(address)
     assert bash(run).returncode == 0
     assert len(server.got) == 1
     assert not [path for path in run.path.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]

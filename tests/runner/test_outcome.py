@@ -15,9 +15,9 @@ from support import SCRIPTS, bash, exported, facts, plain_environment, profile, 
 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
-from tui_train.diagnose.reader import relevant_lines
+from tui_train.diagnose.reader import lines_that_matter
 from tui_train.runner.first_step import first_logged_step, first_step_if_checkpoint_ignored, ignored_checkpoint_sentence
-from tui_train.runner.group_check import each_trained_alone
+from tui_train.runner.group_check import has_each_process_trained_alone
 from tui_train.runner.memory_end import read_memory_end
 from tui_train.runner.memory_patterns import OUT_OF_MEMORY_PATTERNS
 from tui_train.runner.progress import LogReading
@@ -82,7 +82,7 @@ def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_
 
 
 def of_text(text):
-    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=1))
+    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=1))
 
 
 # ---- a full card, in any wording
@@ -171,8 +171,8 @@ RANK = "rank {} | host box | device cpu | backend {}\n"
 )
 def test_processes_that_train_apart(tmp_path, said, world_size, apart):
     (tmp_path / "log").write_text(said)
-    assert each_trained_alone(str(tmp_path / "log"), world_size) is apart
-    assert each_trained_alone(str(tmp_path / "none"), world_size) is False
+    assert has_each_process_trained_alone(str(tmp_path / "log"), world_size) is apart
+    assert has_each_process_trained_alone(str(tmp_path / "none"), world_size) is False
 
 
 def trained(folder, steps, source, name):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tui_train.runner import curve
-from tui_train.runner.curve import Point
+from tui_train.runner.curve import LossPoint
 from tui_train.runner.progress import LogReading, Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 
@@ -65,7 +65,7 @@ def losses(curve):
 def test_the_built_in_trainer():
     found = advance_progress(Progress(), BUILTIN.splitlines())
     assert (found.step, found.steps) == (2, 60)
-    assert found.curve.points() == (Point(1, 5.569, 5e-4), Point(2, 5.122, 1e-3))
+    assert found.curve.points() == (LossPoint(1, 5.569, 5e-4), LossPoint(2, 5.122, 1e-3))
     assert (found.first, found.last) == found.curve.points()
     assert found.gradient_norm == pytest.approx(2.654)
     assert found.tokens_per_second == pytest.approx(11711)
@@ -192,7 +192,7 @@ LONG = "9" * 400
 def test_a_number_without_end_is_not_told(line):
     before = advance_progress(Progress(), ["step 4/60 | loss 2.5 | lr 1.0e-03"])
     found = advance_progress(before, [line])
-    assert (found.curve.points(), found.learning_rate) == ((Point(4, 2.5, 1e-3),), 1e-3)
+    assert (found.curve.points(), found.learning_rate) == ((LossPoint(4, 2.5, 1e-3),), 1e-3)
     assert (found.step, found.steps) in {(4, 60), (5, 60)}
 
 
@@ -207,16 +207,16 @@ def test_a_number_without_end_of_a_presets_own_is_not_told():
 
 def test_to_advance_leaves_what_was_there_where_it_is():
     """It costs what is new, however long the curve is."""
-    long = curve.build_curve(Point(step, 2.0) for step in range(1, 200_000))
+    long = curve.build_loss_curve(LossPoint(step, 2.0) for step in range(1, 200_000))
     longer = advance_progress(Progress(curve=long), ["step 1000000 | loss 2.0"]).curve
-    assert longer.last == Point(10**6, 2.0)
+    assert longer.last == LossPoint(10**6, 2.0)
     assert len(long.chunks) > 10
     assert all(one is other for one, other in zip(long.chunks, longer.chunks, strict=True))
 
 
 @pytest.mark.whole
 def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
-    long = curve.build_curve(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
+    long = curve.build_loss_curve(LossPoint(step, step / 10**6) for step in range(1, 10**6 + 1))
     kept = long.points()
     steps = [point.step for point in kept]
     assert long.size == len(kept) < 40_000
@@ -228,9 +228,9 @@ def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
 
 
 def test_a_thinned_curve_is_resumed_from_an_earlier_step():
-    long = curve.build_curve(Point(step, 1.0) for step in range(1, 100_001))
+    long = curve.build_loss_curve(LossPoint(step, 1.0) for step in range(1, 100_001))
     resumed = advance_progress(Progress(curve=long), ["step 50001 | loss 2.0"]).curve
-    assert resumed.last == Point(50_001, 2.0)
+    assert resumed.last == LossPoint(50_001, 2.0)
     assert all(point.step <= 50_000 for point in resumed.points()[:-1])
     assert resumed.size > 1000
 
@@ -288,37 +288,37 @@ def test_evaluations_after_the_step_of_a_resume_are_dropped():
     before = advance_progress(
         Progress(), [*lines[:20], "eval | step 20 | loss 1.5", *lines[20:40], "eval | step 40 | loss 1.4"]
     )
-    assert before.best == Point(40, 1.4)
+    assert before.best == LossPoint(40, 1.4)
     assert losses(advance_progress(before, ["step 21/90 | loss 2.0"]).evaluations) == [(20, 1.5)]
 
 
 def test_the_rate_and_the_tokens_are_kept_by_step():
     found = advance_progress(Progress(), ["{'loss': 2.0, 'learning_rate': 1e-05, 'num_tokens': 4096.0, 'epoch': 0.1}",
                                  "step 7 | loss 1.0 | lr 2e-5 | tokens seen: 8192"])  # fmt: skip
-    assert found.curve.points() == (Point(0, 2.0, 1e-5, 4096), Point(7, 1.0, 2e-5, 8192))
+    assert found.curve.points() == (LossPoint(0, 2.0, 1e-5, 4096), LossPoint(7, 1.0, 2e-5, 8192))
     assert found.tokens == 8192
 
 
 @given(st.lists(st.integers(1, 2000), max_size=60), st.integers(0, 1600), st.integers(1, 50))
 def test_a_curve_is_its_points(steps, before, most):
-    expected = [Point(step, 0.5) for step in range(1, before + 1)]
-    begun = curve.build_curve(expected)
-    growing = curve.CurveBuilder(begun)
+    expected = [LossPoint(step, 0.5) for step in range(1, before + 1)]
+    begun = curve.build_loss_curve(expected)
+    growing = curve.LossCurveBuilder(begun)
     for step in steps:
-        growing.add(Point(step, 1.0))
+        growing.add(LossPoint(step, 1.0))
         while expected and expected[-1].step >= step:
             expected.pop()
-        expected.append(Point(step, 1.0))
+        expected.append(LossPoint(step, 1.0))
     found = growing.curve()
     assert found.points() == tuple(expected)
-    assert begun.points() == tuple(Point(step, 0.5) for step in range(1, before + 1)), "it stays what it was"
+    assert begun.points() == tuple(LossPoint(step, 0.5) for step in range(1, before + 1)), "it stays what it was"
     assert [*found.backwards()] == expected[::-1]
     assert (found.size, found.first, found.last) == (
         len(expected),
         *(expected[:1] or [None]),
         *(expected[-1:] or [None]),
     )
-    thin = found.thinned(most)
+    thin = found.thinned_points(most)
     assert len(thin) <= most + 1
     assert thin[:1] + thin[-1:] == expected[:1] + expected[-1:]
     assert {*thin} <= {*expected}

@@ -16,7 +16,7 @@ from tui_train.base.app_paths import profiles_folder
 from tui_train.base.errors import TuiTrainError
 from tui_train.profile import store
 from tui_train.runs import rundir
-from tui_train.runs.rundir import all_runs
+from tui_train.runs.rundir import list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -73,12 +73,12 @@ def together(tmp_path):
         return [(code, (folder / str(number)).read_text()) for number, code in enumerate(json.loads(done.stdout))]
 
     yield carry_out
-    for run in all_runs():
+    for run in list_runs():
         stop_run(run, at_once=True)
 
 
 def new_run(chosen):
-    return rundir.create_run(chosen.name, ready(chosen, facts()).files)
+    return rundir.create_run_folder(chosen.name, ready(chosen, facts()).files)
 
 
 def alone(run):
@@ -94,25 +94,25 @@ def alone(run):
 def of_replaced_profiles(together, chance, number):
     """One that is replaced again and again is whole whenever it is read."""
     name = f"replaced{number}"
-    store.save(profile({"name": name, "recipe.steps": 1}))
+    store.save_profile(profile({"name": name, "recipe.steps": 1}))
     commands = [("new", name, "--force", "--set", f"recipe.steps={steps}") for steps in range(2, 5)]
     ended = together(*commands, ("profiles",), ("plan", name))
     assert [code for code, _ in ended] == [0] * 5, ended
-    assert store.load(name).recipe.steps in {2, 3, 4}
+    assert store.load_profile_file(name).recipe.steps in {2, 3, 4}
 
 
 def of_one_output(together, chance, number):
     """Of runs of one profile with an output folder of its own one starts."""
     name = f"output{number}"
     folder = profiles_folder() / f"out{number}"
-    store.save(sleeping("--seconds=600", name=name, **{"trainer.output": str(folder)}))
-    before = set(all_runs())
+    store.save_profile(sleeping("--seconds=600", name=name, **{"trainer.output": str(folder)}))
+    before = set(list_runs())
     ended = together(*[("run", name, "--detach")] * RUNNERS)
     codes = [code for code, _ in ended]
     assert codes.count(0) == 1, ended
     assert set(codes) <= {0, 69, 75}, ended
     assert not any("Traceback" in said for _, said in ended), ended
-    made = set(all_runs()) - before
+    made = set(list_runs()) - before
     live = [run for run in made if read_status(run).live]
     assert len(live) == 1
     alone(live[0])
@@ -122,11 +122,11 @@ def of_one_output(together, chance, number):
 def of_one_profile(together, chance, number):
     """Runs of one profile get a folder each, and all train, in it alone."""
     name = f"profile{number}"
-    store.save(sleeping("--seconds=600", name=name))
-    before = set(all_runs())
+    store.save_profile(sleeping("--seconds=600", name=name))
+    before = set(list_runs())
     ended = together(*[("run", name, "--detach")] * RUNNERS)
     assert [code for code, _ in ended] == [0] * RUNNERS, ended
-    made = set(all_runs()) - before
+    made = set(list_runs()) - before
     assert len(made) == RUNNERS
     for run in made:
         alone(run)

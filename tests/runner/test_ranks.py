@@ -20,10 +20,10 @@ from tui_train.runs.follow import follow_news, read_attempt_ranks
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
-    Rank,
+    RankDevice,
     differences_from_plan,
     parse_planned_ranks,
-    parse_ranks,
+    parse_rank_devices,
     ranks_summary,
 )
 from tui_train.runs.status import read_status
@@ -48,7 +48,7 @@ GROUP = 'import torch.distributed as dist; dist.init_process_group("gloo")'
 
 def rank(number=0, **more):
     given = {"world_size": 2, "host": "box", "device": f"cuda:{number}", "name": NAME, "uuid": UUIDS[number % 2]}
-    return Rank(rank=number, **{**given, "backend": "nccl", **more})
+    return RankDevice(rank=number, **{**given, "backend": "nccl", **more})
 
 
 def script(tmp_path, before=""):
@@ -121,15 +121,15 @@ ON_CPU = {"device": "cpu", "name": "", "uuid": "", "backend": "gloo"}
     ],
 )
 def test_lines_are_read(shown, found):
-    assert parse_ranks(shown) == tuple(found)
+    assert parse_rank_devices(shown) == tuple(found)
 
 
 def test_a_log_cannot_bring_control_characters_or_endless_ranks():
-    found = parse_ranks([LINE.replace("box", "b\x1b[31mx").replace("RTX", "\u202eX")])[0]
+    found = parse_rank_devices([LINE.replace("box", "b\x1b[31mx").replace("RTX", "\u202eX")])[0]
     assert "\x1b" not in found.host
     assert "\u202e" not in found.name
     many = [LINE.replace("0/2", f"{number}/2") for number in range(50)]
-    assert len(parse_ranks(many, limit=4)) == 4
+    assert len(parse_rank_devices(many, limit=4)) == 4
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b'{"world_size": "x"}', b'{"gpus": 3}', b'{"device": "\xff"}'])
@@ -416,10 +416,10 @@ def test_the_loss_tells_the_device(shim, monkeypatch, capsys):
     cards = {1: SimpleNamespace(name=NAME, uuid=BARE[1])}
     monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(get_device_properties=cards.get))
     loss = SimpleNamespace(device=SimpleNamespace(type="cuda", index=1))
-    devices = shim.Devices()
-    devices.gradients((), {"tensors": [loss]})
-    devices.gradients((loss,), {})
-    (found,) = parse_ranks(capsys.readouterr().err.splitlines())
+    devices = shim.RankDevicePrinter()
+    devices.print_device_of_loss((), {"tensors": [loss]})
+    devices.print_device_of_loss((loss,), {})
+    (found,) = parse_rank_devices(capsys.readouterr().err.splitlines())
     assert (found.device, found.name, found.uuid, found.backend) == ("cuda:1", NAME, UUIDS[1], "none")
 
 
@@ -429,12 +429,12 @@ def test_a_call_can_be_changed_before_it_and_no_failure_reaches_it(shim):
 
     module = SimpleNamespace(join=lambda *words, **named: (words, named))
     plain, heard = module.join, []
-    calls = shim.Calls()
+    calls = shim.WrappedCalls()
     before = [fails, lambda words, named: (("gloo", *words[1:]), named), lambda *_: None]
-    calls.around(module, "join", before, [fails, lambda words, named: heard.append(words)])
+    calls.wrap_call(module, "join", before, [fails, lambda words, named: heard.append(words)])
     assert module.join("nccl", 1, x=2) == (("gloo", 1), {"x": 2})
     assert heard == [("gloo", 1)]
-    calls.put_back()
+    calls.restore_calls()
     assert module.join is plain
 
 

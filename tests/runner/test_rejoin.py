@@ -18,7 +18,7 @@ from support import SCRIPTS, examples, until
 
 from tui_train.runner import attempt as attempts
 from tui_train.runner import container, rejoin
-from tui_train.runner.overlap import ByteSource, LoggedTail, skip_already_logged
+from tui_train.runner.overlap import ByteSource, LoggedTailFilter, skip_already_logged
 from tui_train.runner.processes import ProcessFamily
 from tui_train.runner.transport import LocalTransport, NodeCommand
 
@@ -109,7 +109,7 @@ def test_a_log_of_many_megabytes_is_read_in_pieces():
     ],
 )
 def test_what_an_engine_tells_late_is_not_told_twice(begun, pieces, new):
-    ahead = LoggedTail(begun)
+    ahead = LoggedTailFilter(begun)
     assert b"".join(ahead.new_bytes(1, piece) for piece in pieces) == new
 
 
@@ -152,7 +152,7 @@ def _zipped(zipped_runner):
 
 def rejoined(log, engine="docker"):
     """Rejoin the container as the supervisor does."""
-    return rejoin.rejoin(LocalTransport(), engine, NAME, str(log), "mark")
+    return rejoin.rejoin_container(LocalTransport(), engine, NAME, str(log), "mark")
 
 
 def ended(task, seconds=30):
@@ -266,7 +266,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
     client.wait()
     time.sleep(1)
     before = len(steps(log)[0])
-    assert container.must_rejoin(engine, NAME, 137, lambda: True)
+    assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
     task = rejoined(log, engine)
     until(lambda: len(steps(log)[0]) > before + 50)
     assert ended(task) == 7
@@ -274,8 +274,8 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
     # Of two streams, the engine decides which comes last.
     assert log.read_bytes().count(b"no end of line") == 1
     assert log.read_bytes().endswith(b"no end of line") or wrapped != ONE_STREAM
-    assert not container.must_rejoin(engine, NAME, 7, lambda: True)
-    container.remove(engine, NAME)
+    assert not container.must_rejoin_container(engine, NAME, 7, lambda: True)
+    container.remove_container(engine, NAME)
     assert containers() == []
 
 
@@ -287,11 +287,11 @@ def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, contain
     until(lambda: steps(log)[0], 60)
     client.kill()
     client.wait()
-    until(lambda: container.exit_code(engine, NAME) is not None)
-    assert container.must_rejoin(engine, NAME, 137, lambda: True)
+    until(lambda: container.container_exit_code(engine, NAME) is not None)
+    assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
     assert ended(rejoined(log, engine)) == 3
     assert steps(log) == ({b"%05d" % step: 1 for step in range(60)},) * 2
-    container.remove(engine, NAME)
+    container.remove_container(engine, NAME)
 
 
 @pytest.mark.engine
@@ -309,7 +309,7 @@ def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
     assert ended(task) == 137
     assert ended(rejoined(log, engine)) == 0
     assert steps(log) == ({b"%05d" % step: 1 for step in range(300)},) * 2
-    container.remove(engine, NAME)
+    container.remove_container(engine, NAME)
 
 
 @pytest.mark.engine
@@ -321,10 +321,10 @@ def test_what_an_earlier_start_left(engine, containers, tmp_path):
     words = [engine, "run", "-d", "--pull=never", "--network=none"]
     for name, seconds in ((NAME, "60"), (container.container_name(engine, mark, 2), "0"), (other, "0")):
         subprocess.run([*words, f"--name={name}", rig.IMAGE, "sleep", seconds], check=True, capture_output=True)
-    until(lambda: container.exit_code(engine, container.container_name(engine, mark, 2)) == 0)
+    until(lambda: container.container_exit_code(engine, container.container_name(engine, mark, 2)) == 0)
     assert container.remove_ended_and_list_running(engine, mark) == (NAME,)
     assert set(containers()) == {NAME, other}
-    container.stop(engine, NAME, 1)
-    assert not container.still_runs(engine, NAME, lambda: True)
+    container.stop_container(engine, NAME, 1)
+    assert not container.container_still_runs(engine, NAME, lambda: True)
     assert container.remove_ended_and_list_running(engine, mark) == ()
     assert containers() == [other]

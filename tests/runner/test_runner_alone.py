@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support import examples, exported, facts, old_python, plain_environment, profile, sleeping, until
 
-from tui_train.plan.render import RUNNER_NAME, runner_file
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, runner_file
 from tui_train.runs.status import read_status
 
 FOLDER = Path(__file__).parents[2] / "tui_train" / "runner"
@@ -19,16 +19,17 @@ OOM = "Traceback (most recent call last):\n  File 'a.py', line 1, in forward\nRu
 CALLS = {
     "safe_text": "safe_text.visible('a\\x1b') == 'a\\\\x1b'",
     "lines": (
-        "lines.fold_carriage_returns(b'a\\rb') == ['b'] and lines.fold_with_colours(b'\\x1b[1ma')[0][0].colour == '1'"
+        "lines.fold_carriage_returns(b'a\\rb') == ['b'] and "
+        "lines.fold_carriage_returns_with_colours(b'\\x1b[1ma')[0][0].colour == '1'"
     ),
-    "curve": "curve.build_curve([curve.Point(1, 2.0)]).last.loss == 2.0",
+    "curve": "curve.build_loss_curve([curve.LossPoint(1, 2.0)]).last.loss == 2.0",
     "progress": "progress.advance_progress(progress.Progress(), ['step 3/9 | loss 2.0']).curve.last[:2] == (3, 2.0)",
-    "memory_patterns": "set(memory_patterns.FALLBACK_PHASES) < set(memory_patterns.TEXT_BY_PHASE)",
+    "memory_patterns": "set(memory_patterns.FALLBACK_PHASES) < set(memory_patterns.TEXT_BY_MEMORY_PHASE)",
     "tracebacks": "tracebacks.read_errors(open(log))[0].kind == 'memory'",
     "memory_end": "memory_end.read_memory_end(log, ()) == ('loss', '', False)",
     "holders": "holders.largest_other_holder('nobody') is None",
     "first_step": "first_step.first_step_if_checkpoint_ignored(log, 5, first_step.LogReading()) == 0",
-    "group_check": "group_check.each_trained_alone(log, 2) is False",
+    "group_check": "group_check.has_each_process_trained_alone(log, 2) is False",
     "checkpoints": "checkpoints.step_in_name('/a/checkpoint-12') == 12 and checkpoints.is_complete_file(log)",
     "fill": "fill.yaml_text([1e-05, 'a', None]) == '[1.0e-05, \"a\", null]'",
 }
@@ -63,9 +64,9 @@ sys.exit(failed)
 def test_each_module_works_under_python_3_8(python, tmp_path):
     """As a run folder has it: without site-packages, and without what lies around."""
     assert CALLS.keys() <= {*MODULES}
-    (tmp_path / RUNNER_NAME).write_bytes(runner_file().content)
+    (tmp_path / RUNNER_ZIP_FILE_NAME).write_bytes(runner_file().content)
     (tmp_path / "log").write_text(OOM)
-    words = [str(tmp_path / RUNNER_NAME), str(tmp_path / "log")]
+    words = [str(tmp_path / RUNNER_ZIP_FILE_NAME), str(tmp_path / "log")]
     for module in MODULES:
         words += [module, CALLS.get(module, "True")]
     command = [python, "-I", "-S", "-W", "error", "-c", _EACH, *words]
@@ -89,7 +90,7 @@ def asked(run, *words, **environment):
     work = run.path.parent / "work"
     work.mkdir(exist_ok=True)
     environment = {"PATH": os.environ["PATH"], **environment}
-    words = [sys.executable, "-I", "-S", run.path / RUNNER_NAME, *words]
+    words = [sys.executable, "-I", "-S", run.path / RUNNER_ZIP_FILE_NAME, *words]
     done = subprocess.run(words, env=environment, cwd=work, capture_output=True, text=True, check=False)
     assert [*work.iterdir()] == []
     return done.returncode, done.stdout, done.stderr
@@ -141,6 +142,6 @@ def test_a_run_goes_on_to_its_end_without_what_was_kept(tmp_path):
     with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
         until(lambda: read_status(run).attempts)
         shutil.rmtree(tmp_path / "cache")
-        (run.path / RUNNER_NAME).unlink()
+        (run.path / RUNNER_ZIP_FILE_NAME).unlink()
         go.touch()
     assert (training.returncode, told.exists()) == (0, True)

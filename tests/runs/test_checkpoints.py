@@ -9,7 +9,7 @@ import pytest
 from support import RECIPE, facts, profile, ready
 
 from tui_train.runner import planned
-from tui_train.runner.checkpoints import is_complete_file, newest, step_in_name
+from tui_train.runner.checkpoints import is_complete_file, newest_complete_checkpoint, step_in_name
 from tui_train.runner.planned import CheckpointRule
 
 
@@ -34,7 +34,7 @@ def test_the_highest_step_wins_whatever_the_names(tmp_path, prefix, suffix):
     for name in (f"{prefix}x{suffix}", f"{prefix}{suffix} ", f"{prefix}-200{suffix}", f"{prefix}²{suffix}", "other"):
         folder(tmp_path / name)
     rule = CheckpointRule(str(tmp_path), prefix, ("state.json",), suffix)
-    assert newest(rule, "/nowhere") == str(tmp_path / f"{prefix}100{suffix}")
+    assert newest_complete_checkpoint(rule, "/nowhere") == str(tmp_path / f"{prefix}100{suffix}")
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,24 @@ def test_what_is_not_complete_is_passed_over(tmp_path, broken):
     for number in (20, 30):
         folder(tmp_path / f"checkpoint-{number}")
     rule = CheckpointRule(str(tmp_path), "checkpoint-", ("state.json",))
-    assert newest(rule, "") == str(tmp_path / "checkpoint-30")
+    assert newest_complete_checkpoint(rule, "") == str(tmp_path / "checkpoint-30")
     broken(tmp_path / "checkpoint-30")
-    assert newest(rule, "") == str(tmp_path / "checkpoint-20")
+    assert newest_complete_checkpoint(rule, "") == str(tmp_path / "checkpoint-20")
 
 
 def test_a_part_may_be_a_folder(tmp_path):
     (tmp_path / "step_3" / "optimizer").mkdir(parents=True)
-    assert newest(CheckpointRule(str(tmp_path), "step_", ("optimizer",)), "") == str(tmp_path / "step_3")
+    assert newest_complete_checkpoint(CheckpointRule(str(tmp_path), "step_", ("optimizer",)), "") == str(
+        tmp_path / "step_3"
+    )
 
 
 def test_files_are_checkpoints_where_nothing_else_is_asked_of_them(tmp_path):
     (tmp_path / "model_5.pt").write_bytes(archive())
     (tmp_path / "model_9.pt").write_bytes(archive()[:-1])
     rule = CheckpointRule(str(tmp_path), "model_", (), ".pt")
-    assert newest(rule, "") == str(tmp_path / "model_5.pt")
-    assert newest(rule._replace(complete=("state.json",)), "") == ""
+    assert newest_complete_checkpoint(rule, "") == str(tmp_path / "model_5.pt")
+    assert newest_complete_checkpoint(rule._replace(complete=("state.json",)), "") == ""
 
 
 @pytest.mark.parametrize(
@@ -82,15 +84,17 @@ def test_the_one_file_must_be_whole(tmp_path, data, is_whole):
     (tmp_path / "ckpt.pt").write_bytes(data)
     assert is_complete_file(str(tmp_path / "ckpt.pt")) is is_whole
     rule = CheckpointRule(str(tmp_path), "", (), "", "ckpt.pt")
-    assert newest(rule, "") == (str(tmp_path / "ckpt.pt") if is_whole else "")
+    assert newest_complete_checkpoint(rule, "") == (str(tmp_path / "ckpt.pt") if is_whole else "")
 
 
 def test_where_nothing_can_be_read_there_is_none(tmp_path):
     rule = CheckpointRule(str(tmp_path / "none"), "checkpoint-", ())
-    assert newest(rule, "") == ""
-    assert newest(rule._replace(file="ckpt.pt"), "") == ""
+    assert newest_complete_checkpoint(rule, "") == ""
+    assert newest_complete_checkpoint(rule._replace(file="ckpt.pt"), "") == ""
     os.mkfifo(tmp_path / "ckpt.pt")
-    assert newest(CheckpointRule(str(tmp_path), "", (), "", "ckpt.pt"), "") == "", "a pipe would be waited for"
+    assert newest_complete_checkpoint(CheckpointRule(str(tmp_path), "", (), "", "ckpt.pt"), "") == "", (
+        "a pipe would be waited for"
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,6 +111,6 @@ def test_the_step_is_the_last_number_of_a_name(path, number):
 def test_the_rule_of_a_real_plan_finds_them(tmp_path):
     made = ready(profile(RECIPE), facts()).plan
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(made))
-    rule = planned.read(str(tmp_path)).attempts[0].checkpoints
+    rule = planned.read_plan(str(tmp_path)).attempts[0].checkpoints
     folder(tmp_path / "output" / "checkpoint-7", rule.complete)
-    assert newest(rule, str(tmp_path)) == str(tmp_path / "output" / "checkpoint-7")
+    assert newest_complete_checkpoint(rule, str(tmp_path)) == str(tmp_path / "output" / "checkpoint-7")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tui_train.runner import curve
-from tui_train.runner.curve import Point
+from tui_train.runner.curve import LossPoint
 from tui_train.runner.progress import Progress
 from tui_train.runs import follow
 from tui_train.runs.follow import LogSilence
@@ -15,7 +15,7 @@ from tui_train.runs.health import health_problems
 
 
 def losses(*values):
-    return Progress(curve=curve.build_curve(Point(step, value) for step, value in enumerate(values, 1)))
+    return Progress(curve=curve.build_loss_curve(LossPoint(step, value) for step, value in enumerate(values, 1)))
 
 
 @pytest.mark.parametrize(

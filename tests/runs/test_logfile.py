@@ -13,7 +13,7 @@ from tui_train.runner.lines import (
     RANK_PREFIX_PATTERN,
     StyledPart,
     fold_carriage_returns,
-    fold_with_colours,
+    fold_carriage_returns_with_colours,
     rank_in_line,
 )
 from tui_train.runs.logs import logfile
@@ -47,7 +47,7 @@ def in_small_blocks(folder, data):
 def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logfile, "BLOCK_BYTES", SMALL)
-        patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
+        patch.setattr(logfile, "_BYTES_PER_READ", 2 * SMALL)
         log = in_small_blocks(tmp_path_factory, data)
         lines = whole(log)
         assert b"".join(data[line.start : line.end] for line in lines) == data
@@ -70,7 +70,7 @@ def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
 def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logfile, "BLOCK_BYTES", SMALL)
-        patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
+        patch.setattr(logfile, "_BYTES_PER_READ", 2 * SMALL)
         joined = [b""]
         for line in whole(in_small_blocks(tmp_path_factory, data)):
             joined[-1] += line.data
@@ -139,7 +139,9 @@ def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monk
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_colours_leave_the_text_as_it_is(text):
     line = text.encode()
-    assert ["".join(run.text for run in row) for row in fold_with_colours(line)] == fold_carriage_returns(line)
+    assert [
+        "".join(run.text for run in row) for row in fold_carriage_returns_with_colours(line)
+    ] == fold_carriage_returns(line)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +155,11 @@ def test_colours_leave_the_text_as_it_is(text):
     ],
 )
 def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
-    assert fold_with_colours(line) == [runs]
+    assert fold_carriage_returns_with_colours(line) == [runs]
 
 
 def test_colours_without_end_cost_nothing():
-    assert max(len(run.colour) for run in fold_with_colours(b"\x1b[1;31mx" * 10_000)[0]) < 300
+    assert max(len(run.colour) for run in fold_carriage_returns_with_colours(b"\x1b[1;31mx" * 10_000)[0]) < 300
 
 
 @pytest.mark.parametrize(

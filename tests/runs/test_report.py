@@ -169,10 +169,10 @@ def run(tmp_path, monkeypatch):
         }
     )
     prepared = ready(chosen, facts())
-    run = rundir.create_run("planted", prepared.files)
+    run = rundir.create_run_folder("planted", prepared.files)
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
-    text = store.dumps(profile({"trainer.environment": values}, chosen))
+    text = store.profile_to_toml(profile({"trainer.environment": values}, chosen))
     run.profile.write_text(text)
     run.plan_file.write_text(
         json.dumps({"argv": ["--wandb_api_key", first], "env": values, "home": str(Path.home() / "x")})
@@ -286,9 +286,9 @@ CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glo
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
-    prepared = ready(store.load(str(case / "profile.toml")), found)
+    prepared = ready(store.load_profile_file(str(case / "profile.toml")), found)
     run = rundir.RunDir(tmp_path)
-    rundir.write_files(tmp_path, prepared.files)
+    rundir.write_run_files(tmp_path, prepared.files)
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
     archived = {entry.name for entry in archive.archive_entries(run, "{}")}
     assert {file.path for file in prepared.files if not file.data} <= archived

@@ -14,7 +14,7 @@ import warm
 from results import ADAPTER, LOG, chat_model, ended, put_adapter, put_model, tensors, with_own_code
 from support import tui
 
-from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_lines
+from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_text_with_line_breaks
 from tui_train.actions.dialogue import ChildDialogue, TrainingPython
 from tui_train.actions.merge import MergeOptions, _apply_umask, merge_adapter
 from tui_train.actions.serving import serve_commands
@@ -217,7 +217,7 @@ def greedy(folder, prompt, adapter="", python=""):
         env={**os.environ, **OFFLINE},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-800:]
-    return visible_lines(done.stdout.decode())
+    return visible_text_with_line_breaks(done.stdout.decode())
 
 
 @pytest.mark.whole
@@ -386,7 +386,7 @@ sys.path.insert(0, sys.argv[1])
 import merge_child
 adapter = Path(sys.argv[2])
 torch.save({"a.lora_A.weight": torch.zeros(2, 4), "score.weight": torch.zeros(3, 4)}, adapter / "adapter_model.bin")
-print(merge_child._count_labels(adapter))
+print(merge_child._count_classification_labels(adapter))
 """
 
 

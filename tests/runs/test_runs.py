@@ -29,7 +29,7 @@ from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.places.place import Place
 from tui_train.runner import lock_owner
-from tui_train.runner.processes import start_ticks
+from tui_train.runner.processes import process_start_ticks
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, follow_news, wait_for_end
 from tui_train.runs.rundir import RunDir
@@ -78,7 +78,7 @@ def newest_log(run):
 def gone(run):
     """Nothing of the run is left: neither a process nor the lock."""
     assert not any(marked(event.mark) for event in run.events() if event.mark)
-    until(lambda: start_ticks(read_status(run).pid) is None)
+    until(lambda: process_start_ticks(read_status(run).pid) is None)
     assert not (run.path / ".lock").exists()
     return True
 
@@ -105,7 +105,7 @@ def test_a_run_is_started_followed_and_ends():
     assert events(run) == ["run_started", "attempt_started", "attempt_ended", "run_ended"]
     assert gone(run)
     assert "finished" in run.launcher_log.read_text()
-    assert rundir.all_runs() == (run,)
+    assert rundir.list_runs() == (run,)
     assert run.attempt_titles()[0] == "as planned"
 
 
@@ -453,10 +453,10 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create_run("x", ready(sleeping(), facts()).files)
+        rundir.create_run_folder("x", ready(sleeping(), facts()).files)
     assert caught.value.remedy == "A part of the path is a file: choose another path."
     with pytest.raises(CannotWrite):
-        rundir.export_files(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
+        rundir.export_plan_files(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
 
 
 @pytest.fixture
@@ -478,7 +478,7 @@ def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create_run("x", ready(profile(), facts()).files)
+        rundir.create_run_folder("x", ready(profile(), facts()).files)
     assert caught.value.remedy.startswith("The disk is full")
     assert [*runs_folder().iterdir()] == []
 
@@ -536,7 +536,7 @@ def test_a_folder_that_may_not_be_written(mounted, made):
         start_run(read_only)
     assert caught.value.remedy == "That disk is read-only: choose another folder."
     with pytest.raises(CannotWrite):
-        rundir.export_files(folder / "more", ready(sleeping(), facts()).files)
+        rundir.export_plan_files(folder / "more", ready(sleeping(), facts()).files)
     assert sorted(run.path.iterdir()) == before
     assert bash(read_only, "--dry-run").returncode == 0
 
@@ -566,20 +566,20 @@ def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
 
     def created(stamp, name):
         monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
-        return rundir.create_run(name, files)
+        return rundir.create_run_folder(name, files)
 
     first, second = created("20260101-000000", "Ä b/c"), created("20260101-000000", "Ä b/c")
     third = created("20260102-000000", "中文")
     assert [run.name for run in (first, third)] == ["20260101-000000-b-c", "20260102-000000-run"]
     assert second.name == "20260101-000000-b-c-2"
-    assert rundir.all_runs() == (third, second, first)
+    assert rundir.list_runs() == (third, second, first)
     assert rundir.find_run("last") == third
     assert rundir.find_run("20260102") == third
     assert rundir.find_run(first.name) == first
     assert rundir.find_run(str(second.path)) == second
     (runs_folder() / ".new-x").mkdir()
     (runs_folder() / "no script").mkdir()
-    assert len(rundir.all_runs()) == 3
+    assert len(rundir.list_runs()) == 3
     for wrong in ("20260101", "nope", "", str(tmp_path), "./x", "~nobody-of-that-name/x"):
         with pytest.raises(NotFound if "~" not in wrong else BadInput) as caught:
             rundir.find_run(wrong)
@@ -590,10 +590,10 @@ def test_export_never_overwrites_unasked(tmp_path):
     files = ready(sleeping(), facts()).files
     (tmp_path / "profile.toml").write_text("mine")
     with pytest.raises(CannotWrite, match="already exists"):
-        rundir.export_files(tmp_path, files)
+        rundir.export_plan_files(tmp_path, files)
     assert [path.name for path in tmp_path.iterdir()] == ["profile.toml"]
     assert (tmp_path / "profile.toml").read_text() == "mine"
-    written = rundir.export_files(tmp_path, files, overwrite=True)
+    written = rundir.export_plan_files(tmp_path, files, overwrite=True)
     assert sorted(written) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert os.access(tmp_path / "launch.sh", os.X_OK)
 
@@ -613,7 +613,7 @@ def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkey
         until(lambda: read_status(run).state == "lost")
     stop_run(run)
     assert marked(now.mark, now.leader) == ()
-    assert start_ticks(now.leader) is None
+    assert process_start_ticks(now.leader) is None
 
 
 def test_nothing_is_started_beside_what_an_earlier_start_left(made):

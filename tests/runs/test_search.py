@@ -27,7 +27,7 @@ def log(tmp_path):
 
 
 def found(log, expressions, offset=0, *, up=False):
-    search = start_search(log.path, offset, expressions, up=up)
+    search = start_search(log.path, offset, expressions, upward=up)
     told = [*search.news()][-1]
     search.cancel()
     return told
@@ -49,7 +49,7 @@ def test_what_matches_is_what_matches_as_it_is_shown(tmp_path_factory, lines, ex
     search = re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0).search
     wanted = [line.start for line in log.forward(0) if any(map(search, fold_carriage_returns(line.data)))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanning, "WINDOW_BYTES", window)
+        patch.setattr(scanning, "SCAN_WINDOW_BYTES", window)
         scan = LogScan(log, (expression,))
         assert [
             line.start for part in scanning.split_into_windows(0, log.size()) for line in scan.matching_lines(*part)
@@ -57,7 +57,9 @@ def test_what_matches_is_what_matches_as_it_is_shown(tmp_path_factory, lines, ex
         for offset in range(log.size() + 1):
             for up in (False, True):
                 told = []
-                scanning.report_nearest_match(scan, offset, up=up, report=lambda told=told, **news: told.append(news))
+                scanning.report_nearest_match(
+                    scan, offset, upward=up, report=lambda told=told, **news: told.append(news)
+                )
                 ahead = [start for start in wanted if (start < offset if up else start >= offset)]
                 order = (ahead or wanted)[:: -1 if up else 1]
                 assert told[-1].get("hit") == (order[0] if order else None)
@@ -84,7 +86,7 @@ def test_what_is_no_expression_is_said(log, expression):
 
 def test_an_expression_that_takes_for_ever_can_be_ended(log):
     log.path.write_bytes(b"a" * 60 + b"!\n")
-    search = start_search(log.path, 0, ["(a+)+$"], up=False)
+    search = start_search(log.path, 0, ["(a+)+$"], upward=False)
     child = psutil.Process(search._child.pid)
     until(lambda: sum(child.cpu_times()[:2]) > 0.3)
     search.cancel()

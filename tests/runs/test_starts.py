@@ -16,9 +16,9 @@ from support import change_runner, exported, facts, sleeping, until, with_word
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import Interrupted
 from tui_train.profile import store
-from tui_train.runs.conflicts import start_lock
+from tui_train.runs.conflicts import lock_run_starts
 from tui_train.runs.interrupts import Interrupts, defer_ctrl_c
-from tui_train.runs.rundir import all_runs
+from tui_train.runs.rundir import list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -35,9 +35,9 @@ WAYS = (("--detach",), ())
 def word(tmp_path):
     """A saved profile of a sleeper, known by a word of its own among the arguments."""
     word = f"--word={uuid.uuid4().hex}"
-    (tmp_path / "sleeper.toml").write_text(store.dumps(sleeping("--seconds=600", word)))
+    (tmp_path / "sleeper.toml").write_text(store.profile_to_toml(sleeping("--seconds=600", word)))
     yield word
-    for run in all_runs():
+    for run in list_runs():
         stop_run(run, at_once=True)
 
 
@@ -64,7 +64,7 @@ def launchers():
 def truth(word):
     """What is so: `trains`, `ended`, `never` for a folder that was not started, or `nothing`."""
     until(lambda: with_word(word) or not launchers(), 60)
-    runs = all_runs()
+    runs = list_runs()
     if with_word(word):
         return "trains"
     if not runs:
@@ -128,7 +128,7 @@ def noted(number, after):
 
 
 def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path, word):
-    run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
+    run, _ = exported(tmp_path / "run", store.load_profile_file(str(tmp_path / "sleeper.toml")), facts())
     # The signal comes between the last look at it and its first event.
     looks = "        if signals.stop:\n            return signals.code\n        outcome = _run_supervised"
     waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
@@ -142,9 +142,9 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
 
 
 def test_a_signal_while_another_run_starts_ends_the_waiting(tmp_path, word):
-    run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
+    run, _ = exported(tmp_path / "run", store.load_profile_file(str(tmp_path / "sleeper.toml")), facts())
     runs_folder().mkdir(parents=True)
-    with start_lock(), pytest.raises(Interrupted) as caught:
+    with lock_run_starts(), pytest.raises(Interrupted) as caught:
         start_run(run, interrupts=noted(signal.SIGINT, lambda: True))
     assert claim(caught.value.message) == "nothing"
     assert not run.events()
@@ -157,7 +157,7 @@ def test_a_command_that_is_killed_leaves_a_run_or_a_folder_that_is_listed_as_new
     process.kill()
     process.communicate(timeout=60)
     assert truth(word) in {"trains", "never", "nothing"}
-    assert [read_status(run).state for run in all_runs()] in ([], ["new"], ["running"])
+    assert [read_status(run).state for run in list_runs()] in ([], ["new"], ["running"])
 
 
 @pytest.mark.whole
@@ -197,7 +197,7 @@ class Broken(Interrupts):
 
 @pytest.mark.whole
 def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(starting, "_CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr(starting, "_MAX_CANCEL_SECONDS", 0.2)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
     word = f"--word={uuid.uuid4().hex}"
     run, _ = exported(tmp_path / "run", sleeping("--seconds=600", "--ignore-signals", word), facts())

@@ -16,7 +16,7 @@ from counting import tries
 from support import SCRIPTS, exported, facts, marked, sleeping, until
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -67,7 +67,7 @@ class Stopping:
             with contextlib.suppress(TuiTrainError):
                 self.ended.append(stop_run(self.run).state)
         elif who == "supervisor":
-            words = [sys.executable, str(self.run.path / RUNNER_NAME), "stop"]
+            words = [sys.executable, str(self.run.path / RUNNER_ZIP_FILE_NAME), "stop"]
             subprocess.run(words, capture_output=True, check=False)
         else:
             with contextlib.suppress(ProcessLookupError):

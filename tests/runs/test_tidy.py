@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-m", "tui_train"]
 def ended(name="sleeper", *arguments):
     """A run that has ended."""
     chosen = sleeping("--seconds=0", *arguments, name=name)
-    run = rundir.create_run(name, ready(chosen, facts()).files)
+    run = rundir.create_run_folder(name, ready(chosen, facts()).files)
     bash(run)
     return run
 
@@ -30,7 +30,7 @@ def ended(name="sleeper", *arguments):
 @pytest.fixture
 def live():
     """A run that trains until the test has ended."""
-    run = rundir.create_run("live", ready(sleeping("--seconds=100", name="live"), facts()).files)
+    run = rundir.create_run_folder("live", ready(sleeping("--seconds=100", name="live"), facts()).files)
     start_run(run)
     yield run
     stop_run(run, at_once=True)
@@ -55,9 +55,9 @@ def test_a_removed_run_is_gone_with_what_it_took_and_nothing_else(tmp_path):
     taken = folders.folder_extent(run).size
     assert 3 << 20 <= taken < 5 << 20
     assert folders.remove_run(run) == taken
-    assert [left.name for left in rundir.all_runs()] == [other.name]
+    assert [left.name for left in rundir.list_runs()] == [other.name]
     assert (outside / "model").stat().st_size == 5000
-    assert not list(runs_folder().glob(f"{incomplete_runs.INCOMPLETE_PREFIX}*"))
+    assert not list(runs_folder().glob(f"{incomplete_runs.INCOMPLETE_RUN_PREFIX}*"))
 
 
 def test_a_live_run_stays(live):
@@ -67,7 +67,7 @@ def test_a_live_run_stays(live):
         assert f"tui-train stop {live.name}" in refused.value.remedy
     assert read_status(live).live
     assert "Stop it first" in said("runs", "rm", live.name, "--yes", code=69)
-    assert rundir.all_runs() == (live,)
+    assert rundir.list_runs() == (live,)
 
 
 def test_only_folders_of_the_runs_folder_are_removed(tmp_path):
@@ -100,16 +100,16 @@ def test_several_are_removed_together_or_not_at_all():
     names = [run.name for run in runs]
     assert "nobody" in said("runs", "rm", names[0], "nobody", "--yes", code=66)
     assert "Add --yes" in said("runs", "rm", *names, code=69)
-    assert len(rundir.all_runs()) == 3
+    assert len(rundir.list_runs()) == 3
     text = said("runs", "rm", names[0], names[1], names[0], "--yes")
     assert "removed 2 runs, freed" in text
-    assert [run.name for run in rundir.all_runs()] == names[2:]
+    assert [run.name for run in rundir.list_runs()] == names[2:]
 
 
 def test_a_profile_name_removes_no_run():
     ended("mine")
     tui("runs", "rm", "mine", "--yes", code=66)
-    assert len(rundir.all_runs()) == 1
+    assert len(rundir.list_runs()) == 1
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n", 1), ("y", 0)])
@@ -119,7 +119,7 @@ def test_removing_asks_on_a_terminal(answer, left):
     child.expect("Remove 1 run, .*y/N")
     child.sendline(answer)
     child.expect(pexpect.EOF)
-    assert len(rundir.all_runs()) == left
+    assert len(rundir.list_runs()) == left
 
 
 # ---- names and notes
@@ -130,7 +130,7 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     renamed = folders.rename_run(first, "Better Name!")
     assert renamed.name == f"{first.name[:15]}-better-name"
     assert renamed.label == "better-name"
-    assert [run.name for run in rundir.all_runs()] == [second.name, renamed.name]
+    assert [run.name for run in rundir.list_runs()] == [second.name, renamed.name]
     assert (read_status(renamed).state, read_status(renamed).exit_code) == ("failed", 3)
     start_run(renamed, resume=True)
     until(lambda: not read_status(renamed).live)
@@ -146,7 +146,7 @@ def test_names_that_are_none_or_taken_change_nothing():
     with pytest.raises(AlreadyExists):
         folders.rename_run(first, "taken")
     assert folders.rename_run(first, "first") == first
-    assert {run.name for run in rundir.all_runs()} == {first.name, second.name}
+    assert {run.name for run in rundir.list_runs()} == {first.name, second.name}
 
 
 def test_notes_are_one_line_in_the_run_and_in_lists():
@@ -161,7 +161,7 @@ def test_notes_are_one_line_in_the_run_and_in_lists():
     tui("runs", "note", run.name, "x" * 500, code=65)
     tui("runs", "note", run.name, "")
     assert "has no note" in said("runs", "note", run.name)
-    assert not (run.path / folders.NOTE_FILE).exists()
+    assert not (run.path / folders.NOTE_FILE_NAME).exists()
 
 
 def test_a_run_is_found_by_its_profile():
@@ -189,11 +189,11 @@ def test_stop_last_ends_the_newest_live_run(live):
 
 
 def test_profiles_are_copied_renamed_and_removed():
-    store.save(profile({"name": "a", "recipe.steps": 7}))
+    store.save_profile(profile({"name": "a", "recipe.steps": 7}))
     tui("profiles", "cp", "a", "b")
     tui("profiles", "mv", "a", "c")
     assert store.saved_profile_names() == ("b", "c")
-    assert store.load("c") == profile({"name": "c", "recipe.steps": 7})
+    assert store.load_profile_file("c") == profile({"name": "c", "recipe.steps": 7})
     assert "Add --yes" in said("profiles", "rm", "b", code=69)
     tui("profiles", "rm", "b", "nobody", "--yes", code=66)
     assert store.saved_profile_names() == ("b", "c")
@@ -210,18 +210,20 @@ def test_comments_survive_another_name():
     kept = (profiles_folder() / "b.toml").read_text()
     assert "# for the paper" in kept
     assert "# enough" in kept
-    assert store.load("b") == profile({"name": "b", "recipe.steps": 7, "trainer.environment": {"name": "x"}})
+    assert store.load_profile_file("b") == profile(
+        {"name": "b", "recipe.steps": 7, "trainer.environment": {"name": "x"}}
+    )
 
 
 @pytest.mark.parametrize("new", ["taken", "../out", "a/b", "", ".hidden", "x.toml"])
 def test_a_name_that_cannot_be_loses_nothing(new):
     for name in ("a", "taken"):
-        store.save(profile({"name": name, "recipe.seed": len(name)}))
+        store.save_profile(profile({"name": name, "recipe.seed": len(name)}))
     for change in (store.rename_profile, store.duplicate_profile):
         with pytest.raises((AlreadyExists, BadInput)):
             change("a", new)
     assert store.saved_profile_names() == ("a", "taken")
-    assert store.load("taken").recipe.seed == 5
+    assert store.load_profile_file("taken").recipe.seed == 5
 
 
 def test_a_profile_that_cannot_be_read_can_be_removed_only():

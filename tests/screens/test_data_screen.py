@@ -21,13 +21,13 @@ from tui_train.actions.last_profile import remember_profile
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
-from tui_train.profile.fields import FIELDS, with_value
+from tui_train.profile.fields import FIELDS, profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
 from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD
 from tui_train.views import choices
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 SIZES = [(60, 24), (80, 24), (120, 40), (160, 50)]
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
@@ -63,7 +63,7 @@ def last_values(model: Path | str, *data: Path, **more: Any) -> None:
     values |= {key.replace("__", "."): value for key, value in more.items()}
     made = Profile()
     for key, value in values.items():
-        made = with_value(made, key, value)
+        made = profile_with_value(made, key, value)
     remember_profile(made)
 
 
@@ -77,7 +77,7 @@ async def read(pilot: Pilot[Any]) -> None:
 @contextlib.asynccontextmanager
 async def on_backend(*pressed: str, size=(80, 24), theme: str = "") -> AsyncIterator[Pilot[Any]]:
     """Open the wizard with the last values, go to Backend, wait until the data is read, and press keys."""
-    app = wizard()
+    app = make_wizard()
     app.theme = theme or app.theme
     async with app.run_test(size=size) as pilot:
         await begin(pilot)
@@ -127,7 +127,7 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(tmp_p
     waiting.chmod(0o755)
     tuner(python=str(waiting))
     last_values(model, path)
-    async with wizard().run_test(size=(80, 24)) as pilot:
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
         await begin(pilot)
         await press(pilot, "enter")
         await until_shown(pilot, "reading chat.jsonl …", during=True)
@@ -151,7 +151,7 @@ async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path, model,
     tuner(python=str(slow))
     first, second = chats(tmp_path, name="first.jsonl"), chats(tmp_path, name="second.jsonl")
     last_values("", first)
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await begin(pilot)
         await until_true(pilot, began.exists)
@@ -251,8 +251,8 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_
         for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
             form.entry.value = typed
             await settle(pilot)
-            assert form.state.unread_key == "recipe.learning_rate"
-            assert form.state.unread_fix == f"use {offered}", typed
+            assert form.state.unparsable_row_key == "recipe.learning_rate"
+            assert form.state.unparsable_text_fix == f"use {offered}", typed
         form.entry.value = "0.005"
         await settle(pilot)
         assert "! the learning rate" in rate()
@@ -293,7 +293,7 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
 
 
 async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
-    async with wizard().run_test(size=(80, 24)) as pilot:
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
         await settle_but_data(pilot)
         await press(pilot, "enter")
         await settle_but_data(pilot)
@@ -366,7 +366,7 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
         app = pilot.app
         form = app.screen.form
         for kind in TRAINERS:
-            app.set_profile(with_value(app.profile, "trainer.kind", kind))
+            app.set_profile(profile_with_value(app.profile, "trainer.kind", kind))
             await settle(pilot)
             for key, own in TRAINERS[kind].field_texts.items():
                 if key not in {row.key for row in form.state.rows}:

@@ -37,11 +37,11 @@ from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.base.app_paths import faults_log
 from tui_train.base.errors import BadInput
-from tui_train.base.fault_log import displayed_faults_log, record_fault
-from tui_train.profile.fields import with_value
+from tui_train.base.fault_log import displayed_faults_log_path, record_fault
+from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.runs.results.result import read_result
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 ROOT = Path(__file__).parents[2] / "screens"
 TREES = [(path, ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]
@@ -79,7 +79,7 @@ def test_all_workers_are_found():
 @contextlib.asynccontextmanager
 async def faulty() -> AsyncIterator[tuple[Any, Pilot[Any]]]:
     """Open a wizard in which something fails on purpose, which is checked by its own words."""
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await keys()(pilot)
         try:
@@ -127,7 +127,7 @@ async def shown(pilot: Pilot[Any]) -> str:
     assert "\n" not in notice.message
     assert notice.message.startswith("Internal error: Runt")
     named = notice.message.rpartition("; report: ")[2]
-    assert named == displayed_faults_log()
+    assert named == displayed_faults_log_path()
     written = faults_log().read_text()
     assert "Traceback" in written
     assert "RuntimeError: an injected fault" in written
@@ -197,7 +197,7 @@ async def test_a_fault_in_a_worker(machine, tmp_path, owner, name):
 async def test_a_fault_in_what_the_app_asks(machine, owner, name):
     async with faulty() as (app, pilot):
         with failing_worker(name):
-            app.mark_expected(name)
+            app.mark_parts_expected(name)
             app.run_query(name, failing)
             await shown(pilot)
         assert name not in app.looking, "nothing waits for it any longer"
@@ -290,7 +290,7 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine):
 async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, part):
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
-        app.set_profile(with_value(Profile(), "recipe.layers", 7))
+        app.set_profile(profile_with_value(Profile(), "recipe.layers", 7))
         await keys()(pilot)
         with mock.patch(part, failing):
             await pilot.press("q")

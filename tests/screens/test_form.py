@@ -11,7 +11,13 @@ from tui_train.screens.messages import ValueChosen
 from tui_train.screens.themes import THEME_NAMES, register_themes
 from tui_train.screens.widgets.form.entry import path_completion
 from tui_train.screens.widgets.form.form import Form
-from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_stops, draw_form_line, form_lines
+from tui_train.screens.widgets.form.form_lines import (
+    FormGroup,
+    FormRow,
+    cursor_stop_line_numbers,
+    draw_form_line,
+    form_lines,
+)
 from tui_train.screens.widgets.form.form_state import FormState
 
 from tui_train.profile import fields
@@ -28,13 +34,15 @@ def row(key: str, **more: Any) -> FormRow:
     return FormRow(field=fields.get_field(key), **{"hint": key, **more})
 
 
-def groups(**values: Any) -> tuple[Group, ...]:
+def groups(**values: Any) -> tuple[FormGroup, ...]:
     numbers = tuple(row(f"recipe.{name}", value=values.get(name)) for name in ("layers", "steps"))
     hidden = (row("recipe.seed", value=values.get("seed")),)
     return (
-        Group(title="Model", rows=(*numbers, row("trainer.script", value=values.get("script", "")))),
-        Group(title="Start", rows=(row("trainer.launcher", value=values.get("launcher", "auto"), options=LAUNCHERS),)),
-        Group(title="Advanced", key="advanced", folds=True, rows=hidden, value="0 of 1 set"),
+        FormGroup(title="Model", rows=(*numbers, row("trainer.script", value=values.get("script", "")))),
+        FormGroup(
+            title="Start", rows=(row("trainer.launcher", value=values.get("launcher", "auto"), options=LAUNCHERS),)
+        ),
+        FormGroup(title="Advanced", key="advanced", folds=True, rows=hidden, value="0 of 1 set"),
     )
 
 
@@ -71,9 +79,9 @@ def test_what_is_typed_is_read_at_once_and_kept_where_it_cannot_be():
     assert state.row
     assert (state.cursor, state.enter_row(state.row)) == ("recipe.layers", "3")
     assert state.read_typed_text(state.row, "x") == "lines"
-    assert (state.unread_key, state.unread_fix, state.has_problem) == ("recipe.layers", "use 3", True)
+    assert (state.unparsable_row_key, state.unparsable_text_fix, state.has_problem) == ("recipe.layers", "use 3", True)
     assert state.read_typed_text(state.row, "3") == "lines", "it can be read again"
-    assert (state.unread_key, state.read_typed_text(state.row, "3")) == ("", "same")
+    assert (state.unparsable_row_key, state.read_typed_text(state.row, "3")) == ("", "same")
     assert (state.read_typed_text(state.row, "45"), state.parsed_value) == ("value", 45)
     assert not state.take_new_value(row("recipe.layers", value=45)), "the answer to what was typed"
     assert state.take_new_value(row("recipe.layers", value=7)), "what came from elsewhere"
@@ -84,10 +92,10 @@ def test_the_cursor_stays_near_a_row_that_goes():
     state.groups, state.unfolded = groups(), frozenset({"advanced"})
     state.rebuild_lines()
     state.cursor = "recipe.seed"
-    assert (state.next_stop_key(1), state.next_stop_key(-1)) == ("", "advanced")
+    assert (state.next_cursor_stop_key(1), state.next_cursor_stop_key(-1)) == ("", "advanced")
     state.unfolded = frozenset()
     assert (state.rebuild_lines(), state.cursor, state.is_on_fold) == (True, "advanced", True)
-    assert state.folded_group_of("recipe.seed") == "advanced"
+    assert state.folded_group_key_of_row("recipe.seed") == "advanced"
 
 
 def lines(app: Small) -> list[str]:
@@ -201,7 +209,9 @@ async def test_every_line_fills_its_width_in_every_theme(app, theme, width):
 
 def drawn(row_of: FormRow, *, here: bool) -> str:
     """Draw one row alone."""
-    (line,) = (line for line in form_lines((Group(title="", rows=(row_of,)),), frozenset(), "") if line.kind == "row")
+    (line,) = (
+        line for line in form_lines((FormGroup(title="", rows=(row_of,)),), frozenset(), "") if line.kind == "row"
+    )
     return draw_form_line(line, 80, has_cursor=here).plain
 
 
@@ -220,9 +230,9 @@ def test_an_error_stands_beside_its_value_with_the_key_that_fixes_it():
 
 def test_a_row_that_stands_open_is_one_stop():
     opened = row("trainer.launcher", value="auto", options=LAUNCHERS, stands_open=True)
-    found = form_lines((Group(title="What", rows=(opened,)),), frozenset(), "")
+    found = form_lines((FormGroup(title="What", rows=(opened,)),), frozenset(), "")
     assert [line.kind for line in found] == ["title", "option", "option", "option"]
-    assert cursor_stops(found) == (1,)
+    assert cursor_stop_line_numbers(found) == (1,)
 
 
 async def test_keys_that_come_together_keep_their_order(app):

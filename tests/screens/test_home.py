@@ -17,7 +17,7 @@ from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.widgets import cursor_list
 from tui_train.screens.widgets.cursor_list import CursorList
 
-from tui_train.base.text import size
+from tui_train.base.text import size_text
 from tui_train.diagnose import diagnose_run
 from tui_train.places.place import Place
 from tui_train.profile import store
@@ -27,9 +27,9 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.digest_text import date_text, remaining_time_text
+from tui_train.views.digest_text import relative_date_text, remaining_time_text
 from tui_train.views.run_digest import DigestCache
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 STEPS = """
 import sys, time
@@ -50,7 +50,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
 
     def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunDir:
         values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
-        run = rundir.create_run(name, ready(sleeping(**values, name=name), facts()).files)
+        run = rundir.create_run_folder(name, ready(sleeping(**values, name=name), facts()).files)
         if pause:
             start_run(run)
         else:
@@ -58,7 +58,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
         return run
 
     yield make
-    for run in rundir.all_runs():
+    for run in rundir.list_runs():
         if read_status(run).live:
             stop_run(run, at_once=True)
 
@@ -112,7 +112,7 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
     live = run_of("going", steps=10_000, pause=0.02)
     run_of("done")
     run_of("broken", code=1)
-    store.save(profile({"name": "mine", "trainer.model": "/m/tiny", "hardware.processes": 2}))
+    store.save_profile(profile({"name": "mine", "trainer.model": "/m/tiny", "hardware.processes": 2}))
     async with opened() as pilot:
         await until_shown(pilot, "ValueError: the data")
         order = ["Start", "New training", "Quickstart", "Running", "going", "CPU", "Runs", "broken", "done", "Profiles"]
@@ -132,7 +132,7 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
 async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of):
     copies(run_of("first"), 70)
     for number in range(40):
-        store.save(profile({"name": f"p{number:02}"}))
+        store.save_profile(profile({"name": f"p{number:02}"}))
     async with opened() as pilot:
         assert "71 runs, 40 profiles" in shows(pilot)
         await keys("tab", "tab")(pilot)
@@ -147,7 +147,7 @@ async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of):
         await keys("home")(pilot)
         assert cursor(pilot) == "new"
         await keys("tab")(pilot)
-        assert cursor(pilot) == f"run:{rundir.all_runs()[0].path}"
+        assert cursor(pilot) == f"run:{rundir.list_runs()[0].path}"
 
 
 async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path):
@@ -157,7 +157,7 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path)
     run_of("beta", code=1)
     noted = run_of("gamma")
     folders.write_note(noted, "[red]x[/] \x1b[31m the Paper")
-    store.save(profile({"name": "delta", "trainer.model": "/m/books-model"}))
+    store.save_profile(profile({"name": "delta", "trainer.model": "/m/books-model"}))
     async with opened() as pilot:
         await keys("slash", *"BOOKS")(pilot)
         assert titles(pilot)[2:6] == ["Runs", "alpha", "Profiles", "delta"]
@@ -231,7 +231,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
         "sys.exit(0 if resumed else 1)\n"
     )
     values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
-    run = rundir.create_run("saves", ready(sleeping(**values, name="saves"), facts()).files)
+    run = rundir.create_run_folder("saves", ready(sleeping(**values, name="saves"), facts()).files)
     bash(run)
     assert DigestCache().read_digest(run).resumable
     async with opened(size=(120, 40)) as pilot:
@@ -264,7 +264,7 @@ async def test_deleting_says_what_it_frees_and_asks(run_of):
     first, second, third, gone = (run_of(name) for name in "abcd")
     (gone.path / "big").write_bytes(b"x" * (3 << 20))
     async with opened("tab", "d") as pilot:
-        await until_shown(pilot, f"It frees {size(folders.folder_extent(gone).size)}", gone.name)
+        await until_shown(pilot, f"It frees {size_text(folders.folder_extent(gone).size)}", gone.name)
         await keys("enter")(pilot)
         assert gone.path.exists()
         await keys("d")(pilot)
@@ -304,7 +304,7 @@ async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
         assert second.name in shows(pilot)
         await keys("ctrl+u", *"new name", "enter")(pilot)
         await until_shown(pilot, "◆ new-name")
-        assert [run.label for run in rundir.all_runs()] == ["c", "new-name", "a"]
+        assert [run.label for run in rundir.list_runs()] == ["c", "new-name", "a"]
         assert cursor(pilot).endswith("new-name")
         assert shows(pilot).count("◆") == 2
         await keys("escape")(pilot)
@@ -312,7 +312,7 @@ async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
 
 
 async def test_profiles_are_copied_renamed_and_deleted():
-    store.save(profile({"name": "mine", "recipe.steps": 5}))
+    store.save_profile(profile({"name": "mine", "recipe.steps": 5}))
     async with opened(notifications=True) as pilot:
         await keys("tab")(pilot)
         assert cursor(pilot) == "profile:mine"
@@ -334,21 +334,21 @@ async def test_profiles_are_copied_renamed_and_deleted():
 
 @pytest.mark.whole
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
-    store.save(sleeping("--seconds=0.1", name="good"))
-    store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
+    store.save_profile(sleeping("--seconds=0.1", name="good"))
+    store.save_profile(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
     monkeypatch.setattr(Place, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
     async with opened() as pilot:
         await keys("tab", "g")(pilot)
         await until_shown(pilot, "cannot start here")
         assert "/nowhere/at/all.py" in shows(pilot)
-        assert not rundir.all_runs()
+        assert not rundir.list_runs()
         await keys("escape", "down", "g")(pilot)
         await until_shown(pilot, "● 5 Run")
-        assert [run.label for run in rundir.all_runs()] == ["good"]
+        assert [run.label for run in rundir.list_runs()] == ["good"]
 
 
 async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
-    store.save(sleeping(name="near"))
+    store.save_profile(sleeping(name="near"))
     async with opened() as pilot:
         home = pilot.app.screen
         pilot.app.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
@@ -397,8 +397,8 @@ def test_dates_and_times_are_called_as_near_ones_are():
         (-1 / 24, "today 09:00"), (-1, "yesterday"), (-3, "Mon 10:00"), (-30, "10 Feb"), (-400, "2025-02-05"),
         (3, "2026-03-15"),
     ):  # fmt: skip
-        assert date_text(now + days * 86400, now) == text
-    assert date_text(None, now) == ""
+        assert relative_date_text(now + days * 86400, now) == text
+    assert relative_date_text(None, now) == ""
     assert [remaining_time_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == [
         "<1 min",
         "14 min",
@@ -425,7 +425,7 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of):
     found = diagnose_run(run)
     assert found is not None
     assert found.failure == "session_killed"
-    async with wizard().run_test(size=(120, 40)) as pilot:
+    async with make_wizard().run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "session killed")
         await keys("tab")(pilot)
         await until_shown(pilot, found.cause.rstrip("."))
@@ -437,7 +437,7 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of):
 async def test_escape_goes_back_to_where_one_came_from(run_of):
     run_of("mine", **{"trainer.environment": {"A": "b"}})
     run_of("mine")
-    async with wizard().run_test(size=(80, 24)) as pilot:
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
         app = pilot.app
         await until_shown(pilot, "2 runs")
         await keys("tab", "enter", "e")(pilot)
@@ -462,7 +462,7 @@ async def test_escape_goes_back_to_where_one_came_from(run_of):
 @pytest.mark.whole
 async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
     run_of("mine")
-    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+    async with make_wizard().run_test(size=(80, 24), notifications=True) as pilot:
         app = pilot.app
         await until_shown(pilot, "1 run")
         await keys("tab", "e")(pilot)

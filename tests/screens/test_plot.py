@@ -5,14 +5,14 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tui_train.screens.widgets.braille import AxisOptions, Series, draw_plot
+from tui_train.screens.widgets.braille import PlotAxisOptions, PlotSeries, draw_plot
 from tui_train.screens.widgets.text_layout import differing_cells, styled
 
 FALLING = tuple((step, 1.2 + 1.8 * math.exp(-step / 90)) for step in range(1, 560))
 
 
 def lines(*series, width=80, height=10, axes=None):
-    return ["".join(char for char, _ in row) for row in draw_plot(series, axes or AxisOptions(), width, height)]
+    return ["".join(char for char, _ in row) for row in draw_plot(series, axes or PlotAxisOptions(), width, height)]
 
 
 def labels(drawn):
@@ -29,16 +29,16 @@ FEW = ((1, 3.0), (2, 2.0))
 @pytest.mark.parametrize(
     ("points", "axes", "width", "left", "below"),
     [
-        (FALLING, AxisOptions(end=900), 80, "3.00 2.10 1.20", "0 225 450 675 900"),
-        (FALLING, AxisOptions(end=900, share=0.25), 80, "", "419 454 489 524 559"),
-        (FEW[:1], AxisOptions(), 80, "", "0 1"),
-        (FEW, AxisOptions(end=2), 80, "", "0 1 2"),
-        (FALLING, AxisOptions(end=900_000_000), 26, "", "0 900 000 000"),
+        (FALLING, PlotAxisOptions(end=900), 80, "3.00 2.10 1.20", "0 225 450 675 900"),
+        (FALLING, PlotAxisOptions(end=900, share=0.25), 80, "", "419 454 489 524 559"),
+        (FEW[:1], PlotAxisOptions(), 80, "", "0 1"),
+        (FEW, PlotAxisOptions(end=2), 80, "", "0 1 2"),
+        (FALLING, PlotAxisOptions(end=900_000_000), 26, "", "0 900 000 000"),
     ],
     ids=["three round ones and five", "last part", "of one step", "of two steps", "those that would touch"],
 )
 def test_labels(points, axes, width, left, below):
-    drawn = lines(Series(points), width=width, axes=axes)
+    drawn = lines(PlotSeries(points), width=width, axes=axes)
     assert left in ("", " ".join(labels(drawn)))
     assert drawn[-1].split() == below.split()
     assert {len(line) for line in drawn} == {width}
@@ -46,7 +46,7 @@ def test_labels(points, axes, width, left, below):
 
 
 def test_a_falling_curve_falls_and_ends_where_its_steps_end():
-    drawn = lines(Series(FALLING), axes=AxisOptions(end=900))
+    drawn = lines(PlotSeries(FALLING), axes=PlotAxisOptions(end=900))
     first, last = braille(drawn[0]), braille(drawn[-2])
     assert max(first) < min(last)
     # 559 of 900 steps, in the 73 columns behind the axis
@@ -54,72 +54,81 @@ def test_a_falling_curve_falls_and_ends_where_its_steps_end():
 
 
 def test_a_few_points_are_joined():
-    drawn = lines(Series(((0, 1.0), (100, 2.0))))
+    drawn = lines(PlotSeries(((0, 1.0), (100, 2.0))))
     assert {at for line in drawn[:-1] for at in braille(line)} == {*range(7, 80)}
 
 
 def test_points_with_a_marker_are_drawn_over_the_curve():
-    drawn = draw_plot((Series(FALLING), Series(((100, 1.8), (500, 1.3)), "$warning", "◆")), AxisOptions(), 80, 10)
+    drawn = draw_plot(
+        (PlotSeries(FALLING), PlotSeries(((100, 1.8), (500, 1.3)), "$warning", "◆")), PlotAxisOptions(), 80, 10
+    )
     marked = [(char, style) for row in drawn for char, style in row if char == "◆"]
     assert marked == [("◆", "b $warning")] * 2
 
 
 def test_two_curves_carry_their_letters():
-    one = Series(FALLING, "$live", letter="A")
-    two = Series([(x, y + 1) for x, y in FALLING], "$warning", letter="B")
+    one = PlotSeries(FALLING, "$live", letter="A")
+    two = PlotSeries([(x, y + 1) for x, y in FALLING], "$warning", letter="B")
     text = "".join(lines(one, two, height=20))
     assert (text.count("A"), text.count("B")) == (5, 5)
 
 
 def test_the_last_part_alone_has_an_axis_of_its_own():
     assert all(
-        1.1 < float(label) < 1.3 for label in labels(lines(Series(FALLING), axes=AxisOptions(end=900, share=0.25)))
+        1.1 < float(label) < 1.3
+        for label in labels(lines(PlotSeries(FALLING), axes=PlotAxisOptions(end=900, share=0.25)))
     )
 
 
 def test_a_logarithmic_axis_puts_powers_at_equal_distance():
-    drawn = lines(Series([(x, 10.0 ** (-x / 10)) for x in range(31)]), height=14, axes=AxisOptions(log=True))
+    drawn = lines(PlotSeries([(x, 10.0 ** (-x / 10)) for x in range(31)]), height=14, axes=PlotAxisOptions(log=True))
     assert labels(drawn) == ["1", "0.0316", "0.001"]
     rows = [min(y for y, line in enumerate(drawn[:-1]) if at in braille(line)) for at in (8, 43, 77)]
     assert rows == [0, 6, 12]
 
 
 def test_what_is_not_positive_is_left_out_of_a_logarithmic_axis():
-    assert lines(Series(((1, 0.0), (2, -3.0))), axes=AxisOptions(log=True)) == []
-    assert labels(lines(Series(((1, 0.0), (2, 1.0), (3, 10.0))), axes=AxisOptions(log=True)))[0] == "10"
+    assert lines(PlotSeries(((1, 0.0), (2, -3.0))), axes=PlotAxisOptions(log=True)) == []
+    assert labels(lines(PlotSeries(((1, 0.0), (2, 1.0), (3, 10.0))), axes=PlotAxisOptions(log=True)))[0] == "10"
 
 
 @pytest.mark.parametrize("broken", [math.nan, -math.inf, 1e308])
 def test_what_is_no_number_or_beyond_all_bounds_is_left_out(broken):
     points = [(1, 2.0), (2, broken), (3, 2.5)]
-    assert lines(Series(points)) == lines(Series([points[0], points[2]]))
-    assert lines(Series([(1, broken)])) == []
+    assert lines(PlotSeries(points)) == lines(PlotSeries([points[0], points[2]]))
+    assert lines(PlotSeries([(1, broken)])) == []
 
 
 @pytest.mark.parametrize("value", [0.0, -5.0, 1e-12, 1e20])
 def test_equal_values_are_a_level_line(value):
-    drawn = lines(Series([(step, value) for step in range(50)]))
+    drawn = lines(PlotSeries([(step, value) for step in range(50)]))
     assert len([line for line in drawn if braille(line)]) == 1
     assert len(set(labels(drawn))) == 3
 
 
 def test_one_point_is_drawn():
-    assert sum(len(braille(line)) for line in lines(Series(((7, 3.0),)))) == 1
+    assert sum(len(braille(line)) for line in lines(PlotSeries(((7, 3.0),)))) == 1
 
 
 def test_steps_in_another_order_are_the_same_curve():
-    assert lines(Series(FALLING[::-1])) == lines(Series(FALLING))
+    assert lines(PlotSeries(FALLING[::-1])) == lines(PlotSeries(FALLING))
 
 
 def test_no_room_and_no_points_draw_nothing():
-    assert lines(Series(FALLING), width=10) == lines(Series(FALLING), height=2) == lines(Series(())) == lines() == []
+    assert (
+        lines(PlotSeries(FALLING), width=10)
+        == lines(PlotSeries(FALLING), height=2)
+        == lines(PlotSeries(()))
+        == lines()
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    "axes", [AxisOptions(), AxisOptions(share=0.1), AxisOptions(log=True)], ids=["whole", "end", "log"]
+    "axes", [PlotAxisOptions(), PlotAxisOptions(share=0.1), PlotAxisOptions(log=True)], ids=["whole", "end", "log"]
 )
 def test_numbers_between_which_there_is_none(axes):
-    drawn = lines(Series(((5e-324, 5e-324), (5e-324, 1e-323))), axes=axes)
+    drawn = lines(PlotSeries(((5e-324, 5e-324), (5e-324, 1e-323))), axes=axes)
     assert bool(drawn) != axes.log
 
 
@@ -129,11 +138,11 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 @given(
     st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30),
     st.tuples(st.integers(0, 200), st.integers(0, 40)),
-    st.builds(AxisOptions, end=NUMBERS, share=st.sampled_from((1.0, 0.25, 0.1)), log=st.booleans()),
+    st.builds(PlotAxisOptions, end=NUMBERS, share=st.sampled_from((1.0, 0.25, 0.1)), log=st.booleans()),
 )
 def test_any_numbers_are_drawn_within_their_room(points, room, axes):
     width, height = room
-    drawn = lines(Series(points), width=width, height=height, axes=axes)
+    drawn = lines(PlotSeries(points), width=width, height=height, axes=axes)
     assert drawn == [] or (len(drawn) == height and {len(line) for line in drawn} == {width})
 
 

@@ -13,18 +13,18 @@ from pilot import keys, opened, settle, shows
 from support import HOSTILE, OF_BASH, attempted, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
-from tui_train.screens.widgets.code import FileViewer, file_names_lines, fold_comments, search_hits
+from tui_train.screens.widgets.code import FileViewer, file_names_lines, fold_comments, search_hit_lines
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
 
 from tui_train.cli.app import cli
 from tui_train.memory import data_defaults
-from tui_train.plan.render import File
+from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.setup import Setup
 from tui_train.views import overview
-from tui_train.views.previous_run import change_lines, effective_changes, expected_pace, find_previous_run
+from tui_train.views.previous_run import change_lines, changes_in_effect, expected_pace, find_previous_run
 
 TO_PREVIEW = ("enter",) * 4
 
@@ -99,7 +99,7 @@ def test_command_keeps_to_the_width_where_words_allow():
 
 def run_of(chosen, *, seconds=None):
     """The folder of a run of a profile; with `seconds` one that finished."""
-    run = rundir.create_run(chosen.name, ready(chosen, facts()).files)
+    run = rundir.create_run_folder(chosen.name, ready(chosen, facts()).files)
     if seconds:
         attempted(run, seconds)
     return run
@@ -113,8 +113,8 @@ def test_changes_since_the_newest_run_of_this_profile():
     assert found.run == run.name
     now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})
     # On the CPU it was trained before as well.
-    assert [change.key for change in effective_changes(found, now)] == ["recipe.layers", "recipe.learning_rate"]
-    assert change_lines(effective_changes(found, now))[1].endswith("0.003 (default) → 0.0001")
+    assert [change.key for change in changes_in_effect(found, now)] == ["recipe.layers", "recipe.learning_rate"]
+    assert change_lines(changes_in_effect(found, now))[1].endswith("0.003 (default) → 0.0001")
     assert find_previous_run(Profile(name="other")) is None
 
 
@@ -206,9 +206,9 @@ def test_the_shown_name_is_always_seen(width):
 
 
 def test_search_finds_each_line_of_each_file():
-    files = [File("a", "x\nHere\n"), File("b", "here\nthere")]
-    assert search_hits(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
-    assert search_hits(files, "") == []
+    files = [RenderedFile("a", "x\nHere\n"), RenderedFile("b", "here\nthere")]
+    assert search_hit_lines(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
+    assert search_hit_lines(files, "") == []
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 7])

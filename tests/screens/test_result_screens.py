@@ -19,7 +19,7 @@ from tui_train.screens.chat.chat_pane import ChatPane
 
 from tui_train.actions.chat import Chat, ModelsLoaded
 from tui_train.runs.rundir import RunDir
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -27,7 +27,7 @@ SIZES = [(80, 24), (120, 40)]
 @contextlib.asynccontextmanager
 async def on_result(run: RunDir, words: str, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[Any]]:
     """Open the wizard on a run, and go on to its result."""
-    async with wizard(str(run.path)).run_test(size=size) as pilot:
+    async with make_wizard(str(run.path)).run_test(size=size) as pilot:
         await until_shown(pilot, "Enter result")
         await pilot.press("enter")
         await until_shown(pilot, words)
@@ -66,7 +66,7 @@ async def test_a_broken_result_is_neither_tried_nor_merged(machine, tmp_path):
 
 async def test_a_run_that_made_nothing_has_no_result(machine, tmp_path):
     run = ended(tmp_path / "run", LOG)
-    async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "e edit and rerun")
         assert "Enter" not in shows(pilot)
         await keys("enter")(pilot)

@@ -11,22 +11,22 @@ import pytest
 from pilot import CARDS, SEED, finished_run, keys, opened, out_of_memory, settle, shows, until_shown, until_true
 from results import put_model, tensors
 from support import GIB, UUIDS, holder
-from tui_train.screens.run.card_lines import CURVE_BLOCK_SECONDS, CardHistory, CardLabel, card_lines
+from tui_train.screens.run.card_lines import SECONDS_PER_CURVE_BLOCK, CardHistory, CardLabel, card_lines
 from tui_train.screens.run.failure import split_cause
 from tui_train.screens.run.log_view import LogView
-from tui_train.screens.run.run_end import NOT_ENDED, RunEnd
+from tui_train.screens.run.run_end import NOT_ENDED, EndedRunFindings
 from tui_train.screens.run.run_view import RunView
 
 from tui_train.diagnose import reader
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER
 from tui_train.facts.gpus import live_samples
-from tui_train.facts.gpus.samples import Sample
+from tui_train.facts.gpus.samples import CardSample
 from tui_train.runs.follow import follow_news, read_progress
 from tui_train.runs.listing import read_listed_runs
 from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.run_digest import DigestCache
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 
 def lines(first: int, last: int, of: int = 900) -> list[str]:
@@ -65,7 +65,7 @@ def row(shown: str, words: str) -> str:
 
 @pytest.mark.parametrize("size", [(60, 24), (80, 24), (200, 50)], ids=str)
 async def test_a_live_run_says_all_at_any_size(machine, tmp_path, size):
-    async with wizard(str(climbed(tmp_path).path)).run_test(size=size) as pilot:
+    async with make_wizard(str(climbed(tmp_path).path)).run_test(size=size) as pilot:
         await until_shown(pilot, "◆ eval", "step 558/900", "● attempt 2")
         shown = shows(pilot)
         assert row(shown, "running").endswith("25 min elapsed")
@@ -82,7 +82,7 @@ async def test_an_attempt_before_a_resume_is_named_with_its_end(tmp_path, machin
         {"time": 3.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 40},
     ]
     run = running(tmp_path, *events, logs=(lines(1, 50), lines(41, 60)))
-    async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "✗ attempt 1, exit code 9 at step 50 ── ● attempt 2, resumed from step 40")
 
 
@@ -117,7 +117,7 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
 
 @pytest.mark.whole
 async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine, tmp_path):
-    app = wizard(str(climbed(tmp_path).path))
+    app = make_wizard(str(climbed(tmp_path).path))
     async with app.run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "900")
         for key, title, labels in (
@@ -143,10 +143,10 @@ def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     view.news = next(follow_news(view.run, lambda: False))
     assert view.end == NOT_ENDED
     assert [action for action in actions if view.can_do(action)] == ["edit"]
-    view.end = RunEnd(why_not_resumable="has no checkpoint")
+    view.end = EndedRunFindings(why_not_resumable="has no checkpoint")
     assert view.why_key_refused("r").endswith("has no checkpoint.")
-    view.end = RunEnd(previous_run=view.run)
-    assert [key for key, _ in view.next_keys()] == ["r", "e", "c"]
+    view.end = EndedRunFindings(previous_run=view.run)
+    assert [key for key, _ in view.next_keys_and_words()] == ["r", "e", "c"]
     view.is_unread = True
     assert any("can no longer be read" in line.plain for line in view.state_lines(())(80))
 
@@ -154,7 +154,7 @@ def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
 async def test_an_ended_run_says_what_remains_and_what_is_next(machine, tmp_path):
     run = finished_run(tmp_path)
     put_model(run.path / "output/model", **{"model.safetensors": tensors(3 * 2**20)})
-    app = wizard(str(run.path))
+    app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "1.067 last, 5.000 first")
         await until_shown(pilot, "output/model   3 MiB")
@@ -194,7 +194,7 @@ async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine, tmp_pa
 async def test_the_end_of_a_watched_run_rings(machine, tmp_path, monkeypatch, setting, rings):
     monkeypatch.setenv("TUI_TRAIN_NOTIFY", setting)
     run = climbed(tmp_path)
-    app = wizard(str(run.path))
+    app = make_wizard(str(run.path))
     rung = []
     monkeypatch.setattr(app, "bell", lambda: rung.append(1))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -208,7 +208,7 @@ async def test_the_end_of_a_watched_run_rings(machine, tmp_path, monkeypatch, se
 
 
 async def test_a_run_that_had_ended_before_does_not_ring(machine, tmp_path, monkeypatch):
-    app = wizard(str(finished_run(tmp_path).path))
+    app = make_wizard(str(finished_run(tmp_path).path))
     rung = []
     monkeypatch.setattr(app, "bell", lambda: rung.append(1))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -221,13 +221,13 @@ async def test_a_run_that_had_ended_before_does_not_ring(machine, tmp_path, monk
 async def test_the_cards_of_a_live_run_have_their_number_and_name(machine, tmp_path, monkeypatch):
     machine(SEED)
     samples = tuple(
-        Sample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, use=use, temperature=71, power=338)
+        CardSample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, use=use, temperature=71, power=338)
         for uuid, use in ((UUIDS[0], 95), (UUIDS[1], 95), ("GPU-other", 55))
     )
     monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter((samples,)))
     run = climbed(tmp_path)
     run.plan_file.write_bytes(msgspec.json.encode({"world_size": 2, "device": "cuda", "gpus": UUIDS}))
-    async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "0 RTX 3090")
         shown = shows(pilot)
         for number in (CARDS[0].index, CARDS[2].index):
@@ -237,14 +237,14 @@ async def test_the_cards_of_a_live_run_have_their_number_and_name(machine, tmp_p
         assert "55%" not in shown, "it trains without that card"
 
 
-def cards(count: int) -> tuple[Sample, ...]:
+def cards(count: int) -> tuple[CardSample, ...]:
     return tuple(
-        Sample(uuid=f"{n}", use=90 + n, power=300, memory_free=n * GIB, memory_total=80 * GIB) for n in range(count)
+        CardSample(uuid=f"{n}", use=90 + n, power=300, memory_free=n * GIB, memory_total=80 * GIB) for n in range(count)
     )
 
 
 def test_many_cards_are_folded_and_those_that_fail_come_first():
-    lost = Sample(uuid="lost", problem="it is gone \x1b[2J")
+    lost = CardSample(uuid="lost", problem="it is gone \x1b[2J")
     names = {"lost": CardLabel("9", "NVIDIA H100 80GB")}
     drawn = [line.plain for line in card_lines((*cards(8), lost), CardHistory(), names, 3, 78)]
     assert drawn[1] == "✗ 9 H100 80GB  it is gone \\x1b[2J"
@@ -255,10 +255,10 @@ def test_many_cards_are_folded_and_those_that_fail_come_first():
 
 def test_the_curve_of_a_card_has_one_block_for_each_span():
     history = CardHistory()
-    for second in range(int(CURVE_BLOCK_SECONDS * 3)):
-        history.add((Sample(uuid="a", use=second),), float(second))
+    for second in range(int(SECONDS_PER_CURVE_BLOCK * 3)):
+        history.add((CardSample(uuid="a", use=second),), float(second))
     assert [sample.use for sample in history.samples_of("a")] == [
-        CURVE_BLOCK_SECONDS * number - 1 for number in (1, 2, 3)
+        SECONDS_PER_CURVE_BLOCK * number - 1 for number in (1, 2, 3)
     ]
 
 
@@ -303,7 +303,7 @@ async def until_five_lines_of_the_log(pilot: Any) -> None:
 
 
 async def test_the_log_keeps_five_lines_on_a_small_screen(machine, tmp_path):
-    async with wizard(str(climbed(tmp_path).path)).run_test(size=(60, 20)) as pilot:
+    async with make_wizard(str(climbed(tmp_path).path)).run_test(size=(60, 20)) as pilot:
         await until_shown(pilot, "step 558/900")
         await until_five_lines_of_the_log(pilot)
 
@@ -335,7 +335,7 @@ async def test_a_resumed_run_is_summed_up_whole_and_its_stop_is_no_failure(machi
         await until_shown(pilot, "3.000 first", "○ attempt 1, stopped")
         assert row(shows(pilot), "finished").endswith("1 min 30 s, 2 attempts")
         assert not [part for part in ("143", "✗") if part in row(shows(pilot), "attempt 1")]
-    assert show.run_row(read_listed_runs()[0])[3] == "1 min 30 s"
+    assert show.listed_run_row(read_listed_runs()[0])[3] == "1 min 30 s"
 
 
 async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machine, tmp_path):
@@ -349,21 +349,21 @@ async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machin
 
 @pytest.mark.whole
 async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(machine, tmp_path, monkeypatch):
-    rest, read = threading.Event(), reader.MiddleLines.read
+    rest, read = threading.Event(), reader.KeptMiddleLines.read
 
-    def slow(middle: reader.MiddleLines, number: int, block: bytes) -> None:
+    def slow(middle: reader.KeptMiddleLines, number: int, block: bytes) -> None:
         if number < FIRST_UNKNOWN_LINE_NUMBER:
             rest.wait(60)
         read(middle, number, block)
 
-    monkeypatch.setattr(reader.MiddleLines, "read", slow)
+    monkeypatch.setattr(reader.KeptMiddleLines, "read", slow)
     for name, size in (("_BLOCK_BYTES", 4096), ("_LARGE_LOG_BYTES", 100_000), ("_END_BYTES", 40_000)):
         monkeypatch.setattr(reader, name, size)
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:
         log.writelines(f"{line}\n" for line in lines(61, 3000))
         log.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
-    async with wizard(str(run.path)).run_test(size=(100, 30)) as pilot:
+    async with make_wizard(str(run.path)).run_test(size=(100, 30)) as pilot:
         await until_shown(pilot, "▌near its end", during=True)
         assert "reading the rest of its log" in shows(pilot)
         assert "▌F2" not in shows(pilot)

@@ -20,7 +20,7 @@ from tui_train.screens.widgets.keys import KeyBar
 from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 DOWN = "\x1b[B"
 
@@ -227,7 +227,7 @@ def test_a_step_writes_nothing_that_has_not_changed(terminals):
 @pytest.mark.whole
 async def test_a_terminal_that_changes_its_size_is_filled(machine):
     machine(SEED)
-    async with wizard().run_test(size=(80, 24)) as pilot:
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
         for pressed in ((), ("enter", "enter", "enter")):
             await keys(*pressed)(pilot)
             for width, height in ((60, 20), (120, 40), (160, 50), (80, 24)):

@@ -10,7 +10,7 @@ from support import marked, sleeping, until
 from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
-from tui_train.runs.rundir import all_runs
+from tui_train.runs.rundir import list_runs
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
@@ -48,7 +48,7 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals):
     assert "libtorch" not in libraries_of(terminal), "the UI process must not load torch"
     terminal.see("finished", 120)
     assert "loss" in terminal.see("60/60")
-    run = all_runs()[0]
+    run = list_runs()[0]
     assert read_status(run).exit_code == 0
     assert (run.path / "output" / "model.safetensors").is_file()
     terminal.press("\x1b", "New training")
@@ -62,7 +62,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     to_launch(first)
     first.press("\r", "● 5 Run")
     first.see("tick")
-    (run,) = all_runs()
+    (run,) = list_runs()
     first.child.kill(signal.SIGKILL)
     first.child.close(force=True)
     terminals.append(second := Terminal())

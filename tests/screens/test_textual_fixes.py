@@ -26,8 +26,8 @@ from tui_train.screens.themes import THEME_NAMES
 from tui_train.screens.widgets.cursor_list import CursorList
 from tui_train.screens.widgets.dialogs import ChoiceDialog
 
-from tui_train.views.chosen_theme import save_chosen_theme
-from tui_train.wizard import wizard
+from tui_train.views.chosen_theme import save_chosen_theme_name
+from tui_train.wizard import make_wizard
 
 
 def unfixed(method: Any) -> Any:
@@ -45,7 +45,7 @@ async def test_a_click_on_the_palette_may_come_where_the_screen_has_ended(machin
 
 
 async def test_a_page_key_before_a_list_is_drawn():
-    wizard()
+    make_wizard()
 
     class Listed(App[None]):
         def compose(self) -> ComposeResult:
@@ -80,7 +80,7 @@ async def test_a_key_that_comes_twice_closes_one_screen_only(machine, tmp_path, 
 
 @pytest.mark.parametrize("more", [{}, {"no_wrap": True}], ids=str)
 def test_text_is_formatted_also_where_no_column_is_left(more):
-    wizard()
+    make_wizard()
     with pytest.raises(ValueError, match=r"range\(\) arg 3 must not be zero"):
         unfixed(Content._wrap_and_format)(Content("words"), 0, **more)
     assert Content("words")._wrap_and_format(0, **more)  # type: ignore[arg-type]
@@ -98,14 +98,14 @@ async def test_a_click_on_what_was_just_removed(machine):
 
 
 def test_the_cursor_of_an_input_does_not_blink():
-    wizard()
+    make_wizard()
     entry = Input.__new__(Input)
     unfixed(Input.__init__)(entry)
     assert (entry.cursor_blink, Input().cursor_blink) == (True, False)
 
 
 def test_a_cache_of_colours_keeps_no_widget():
-    wizard()
+    make_wizard()
     black = Color(0, 0, 0)
     kept = []
     for find in (unfixed(StylesCache.get_inner_outer), StylesCache.get_inner_outer):
@@ -120,7 +120,7 @@ def test_a_cache_of_colours_keeps_no_widget():
 
 
 async def test_an_idle_thread_keeps_no_worker(monkeypatch):
-    wizard()
+    make_wizard()
     fixed, kept = Worker._run_threaded, []
     for run in (unfixed(fixed), fixed):
         monkeypatch.setattr(Worker, "_run_threaded", run)
@@ -134,7 +134,7 @@ async def test_an_idle_thread_keeps_no_worker(monkeypatch):
 
 
 async def test_a_worker_that_never_began_leaves_no_coroutine():
-    wizard()
+    make_wizard()
 
     async def work() -> None:
         """Do nothing."""
@@ -150,12 +150,12 @@ async def test_a_worker_that_never_began_leaves_no_coroutine():
 
 
 def test_a_frame_does_not_wait_for_two_periods():
-    wizard()
+    make_wizard()
     assert textual_screen.UPDATE_PERIOD < 1 / constants.MAX_FPS <= 1 / 60
 
 
 async def test_a_screen_is_not_laid_out_again_for_the_size_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    wizard()
+    make_wizard()
     times: list[Any] = []
     async with App[None]().run_test() as pilot:
         monkeypatch.setattr(Screen, "_refresh_layout", lambda _screen, *_size, **_how: times.append(resized))
@@ -200,7 +200,7 @@ async def test_the_palette_opens_while_the_one_before_closes(machine):
 async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machine, name):
     drawn = []
     for first in (name, next(other for other in THEME_NAMES if other != name)):
-        save_chosen_theme(first)
+        save_chosen_theme_name(first)
         async with opened() as pilot:
             pilot.app.action_theme(name)
             await settle(pilot)
@@ -211,7 +211,7 @@ async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machin
 @pytest.mark.whole
 async def test_the_styles_of_a_new_screen_are_found_once(machine, monkeypatch):
     """Textual looks for all of them again as soon as the screen is shown, and once it knows how wide it is."""
-    app = wizard()
+    app = make_wizard()
     found = []
     drawn, times = [], []
     updated = App.update_styles

@@ -40,24 +40,24 @@ from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.app_paths import presets_folder, trials_folder
 from tui_train.facts.gpus import live_samples
-from tui_train.facts.gpus.samples import Sample, Samples
+from tui_train.facts.gpus.samples import CardSample, CardSamples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.types import (
     ContainerImage,
-    Gap,
+    FactGap,
     Gpu,
     ResourcesInUse,
 )
 from tui_train.places import profile_facts as here
 from tui_train.profile import store
 from tui_train.profile.changes import Change
-from tui_train.profile.fields import with_value
+from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.runs import conflicts as taken
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 SIZES = sample([(80, 24), (120, 40)], 2)
 MIXED = tuple(
@@ -87,7 +87,7 @@ SETS = msgspec.structs.replace(SEED, gpus=MIXED)
 )
 def test_pictures(snap_compare, machine, size, found, pressed):
     machine(found)
-    assert snap_compare(wizard(), terminal_size=size, run_before=keys(*pressed))
+    assert snap_compare(make_wizard(), terminal_size=size, run_before=keys(*pressed))
 
 
 def live_run(tmp_path: Path) -> rundir.RunDir:
@@ -101,19 +101,19 @@ def live_run(tmp_path: Path) -> rundir.RunDir:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_a_run(snap_compare, machine, tmp_path, size):
     run = finished_run(tmp_path)
-    assert snap_compare(wizard(str(run.path)), terminal_size=size, run_before=keys())
+    assert snap_compare(make_wizard(str(run.path)), terminal_size=size, run_before=keys())
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_a_failed_run(snap_compare, machine, tmp_path, size):
-    assert snap_compare(wizard(str(out_of_memory(tmp_path).path)), terminal_size=size, run_before=keys())
+    assert snap_compare(make_wizard(str(out_of_memory(tmp_path).path)), terminal_size=size, run_before=keys())
 
 
 async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(machine, tmp_path, monkeypatch):
     known = threading.Event()
     monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: known.wait(30) and CPU)
-    async with wizard(str(out_of_memory(tmp_path).path)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(str(out_of_memory(tmp_path).path)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "micro batch 4 → 2", during=True)
         before = shows(pilot)
         known.set()
@@ -170,25 +170,25 @@ async def test_what_the_cards_do_is_shown_as_it_changes(machine, monkeypatch):
     machine(SEED)
     told = SimpleQueue()
 
-    def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
+    def samples(cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
         while not cancelled():
             with contextlib.suppress(Empty):
                 yield told.get(timeout=0.05)
 
     monkeypatch.setattr(live_samples, "live_samples", samples)
-    async with wizard().run_test(size=(80, 24)) as pilot:
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "New training", during=True)
         await pilot.press("enter")
         for sample, words in (
-            (Sample(uuid=UUIDS[0], memory_free=5 * GIB, use=97, temperature=71, power=320), "97 % 71 °C 320 W"),
-            (Sample(uuid=UUIDS[0], memory_free=5 * GIB, problem="it has fallen off the bus"), "fallen off the bus"),
+            (CardSample(uuid=UUIDS[0], memory_free=5 * GIB, use=97, temperature=71, power=320), "97 % 71 °C 320 W"),
+            (CardSample(uuid=UUIDS[0], memory_free=5 * GIB, problem="it has fallen off the bus"), "fallen off the bus"),
         ):
             told.put((sample,))
             await until_shown(pilot, words)
             assert "5.0 GiB free" in shows(pilot)
         await until_shown(pilot, "blocked")
         assert "[x] 0" not in shows(pilot)
-        told.put((Sample(uuid=UUIDS[0], memory_free=5 * GIB),))
+        told.put((CardSample(uuid=UUIDS[0], memory_free=5 * GIB),))
         await until_shown(pilot, "[x] 0")
 
 
@@ -217,7 +217,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
     monkeypatch.setattr(taken, "resources_in_use", lambda *_: tuple(begun))
     trainer = msgspec.structs.replace(Profile().trainer, output=str(tmp_path / "out"))
     remember_profile(msgspec.structs.replace(Profile(), trainer=trainer))
-    async with wizard().run_test(size=(120, 40)) as pilot:
+    async with make_wizard().run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "Continue the draft")
         await keys("down", "enter", "enter", "enter")(pilot)
         begun.append(ResourcesInUse(run="other", outputs=(str(tmp_path / "out"),)))
@@ -226,7 +226,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
         assert "#!/usr/bin/env bash" in shows(pilot), "it can be read and exported all the same"
         await keys("enter")(pilot)
         assert "● 4 Preview" in shows(pilot)
-        assert rundir.all_runs() == ()
+        assert rundir.list_runs() == ()
 
 
 async def test_preview_is_what_is_exported(machine, tmp_path, monkeypatch):
@@ -247,7 +247,7 @@ async def test_preview_is_what_is_exported(machine, tmp_path, monkeypatch):
 
 
 async def test_saving_asks_before_it_replaces(machine):
-    store.save(Profile(name="quickstart"))
+    store.save_profile(Profile(name="quickstart"))
     async with opened("enter", "enter", "enter", "enter", "s", "enter", notifications=True) as pilot:
         assert "already exists" in shows(pilot)
         await keys("down", "enter")(pilot)
@@ -265,7 +265,7 @@ async def test_every_action_is_in_the_palette(machine):
 async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
     evil = "[red]$(x)[/] \x1b]0;pwned\x07\x1b[2J" + "长" * 300
     card = msgspec.structs.replace(CARDS[0], name=evil, pci_bus=evil)
-    machine(msgspec.structs.replace(SEED, hostname=evil, gpus=(card,), gaps=(Gap(evil, evil, evil),)))
+    machine(msgspec.structs.replace(SEED, hostname=evil, gpus=(card,), gaps=(FactGap(evil, evil, evil),)))
     run = finished_run(tmp_path)
     shutil.copytree(run.path, run.path.parent / evil.replace("/", "|")[:60])
     async with opened(notifications=True) as pilot:
@@ -282,7 +282,7 @@ async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
 
 async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path):
     run = live_run(tmp_path)
-    app = wizard(str(run.path))
+    app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "running")
         await pilot.press("q")
@@ -360,7 +360,7 @@ async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatc
         assert "press Enter again" in shows(pilot)
         go.set()
         await settle(pilot)
-        assert not rundir.all_runs()
+        assert not rundir.list_runs()
         assert pilot.app.facts is not None
         assert pilot.app.facts.machine == SEED
 
@@ -447,7 +447,7 @@ async def test_a_log_is_searched_filtered_and_wrapped(machine, tmp_path):
     run = finished_run(tmp_path)
     long = "[rank1]: \x1b[31mwanted\x1b[0m " + "word " * 60 + "tail"
     run.attempt_log(2).write_text(numbered(0, 3000) + long + "\n" + numbered(3000, 9000))
-    app = wizard(str(run.path))
+    app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until_shown(pilot, "line 8999.")
         await keys("slash", *"Wanted", "enter")(pilot)
@@ -480,7 +480,7 @@ async def test_a_hit_is_in_sight_also_in_a_long_line(machine, tmp_path):
     run = finished_run(tmp_path)
     long = "中\t" + "word " * 3000 + "\x1b[31mnee\x1b[0mdle" + " word" * 3000
     run.attempt_log(2).write_text(numbered(0, 300) + long + "\n" + numbered(300, 600))
-    app = wizard(str(run.path))
+    app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "line 599.")
         await keys("slash")(pilot)
@@ -620,7 +620,7 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(machine):
 async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text("training: 5")
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         trainer = {"kind": "script", "preset": "total-batch-yaml", "script": str(config), "config": str(config)}
         await keys("enter")(pilot)
@@ -785,14 +785,14 @@ def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_the_trials(snap_compare, machine, monkeypatch, size):
     machine(SEED)
-    monkeypatch.setattr(tuning, "tune", trials_of_a_card)
-    assert snap_compare(wizard(), terminal_size=size, run_before=keys("enter", "enter", "enter", "f4", "enter"))
+    monkeypatch.setattr(tuning, "run_tuning", trials_of_a_card)
+    assert snap_compare(make_wizard(), terminal_size=size, run_before=keys("enter", "enter", "enter", "f4", "enter"))
 
 
 @pytest.mark.whole
 async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
     machine(SEED)
-    monkeypatch.setattr(tuning, "tune", trials_of_a_card)
+    monkeypatch.setattr(tuning, "run_tuning", trials_of_a_card)
     async with opened("enter", "enter", "enter", "f4") as pilot:
         assert "Also bf16" in shows(pilot)
         await keys("p")(pilot)
@@ -809,7 +809,7 @@ async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
 async def test_what_cannot_be_tuned_says_why(machine):
     machine(SEED)
     async with opened("enter", "enter", "enter", notifications=True) as pilot:
-        pilot.app.set_profile(with_value(pilot.app.profile, "recipe.global_batch", 13))
+        pilot.app.set_profile(profile_with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
         await until_shown(pilot, "the global batch 13 is not a multiple")
         assert "● 3 Recipe" in shows(pilot)

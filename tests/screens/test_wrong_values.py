@@ -12,10 +12,10 @@ from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.keys import KeyBar
 
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 TO_RECIPE = ("enter",) * 3
 OWN = {"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom", "trainer.model": "gpt2"}
@@ -24,7 +24,7 @@ OWN = {"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset"
 @pytest.fixture
 def app(machine: Any) -> Any:
     machine(SEED)
-    return wizard()
+    return make_wizard()
 
 
 def hint(app: Any) -> str:
@@ -80,7 +80,7 @@ async def test_f2_takes_the_nearest_value_or_the_one_before(app):
         assert "F2" not in footer(app)
         await keys("end", "x", "up", "f2")(pilot)
         assert app.screen.query_one(Form).cursor == "recipe.steps", "F2 went where it was needed"
-        assert (app.profile.recipe.steps, app.screen.query_one(Form).state.unread_key) == (1, "")
+        assert (app.profile.recipe.steps, app.screen.query_one(Form).state.unparsable_row_key) == (1, "")
         app.screen.form.go_to_row("recipe.micro_batch")
         await keys("1", "e", "9")(pilot)
         assert "65536" not in footer(app), "the largest that is taken is not what was meant"
@@ -166,7 +166,7 @@ async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app)
 def test_a_preset_without_a_micro_batch_is_not_asked_for_one():
     setup = Setup(profile(OWN), facts())
     assert "micro_batch" not in setup.ladder_context.accepted
-    assert "recipe.micro_batch" not in predict(setup).why_no_estimate
+    assert "recipe.micro_batch" not in predict_memory(setup).why_no_estimate
 
 
 @pytest.mark.whole
@@ -220,7 +220,7 @@ async def test_undo_takes_back_what_is_typed_here_before_anything_else(app):
 
         def state() -> tuple[Any, ...]:
             recipe = app.profile.recipe
-            return recipe.layers, recipe.hidden_size, form.state.unread_key
+            return recipe.layers, recipe.hidden_size, form.state.unparsable_row_key
 
         assert state() == (9, None, "recipe.hidden_size")
         await keys("ctrl+z")(pilot)

@@ -19,7 +19,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrai
 
 TRAINERS = {"sft": (SFTTrainer, SFTConfig), "dpo": (DPOTrainer, DPOConfig), "kto": (KTOTrainer, KTOConfig)}
 disable_progress_bars()
-tokenizer = data_template.load(sys.argv[2])
+tokenizer = data_template.load_tokenizer(sys.argv[2])
 
 
 def theirs(rows, method, only):
@@ -50,14 +50,16 @@ def theirs(rows, method, only):
 
 
 def ours(rows, only):
-    kept = [data_convert.as_trl(row, data_formats.name(row))[0] for row in rows]
-    return kept, [[[one.ids, one.learned] for one in data_template.encode(tokenizer, row, only=only)] for row in kept]
+    kept = [data_convert.row_as_trl_takes_it(row, data_formats.format_name_of_row(row))[0] for row in rows]
+    return kept, [
+        [[one.ids, one.learned] for one in data_template.encode_row(tokenizer, row, marking=only)] for row in kept
+    ]
 
 
 for line in sys.stdin:
     case = json.loads(line)
-    name = data_formats.name(case["rows"][0])
-    answers = data_template.answers(tokenizer, name, chat=data_formats.chat(case["rows"][0], name))
+    name = data_formats.format_name_of_row(case["rows"][0])
+    answers = data_template.find_answer_marking(tokenizer, name, chat=data_formats.has_messages(case["rows"][0], name))
     only = answers if case["answers_only"] else None
     with contextlib.redirect_stdout(io.StringIO()):
         kept, mine = ours(case["rows"], only)

@@ -16,7 +16,7 @@ from support import check, facts, gpu, parsed, plain_environment, plan, profile,
 from tui_train.base.command import argv
 from tui_train.facts.types import ScriptSource
 from tui_train.facts.yaml_documents import parse_document
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.places.profile_facts import read_profile_files
 from tui_train.setup.setup import Setup
 from tui_train.views.run_settings import effective_settings
@@ -132,7 +132,7 @@ def test_checks_and_memory_see_the_precision_in_force():
                   "recipe.micro_batch": 8, "recipe.global_batch": 16}
     )  # fmt: skip
     full, mixed = (
-        predict(Setup(model, where)).estimate for where in (TWO, with_config({"mixed_precision": "bf16"}, TWO))
+        predict_memory(Setup(model, where)).estimate for where in (TWO, with_config({"mixed_precision": "bf16"}, TWO))
     )
     assert full
     assert mixed

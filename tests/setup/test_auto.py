@@ -15,16 +15,16 @@ from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import HelpFlag, ScriptHelp
-from tui_train.places.help_question import help_question_for_auto
-from tui_train.places.profile_facts import probe_facts, read_script_sources
+from tui_train.places.help_question import script_help_question_for_auto_preset
+from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
 from tui_train.profile import fields
-from tui_train.profile.store import loads
+from tui_train.profile.store import profile_from_toml
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
 from tui_train.trainers.auto_preset import arguments_summary as said
 from tui_train.views.run_settings import effective_settings
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 ARGPARSE = """
 import argparse
@@ -228,8 +228,8 @@ def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
 
 def test_a_profile_that_names_a_preset_keeps_it():
     assert Profile().trainer.preset == "auto"
-    assert loads('schema = 2\n[trainer]\nkind = "script"', "p").trainer.preset == "auto"
-    named = loads('schema = 2\n[trainer]\nkind = "script"\npreset = "hf-trainer"', "p")
+    assert profile_from_toml('schema = 2\n[trainer]\nkind = "script"', "p").trainer.preset == "auto"
+    named = profile_from_toml('schema = 2\n[trainer]\nkind = "script"\npreset = "hf-trainer"', "p")
     assert named.trainer.preset == "hf-trainer"
 
 
@@ -260,7 +260,7 @@ def test_what_the_source_leaves_open_is_read_from_the_help(tmp_path):
         (tmp_path / name).write_text(text)
     chosen, _ = script(tmp_path, DEEP, recipe__learning_rate=0.5, recipe__epochs=3.0)
     waits = []
-    found = probe_facts(chosen, waits.append)
+    found = probe_profile_facts(chosen, waits.append)
     assert waits == [f"Running {chosen.trainer.script} --help, as its source does not name all arguments …"]
     known = found.sources[chosen.trainer.script]
     assert said(known).endswith("read from --help, line 2: --lr --n_epochs --amp")
@@ -316,15 +316,16 @@ def test_a_help_is_kept_until_the_script_or_its_modules_change(tmp_path, monkeyp
 def test_only_a_script_that_leaves_its_arguments_open_and_answers_is_asked(tmp_path, text, asks):
     chosen, known = script(tmp_path, text)
     known = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable),))
-    assert (help_question_for_auto(chosen, known) is not None) == asks
+    assert (script_help_question_for_auto_preset(chosen, known) is not None) == asks
     answer = ScriptHelp(flags=(HelpFlag("--lr"),))
     unchosen = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable, unchosen=True),))
     answered = facts_with_script_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
     others = [
-        fields.with_value(chosen, *edit) for edit in (("trainer.preset", "custom"), ("container.engine", "docker"))
+        fields.profile_with_value(chosen, *edit)
+        for edit in (("trainer.preset", "custom"), ("container.engine", "docker"))
     ]
     for pair in (others[0], known), (others[1], known), (chosen, unchosen), (chosen, answered):
-        assert help_question_for_auto(*pair) is None
+        assert script_help_question_for_auto_preset(*pair) is None
 
 
 def test_a_help_with_the_fields_of_training_arguments_is_of_their_trainer(tmp_path):
@@ -359,7 +360,7 @@ async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp
     monkeypatch.setattr("tui_train.facts.scripts.script_help.read_script_help", answer)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
     chosen, _ = script(tmp_path, DEEP)
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("enter")(pilot)

@@ -12,7 +12,7 @@ from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply_change
 from tui_train.profile.types import Communication, Profile
-from tui_train.runs.ranks import PlannedRanks, differences_from_plan, parse_ranks
+from tui_train.runs.ranks import PlannedRanks, differences_from_plan, parse_rank_devices
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, choose_backend, why_workaround_ignored
 
 TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})
@@ -99,7 +99,7 @@ def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, warm_python, sour
     fake = {"PYTHONPATH": str(SCRIPTS / "fake_cuda"), "TORCH_CPP_LOG_LEVEL": "ERROR"}
     made, code, log = trained(tmp_path, source, TWO, fake, python=warm_python, launcher=launcher, preset=preset, **GLOO)
     assert (made.backend, code, log.count("it is gloo of 2, 4")) == ("gloo", 0, 2), log
-    told = parse_ranks(log.splitlines())
+    told = parse_rank_devices(log.splitlines())
     assert {rank.backend for rank in told} == {"gloo"}, log
     assert differences_from_plan(told, PlannedRanks(world_size=2, backend="gloo")) == ()
 
@@ -119,7 +119,7 @@ def test_a_chosen_gloo_on_the_cpu_holds_for_a_script_that_insists_on_nccl(tmp_pa
     [("auto", True, 2, "nccl"), ("auto", False, 2, "gloo"), ("gloo", True, 2, "gloo"), ("gloo", True, 1, "")],
 )
 def test_by_what_processes_talk(chosen, cuda, world, expected):
-    assert choose_backend(Communication(backend=chosen), cuda=cuda, world_size=world) == expected
+    assert choose_backend(Communication(backend=chosen), on_cuda=cuda, world_size=world) == expected
 
 
 def test_cures_become_variables_where_something_reads_them():

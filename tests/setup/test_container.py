@@ -30,7 +30,7 @@ from support import (
     profile,
 )  # fmt: skip
 
-from tui_train.base.command import VARIABLE_NAMES
+from tui_train.base.command import RUNTIME_VARIABLE_NAMES
 from tui_train.cli.plans.plans import _attempt_command
 from tui_train.facts.machine import container_images
 from tui_train.profile import mounts
@@ -307,7 +307,7 @@ def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
         else:
             assert last[last.index("--gpus") + 1] == f'"device={",".join(cards)}"'
     told = container.container_command(
-        made.container, made.attempts[0].command, {name: f"${name}" for name in VARIABLE_NAMES}
+        made.container, made.attempts[0].command, {name: f"${name}" for name in RUNTIME_VARIABLE_NAMES}
     )
     assert "--env=CUDA_VISIBLE_DEVICES=$GPUS" in told
 

@@ -35,15 +35,15 @@ from tui_train.checks.finding import EnvironmentInstall
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.verdicts import recommended_torch_build
 from tui_train.facts.machine import probe
-from tui_train.facts.types import Facts, Gap
+from tui_train.facts.types import FactGap, Facts
 from tui_train.profile.changes import apply_change
 from tui_train.runner import pci
 from tui_train.views import show
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 CPU = {"cuda": None, "torch": "2.13.0+cpu", "arch_list": ()}
 CU126 = tuple(f"sm_{code}" for code in (50, 60, 70, 75, 80, 86, 90))
-HIDDEN = Gap("The NVIDIA driver is not loaded", "its module does not run", "`sudo modprobe nvidia`.", hides=True)
+HIDDEN = FactGap("The NVIDIA driver is not loaded", "its module does not run", "`sudo modprobe nvidia`.", hides=True)
 GT_1030 = {"name": "NVIDIA GeForce GT 1030", "compute_capability": "6.1", "memory_total": 2 * GIB, "sm_count": 3}
 V100 = {"name": "Tesla V100-SXM2-32GB", "compute_capability": "7.0", "memory_total": 32 * GIB, "sm_count": 80}
 CLOCK = {"sm_clock_max": 1500}
@@ -124,7 +124,7 @@ def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):
 
 
 def test_a_card_that_nothing_has_code_for_is_only_told():
-    assert check(profile(), hiding(Gap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
+    assert check(profile(), hiding(FactGap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
     where = facts(gpus=(gpu(0, name="NVIDIA GeForce GT 710", compute_capability="3.5"),))
     assert check(profile(), where) == ()
     (note,) = plan(profile(), where).notes
@@ -368,7 +368,7 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch):
     monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: where.machine)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: where.toolchains)
-    async with wizard().run_test(size=(80, 24)) as pilot:
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         text = " ".join(shows(pilot).split())
         assert "2 RTX 3090 are idle: this Python's torch cannot use GPUs. F2 installs torch 2.13 for CUDA" in text
@@ -435,7 +435,7 @@ async def shown(pilot, words):
 
 @pytest.mark.whole
 async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         await shown(pilot, "2 RTX 3090 are idle")
@@ -466,7 +466,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
 @pytest.mark.whole
 @pytest.mark.parametrize("how", ["x", "leave"])
 async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         await shown(pilot, "2 RTX 3090 are idle")

@@ -222,7 +222,7 @@ activation_checkpointing = false
     ],
 )  # fmt: skip
 def test_a_profile_of_schema_1_keeps_its_meaning(preset, more, kept):
-    chosen = store.loads(OLD.format(preset=preset, more=more))
+    chosen = store.profile_from_toml(OLD.format(preset=preset, more=more))
     recipe = {name for name in Recipe.__struct_fields__ if getattr(chosen.recipe, name) != getattr(Recipe(), name)}
     assert recipe == kept
     if "learning_rate" in kept:
@@ -232,22 +232,22 @@ def test_a_profile_of_schema_1_keeps_its_meaning(preset, more, kept):
     assert [item.level for item in findings if "older version" in item.message] == ["note"]
     assert not [item for item in findings if "is set and not used" in item.message]
     # Told until it is saved again.
-    again = store.loads(store.dumps(chosen))
+    again = store.profile_from_toml(store.profile_to_toml(chosen))
     assert msgspec.structs.replace(chosen, schema=again.schema) == again
     assert not [item for item in check(again, TWO) if "older version" in item.message]
 
 
 def test_a_schema_1_profile_of_nemo_keeps_its_size():
     text = 'schema = 1\n[trainer]\nkind = "nemo"\n[nemo]\nrecipe = "x"\nown_size = {}\n[recipe]\nlayers = 6\n'
-    assert store.loads(text.format("true")).recipe.layers is None
-    own = store.loads(text.format("false")).recipe
+    assert store.profile_from_toml(text.format("true")).recipe.layers is None
+    own = store.profile_from_toml(text.format("false")).recipe
     assert (own.layers, own.hidden_size, own.heads) == (6, 128, 4)
 
 
 def test_what_is_not_in_a_file_was_not_chosen():
-    assert store.dumps(Profile()) == 'schema = 2\nname = "quickstart"\n'
-    assert store.loads("[recipe]\nsteps = 5\n").recipe == Recipe(steps=5)
-    assert profile({"recipe.steps": None}, store.loads("[recipe]\nsteps = 5\n")) == Profile()
+    assert store.profile_to_toml(Profile()) == 'schema = 2\nname = "quickstart"\n'
+    assert store.profile_from_toml("[recipe]\nsteps = 5\n").recipe == Recipe(steps=5)
+    assert profile({"recipe.steps": None}, store.profile_from_toml("[recipe]\nsteps = 5\n")) == Profile()
 
 
 def test_trl_is_told_its_data():
@@ -335,11 +335,11 @@ def test_words_of_a_yaml_trainer_do_not_overrule_what_is_set(tmp_path, values, w
 
 def test_a_profile_without_a_schema_says_how_it_is_read():
     text = '[trainer]\nkind = "script"\nscript = "/t.py"\n'
-    (note,) = [item for item in check(store.loads(text), TWO) if item.key == "name"]
+    (note,) = [item for item in check(store.profile_from_toml(text), TWO) if item.key == "name"]
     assert (note.level, "no `schema`" in note.message) == ("note", True)
-    assert not [item for item in check(store.loads("schema = 2\n" + text), TWO) if item.key == "name"]
+    assert not [item for item in check(store.profile_from_toml("schema = 2\n" + text), TWO) if item.key == "name"]
     with pytest.raises(BadInput, match="recipe"):
-        store.loads("schema = 1\nrecipe = 3\n")
+        store.profile_from_toml("schema = 1\nrecipe = 3\n")
 
 
 def test_deepspeed_is_not_told_an_accumulation_that_nobody_knows():

@@ -19,12 +19,12 @@ from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_arguments import argparse_arguments
 from tui_train.facts.scripts.script_source import parse_source
 from tui_train.facts.scripts.script_syntax import ScriptModule
-from tui_train.places.profile_facts import probe_facts, read_script_sources
+from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
 from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
-from tui_train.runner.paths import free_bytes, why_unwritable
+from tui_train.runner.paths import free_bytes_for_path, why_unwritable
 from tui_train.setup.recipe import given_arguments
-from tui_train.wizard import wizard
+from tui_train.wizard import make_wizard
 
 TEXT = """
 import argparse
@@ -148,7 +148,7 @@ def test_an_output_that_cannot_be_made_is_found_before_the_start(tmp_path):
     (tmp_path / "train.py").touch()
     out = str(tmp_path / "file" / "out")
     chosen = script(tmp_path, "", trainer__output=out, trainer__preset="hf-trainer")
-    finding = next(one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.output")
+    finding = next(one for one in check(chosen, probe_profile_facts(chosen)) if one.key == "trainer.output")
     assert finding.level == "error"
     assert finding.message.endswith(f"cannot be used: {tmp_path}/file is a file")
     assert apply_change(finding.change, chosen).trainer.output == ""
@@ -162,7 +162,7 @@ def test_why_nothing_can_be_written(path, why, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert why in why_unwritable(path)
     assert bool(why) == bool(why_unwritable(path))
-    assert free_bytes("/proc/x") is None
+    assert free_bytes_for_path("/proc/x") is None
 
 
 def test_a_file_system_that_is_read_only_takes_no_output(tmp_path, monkeypatch):
@@ -211,7 +211,7 @@ def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_pa
 async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
     chosen = script(tmp_path, TEXT.replace('"data"', '"--data", required=True').replace("step size", "step [b]size"))
-    app = wizard()
+    app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("enter")(pilot)
@@ -237,7 +237,9 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
         await keys("ctrl+z")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d")
-        app.set_profile(fields.with_value(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a")))
+        app.set_profile(
+            fields.profile_with_value(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a"))
+        )
         await settle(pilot)
         assert "0.2" in line("--eta")
         assert "✗ --bs is 'a'" in line("--bs")

@@ -9,7 +9,7 @@ from support import facts, profile
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.ladder.attempt_order import fallback_attempts
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.profile import store
 from tui_train.setup import setup as module
 from tui_train.setup.setup import Setup
@@ -24,16 +24,16 @@ MACHINE = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
-    setup = set_up(store.load(str(case / "profile.toml")), found)
+    setup = set_up(store.load_profile_file(str(case / "profile.toml")), found)
     rungs = [step.profile for step in fallback_attempts(setup.effective, setup.ladder_context)]
     separate = [Setup(rung, found) for rung in rungs]
-    alone = [predict(each) for each in separate]
+    alone = [predict_memory(each) for each in separate]
     wanted = [[getattr(each, name) for name in MACHINE] for each in separate]
     picked = []
     monkeypatch.setattr(module, "pick_toolchain", lambda *words: picked.append(words))
     shared = [setup.for_attempt(rung) for rung in rungs]
     assert [[getattr(each, name) for name in MACHINE] for each in shared] == wanted
-    assert [predict(each) for each in shared] == alone
+    assert [predict_memory(each) for each in shared] == alone
     assert not picked, "no attempt chooses a Python again"
     # A batch that holds by a default is no choice of the user's, though each attempt names it.
     assert {each.ladder_context.batch_not_set for each in shared} == {setup.ladder_context.batch_not_set}

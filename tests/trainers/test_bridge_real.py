@@ -188,7 +188,7 @@ def test_the_recipes_that_are_known_are_there(tmp_path):
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune", "lora")
     missing = {
         name: tasks
-        for name, tasks in recipe_lists.known_recipes("bridge").items()
+        for name, tasks in recipe_lists.known_tasks_by_recipe("bridge").items()
         if not {*tasks} <= {*told.tasks.get(name, ())}
     }
     assert not missing

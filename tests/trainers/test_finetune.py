@@ -43,13 +43,13 @@ from tui_train.facts.data.data_report import (
     TokenCounts,
     TurnEndTokens,
 )
-from tui_train.facts.data.data_use import question_key as data_key
+from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import probe
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.memory.data_defaults import set_up
-from tui_train.places.profile_facts import probe_facts
+from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile.changes import apply_change
-from tui_train.profile.fields import with_value
+from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.runs import rundir
 from tui_train.runs.results.result import read_result
@@ -363,7 +363,7 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
     assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
     assert "data.cut=0.4 allows it" in refused.remedy
     assert apply_change(refused.change, chosen).recipe.sequence_length == 8192
-    assert cut(with_value(chosen, "data.cut", 0.4)).level == "warning"
+    assert cut(profile_with_value(chosen, "data.cut", 0.4)).level == "warning"
     # Where the model takes no more, only consent is left.
     least = replace(found, data={data_key(asked): replace(read, limit=1024)})
     assert dict(cut(chosen, least).change.edits) == {"data.cut": 0.4}
@@ -666,9 +666,9 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
     with Hub({"acme/tiny": broken}, revisions={("acme/tiny", "v1"): files}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         chosen = chosen_for("acme/tiny", data, recipe__steps=2, trainer__revision="v1")
-        prepared = prepare(chosen, probe_facts(chosen))
+        prepared = prepare(chosen, probe_profile_facts(chosen))
         assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
-        rundir.export_files(tmp_path / "run", prepared.files)
+        rundir.export_plan_files(tmp_path / "run", prepared.files)
         run = RunDir(tmp_path / "run")
         environment = plain_environment(
             HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=hub.url, HF_DATASETS_CACHE=str(tmp_path / "cache")
@@ -682,7 +682,7 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
     # Without the Hub: what is looked at before a training, and what is made of the adapter after it.
     found = read_result(run)
     assert (found.base, found.revision) == ("acme/tiny", "v1")
-    facts_of_it = probe_facts(chosen)
+    facts_of_it = probe_profile_facts(chosen)
     (read,) = facts_of_it.data.values()
     assert read.tokens
     assert facts_of_it.models["acme/tiny"].dimensions

@@ -135,7 +135,7 @@ def test_weights_that_cannot_be_used_are_refused(weights, why):
 )  # fmt: skip
 def test_a_profile_with_other_weights_is_refused(text, why):
     with pytest.raises(BadInput) as caught:
-        store.loads(f"[data]\nweights = {text}\n")
+        store.profile_from_toml(f"[data]\nweights = {text}\n")
     assert why in caught.value.message
 
 

@@ -273,9 +273,14 @@ def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
 
 def test_the_own_values_are_those_of_every_recipe():
     tasks = {"pretrain": ("pretrain",), "finetune": ("lora", "none")}
-    known = {(name, own) for name, does in recipe_lists.known_recipes().items() for task in does for own in tasks[task]}
-    without = {name for name in recipe_lists.known_recipes() if name.startswith(("mamba2_", "nemotronh_"))}
-    own = nemo_models.defaults_by_recipe().keys()
+    known = {
+        (name, own)
+        for name, does in recipe_lists.known_tasks_by_recipe().items()
+        for task in does
+        for own in tasks[task]
+    }
+    without = {name for name in recipe_lists.known_tasks_by_recipe() if name.startswith(("mamba2_", "nemotronh_"))}
+    own = nemo_models.known_defaults_by_recipe_and_task().keys()
     assert own <= known
     # These raise where they are called: no LoRA, or all weights.
     assert {name for name, _ in known - own} <= without | {"nemotron4_340b", "qwen25_72b", "qwen2_72b"}
@@ -401,7 +406,7 @@ def test_the_recipes_that_are_offered_do_the_task():
     assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
     finetune = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
     assert "llama3_8b_64k" not in [option.value for option in finetune]
-    known = (*recipe_lists.known_recipes(), *recipe_lists.known_recipes("bridge"))
+    known = (*recipe_lists.known_tasks_by_recipe(), *recipe_lists.known_tasks_by_recipe("bridge"))
     assert all(map(nemo.is_python_name, known))
     bridged = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
     assert "qwen25_500m" in [option.value for option in bridged]
@@ -442,7 +447,7 @@ def test_data_for_validation_and_test_is_told_by_path():
 
 
 def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
-    sizes = nemo_models.sizes_by_recipe()["qwen25_1p5b"].numbers
+    sizes = nemo_models.known_sizes_by_recipe()["qwen25_1p5b"].numbers
     found = with_checkpoint(**sizes)
     finding = next(item for item in check(profile(FINETUNE), found) if item.key == "trainer.model")
     assert apply_change(finding.change, profile(FINETUNE)).nemo.recipe in {"qwen25_1p5b", "qwen2_1p5b"}

@@ -23,14 +23,14 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import nemo_prepare
-nemo_prepare.PART_BYTES, nemo_prepare.BATCH_BYTES = 500, 100
-made, begun = nemo_prepare.Preparation.make_part, []
+nemo_prepare.MIN_PART_BYTES, nemo_prepare.DOCUMENT_BATCH_BYTES = 500, 100
+made, begun = nemo_prepare.DataPreparation.make_part, []
 def part(self, *words):
     begun.append(words)
     if len(begun) > int(sys.argv[3]):
         os._exit(9)
     return made(self, *words)
-nemo_prepare.Preparation.make_part = part
+nemo_prepare.DataPreparation.make_part = part
 nemo_prepare.main(Path(sys.argv[2]))
 print("PARTS", len(begun))
 """

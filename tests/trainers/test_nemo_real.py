@@ -141,9 +141,9 @@ def test_the_recipes_that_are_known_are_those_of_nemo(python):
     assert not told.problem
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune")
     if os.environ["TUI_TRAIN_TEST_NEMO"] == "new":
-        known = {(name, task) for name, tasks in recipe_lists.known_recipes().items() for task in tasks}
+        known = {(name, task) for name, tasks in recipe_lists.known_tasks_by_recipe().items() for task in tasks}
         assert known <= {(name, task) for name, tasks in told.tasks.items() for task in tasks}
-        assert set(told.tasks) == set(recipe_lists.known_recipes())
+        assert set(told.tasks) == set(recipe_lists.known_tasks_by_recipe())
 
 
 def test_every_value_reaches_the_recipe(built):

@@ -10,7 +10,7 @@ import pytest
 from support import SCRIPTS, bash, exported, facts, profile, taken, until
 from trainings import TINY, log_of, losses, run_of
 
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.progress import Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result
@@ -64,7 +64,7 @@ def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(t
     assert str(run.attempt_log(2)) in begun
     assert "no checkpoint newer" in ended
     assert newest in ended
-    command = [sys.executable, "-I", "-S", run.path / RUNNER_NAME, "status"]
+    command = [sys.executable, "-I", "-S", run.path / RUNNER_ZIP_FILE_NAME, "status"]
     words, log = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
     assert words.startswith("finished, ")
     assert "resumed from step 8" in words.split(", ")

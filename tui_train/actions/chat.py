@@ -12,11 +12,11 @@ from tui_train.base.text import counted, visible
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.rundir import RunDir
 
-ChatSide = Literal["result", "base"]
+ChatModelSide = Literal["result", "base"]
 MAX_ANSWER_TOKENS = 256
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
 MAX_LOADING_SILENCE_SECONDS, MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
-_TEXT_BY_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
+_TEXT_BY_ANSWER_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
 
 
 class ModelsLoaded(Struct, frozen=True):
@@ -35,7 +35,7 @@ class ModelsLoaded(Struct, frozen=True):
 class AnswerPiece(Struct, frozen=True):
     """A piece of an answer, safe to show but for its line breaks."""
 
-    side: ChatSide
+    side: ChatModelSide
     text: str
 
 
@@ -45,7 +45,7 @@ class AnswerEnd(Struct, frozen=True):
     `forgotten` are the first turns of the chat that no longer fit into what the model takes.
     """
 
-    side: ChatSide
+    side: ChatModelSide
     tokens: int
     seconds: float
     why: str
@@ -56,7 +56,7 @@ class AnswerEnd(Struct, frozen=True):
         """Summary of an answer: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
         parts = [counted(self.tokens, "token")]
         parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
-        parts += [summary] if (summary := _TEXT_BY_END_REASON.get(self.why, "")) else []
+        parts += [summary] if (summary := _TEXT_BY_ANSWER_END_REASON.get(self.why, "")) else []
         parts += [f"without the first {counted(self.forgotten, 'turn')}, for lack of room"] if self.forgotten else []
         return ", ".join(parts)
 
@@ -79,11 +79,11 @@ class Chat:
         request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}
         request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
         self._child = ChildDialogue(trained, "chat_child.py", request, has_stdin=True)
-        self._messages: dict[ChatSide, list[dict[str, str]]] = {"result": [], "base": []}
+        self._messages: dict[ChatModelSide, list[dict[str, str]]] = {"result": [], "base": []}
         self._number = 0
 
     @property
-    def sides(self) -> tuple[ChatSide, ...]:
+    def sides(self) -> tuple[ChatModelSide, ...]:
         """Who answers."""
         return ("result", "base") if self.compares else ("result",)
 
@@ -104,7 +104,7 @@ class Chat:
     def ask(
         self,
         prompt: str,
-        side: ChatSide,
+        side: ChatModelSide,
         max_tokens: int = MAX_ANSWER_TOKENS,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[AnswerPiece | AnswerEnd]:
@@ -123,7 +123,7 @@ class Chat:
                 return
             piece = str(message.get("text", ""))
             answer += piece
-            yield AnswerPiece(side, visible_lines(piece))
+            yield AnswerPiece(side, visible_text_with_line_breaks(piece))
 
     @property
     def alive(self) -> bool:
@@ -143,13 +143,13 @@ class Chat:
         self._child.close()
 
 
-def _parse_answer_end(side: ChatSide, message: dict[str, object]) -> AnswerEnd:
+def _parse_answer_end(side: ChatModelSide, message: dict[str, object]) -> AnswerEnd:
     tokens, forgotten = (value if isinstance(value := message.get(key), int) else 0 for key in ("tokens", "forgotten"))
     seconds = message.get("seconds")
     why = visible(str(message.get("why", "")))
     return AnswerEnd(side, tokens, seconds if isinstance(seconds, float) else 0.0, why, forgotten)
 
 
-def visible_lines(text: str) -> str:
+def visible_text_with_line_breaks(text: str) -> str:
     """Return what a model wrote without what a terminal would obey; line breaks stay."""
     return "\n".join(visible(line) for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n"))

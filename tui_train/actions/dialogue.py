@@ -24,8 +24,8 @@ from tui_train.facts.models import hub
 from tui_train.runs.rundir import RunDir
 
 _MAX_LINE_BYTES = 1 << 20
-_MAX_ERROR_BYTES = 64 << 20
-_ERROR_TAIL_BYTES = 4096
+_MAX_STDERR_BYTES = 64 << 20
+_STDERR_TAIL_BYTES = 4096
 _POLL_SECONDS = 0.1
 
 
@@ -81,7 +81,7 @@ class ChildDialogue:
         child = str(resources.files("tui_train").joinpath(f"programs/result/{program}"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
         self._rest = b""
-        self._memory = memory_bound.loading_memory_limit(_model_folders(request), cuda=python.device == "cuda")
+        self._memory = memory_bound.loading_memory_limit(_model_folders(request), uses_cuda=python.device == "cuda")
         try:
             self._process = memory_bound.start_with_memory_limit(
                 [python.python, "-B", child, json.dumps(request)],
@@ -124,8 +124,8 @@ class ChildDialogue:
                 if monotonic() >= ends:
                     why = f"no answer for {counted(round(seconds), 'second')}"
                     raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
-                if os.fstat(self._errors.fileno()).st_size > _MAX_ERROR_BYTES:
-                    why = f"it wrote more than {_MAX_ERROR_BYTES >> 20} MiB of errors{self._last_error_suffix()}"
+                if os.fstat(self._errors.fileno()).st_size > _MAX_STDERR_BYTES:
+                    why = f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors{self._last_error_suffix()}"
                     raise Unavailable(why, "Fix that in the Python that trained.")
                 if selector.select(_POLL_SECONDS):
                     data = os.read(pipe.fileno(), 65536)
@@ -143,7 +143,7 @@ class ChildDialogue:
                 continue
             if isinstance(message.get("event"), str):
                 if message["event"] == "error":
-                    raise child_error(str(message.get("kind")), str(message.get("why")))
+                    raise result_child_error(str(message.get("kind")), str(message.get("why")))
                 return message
         if len(self._rest) > _MAX_LINE_BYTES:
             raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
@@ -156,13 +156,13 @@ class ChildDialogue:
             code = 0
         last = self._last_error_suffix()
         if why := memory_bound.out_of_memory_reason(code, last, self._memory):
-            return child_error("memory", why)
+            return result_child_error("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
 
     def _last_error_suffix(self) -> str:
         """Return the last line of its stderr behind a colon, empty where there is none."""
-        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _ERROR_TAIL_BYTES))
-        lines = self._errors.read(_ERROR_TAIL_BYTES).decode(errors="replace").strip().splitlines()
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
+        lines = self._errors.read(_STDERR_TAIL_BYTES).decode(errors="replace").strip().splitlines()
         return f": {visible(lines[-1].strip()[:200])}" if lines else ""
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ def _model_folders(request: dict[str, Any]) -> list[str]:
     return [str(request.get("folder") or ""), hub.snapshot_folder(os.environ, base, revision) if in_cache else base]
 
 
-_MESSAGE_AND_REMEDY_BY_KIND = {
+_MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "memory": ("out of memory", "Stop what else uses that memory, or use a machine with more."),
     "missing": ("the model is not complete here", "Put it there, or download it: hf download ID"),
     "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
@@ -189,9 +189,11 @@ _MESSAGE_AND_REMEDY_BY_KIND = {
 }
 
 
-def child_error(kind: str, why: str) -> TuiTrainError:
+def result_child_error(error_kind: str, why: str) -> TuiTrainError:
     """Return what a child could not do as an error with a remedy."""
-    if kind == "code":
+    if error_kind == "code":
         return ModelCodeNotTrusted(visible(why), "Read that file; to run it this time: --trust-remote-code")
-    what, remedy = _MESSAGE_AND_REMEDY_BY_KIND.get(kind, ("it failed", "See whether the model loads in that Python."))
+    what, remedy = _MESSAGE_AND_REMEDY_BY_ERROR_KIND.get(
+        error_kind, ("it failed", "See whether the model loads in that Python.")
+    )
     return Unavailable(f"{what}: {visible(why)}", remedy)

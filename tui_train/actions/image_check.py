@@ -26,7 +26,7 @@ print("there" if there else "missing")
 """
 
 
-class ImageValidation(Struct, frozen=True, kw_only=True):
+class ImageCheckResult(Struct, frozen=True, kw_only=True):
     """Content of an image; `cards` are nvidia-smi's lines inside, `wrong` the reasons why it cannot train."""
 
     image: ContainerImage
@@ -35,7 +35,7 @@ class ImageValidation(Struct, frozen=True, kw_only=True):
     wrong: tuple[str, ...] = ()
 
 
-def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> ImageValidation:
+def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> ImageCheckResult:
     """Return what an image of an engine contains, and whether cards (UUIDs) and a NeMo recipe are visible inside.
 
     Takes up to minutes, so never on a screen's thread.
@@ -43,9 +43,9 @@ def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), rec
     image = container_images.read_image(engine, image_name)
     if image.missing:
         fetch = "" if engine == "apptainer" else f": {engine} pull {image_name}"
-        return ImageValidation(image=image, wrong=(f"the image is not on this machine{fetch}",))
+        return ImageCheckResult(image=image, wrong=(f"the image is not on this machine{fetch}",))
     if image.toolchain is None:
-        return ImageValidation(image=image, wrong=(image.problem or "its Python could not be read",))
+        return ImageCheckResult(image=image, wrong=(image.problem or "its Python could not be read",))
     wrong = [] if image.toolchain.torch else ["the image has no torch"]
     cards: tuple[str, ...] = ()
     if gpus:
@@ -53,7 +53,7 @@ def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), rec
         answer = container_images.run_in_image(
             engine, image_name, words, _MAX_ANSWER_SECONDS, card_options(engine, gpus)
         )
-        cards = _output_lines(answer)
+        cards = _child_output_lines(answer)
         unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
         if answer.code != 0:
             wrong.append(f"nvidia-smi does not answer inside: {answer.why_unusable()}")
@@ -64,24 +64,24 @@ def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), rec
         answer = container_images.run_in_image(
             engine, image_name, ("python", "-c", _FIND_RECIPE_SCRIPT, recipe), _MAX_ANSWER_SECONDS
         )
-        location = (_output_lines(answer) or ("missing",))[-1]
+        location = (_child_output_lines(answer) or ("missing",))[-1]
         if location != "there":
             wrong.append(f"the image does not have NeMo's recipe {recipe}")
-    return ImageValidation(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
+    return ImageCheckResult(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
 
 
-def validation_text(validation: ImageValidation) -> str:
+def validation_text(validation: ImageCheckResult) -> str:
     """Return a validation as lines for people, safe to show."""
     image, tool = validation.image, validation.image.toolchain
     lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]
-    lines += _version_lines(tool) if tool else []
+    lines += _toolchain_version_lines(tool) if tool else []
     lines += [f"recipe  {validation.recipe}"] if validation.recipe else []
     lines += [f"sees    {card}" for card in validation.cards]
     lines += [f"! {problem}" for problem in validation.wrong] or ["It can train."]
     return "\n".join(map(visible, lines))
 
 
-def _version_lines(tool: Toolchain) -> list[str]:
+def _toolchain_version_lines(tool: Toolchain) -> list[str]:
     cuda = f", CUDA {tool.cuda} for {' '.join(tool.arch_list)}" if tool.cuda else ""
     versions = {"Python": tool.version, "torch": f"{tool.torch}{cuda}" if tool.torch else "none"}
     versions |= {"NeMo": tool.packages.get(_NEMO_PACKAGE, ""), "Bridge": tool.packages.get(_BRIDGE_PACKAGE, "")}
@@ -89,5 +89,5 @@ def _version_lines(tool: Toolchain) -> list[str]:
     return [f"{name:<7} {version}" for name, version in versions.items() if version]
 
 
-def _output_lines(answer: ChildResult) -> tuple[str, ...]:
+def _child_output_lines(answer: ChildResult) -> tuple[str, ...]:
     return tuple(filter(None, (line.strip() for line in answer.out.decode("utf-8", "replace").splitlines())))

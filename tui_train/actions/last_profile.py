@@ -4,7 +4,7 @@ from tui_train.base.app_paths import last_profile_file
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.profile import store
-from tui_train.profile.secret_values import SecretPosition, without_secrets
+from tui_train.profile.secret_values import SecretPosition, profile_without_secrets
 from tui_train.profile.types import Profile
 
 
@@ -13,9 +13,9 @@ def remember_profile(profile: Profile) -> tuple[SecretPosition, ...]:
 
     Errors are ignored, as nothing depends on it.
     """
-    rest, left = without_secrets(profile)
+    rest, left = profile_without_secrets(profile)
     try:
-        write_atomically(last_profile_file(), store.dumps(store.with_webhook_stored(rest)), PRIVATE_FILE_MODE)
+        write_atomically(last_profile_file(), store.profile_to_toml(store.with_webhook_stored(rest)), PRIVATE_FILE_MODE)
     except TuiTrainError:
         return ()
     return left
@@ -24,6 +24,6 @@ def remember_profile(profile: Profile) -> tuple[SecretPosition, ...]:
 def last_session_profile() -> Profile:
     """Return the profile of the last session, or the default where it cannot be read."""
     try:
-        return store.load(str(last_profile_file()))
+        return store.load_profile_file(str(last_profile_file()))
     except TuiTrainError:
         return Profile()

@@ -19,7 +19,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import pick_toolchain
 
 
-class MachineSource(NamedTuple):
+class FactsSource(NamedTuple):
     """Where facts come from (a machine file or a host; empty: this machine), and the toolchain to judge for.
 
     `slurm`: the training is submitted to Slurm, here or on the host; its nodes are like the machine in the file.
@@ -31,7 +31,7 @@ class MachineSource(NamedTuple):
     slurm: bool = False
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_other_machine_or_cluster(self) -> bool:
         """Return whether it is another machine than this one, or the cluster."""
         return bool(self.machine or self.host or self.slurm)
 
@@ -41,7 +41,7 @@ class MachineSource(NamedTuple):
         return place_of(self.machine, self.host, slurm=self.slurm)
 
 
-def source_for_profile(profile: Profile, source: MachineSource) -> MachineSource:
+def source_for_profile(profile: Profile, source: FactsSource) -> FactsSource:
     """Return where a profile trains: what a command names, else its own host or scheduler.
 
     Another host than its own trains by itself, unless a command asks for Slurm.
@@ -53,7 +53,7 @@ def source_for_profile(profile: Profile, source: MachineSource) -> MachineSource
     return source._replace(host=source.host or own, slurm=slurm)
 
 
-def require_this_machine(profile: Profile, action: str) -> Profile:
+def require_training_on_this_machine(profile: Profile, action: str) -> Profile:
     """Return a profile that trains on this machine; BadInput where another host or Slurm is chosen."""
     hardware = profile.hardware
     if host := hardware.host:
@@ -65,7 +65,7 @@ def require_this_machine(profile: Profile, action: str) -> Profile:
     return profile
 
 
-def facts_from_source(source: MachineSource) -> tuple[Facts, Toolchain | None]:
+def facts_and_toolchain_of_source(source: FactsSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
     own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
@@ -79,14 +79,12 @@ def facts_from_source(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     return facts, pick_toolchain(Profile(), facts) or torch
 
 
-def facts_for_profile(
-    profile: Profile, source: MachineSource, on_wait: Callable[[str], None] = lambda _: None
-) -> Facts:
+def facts_for_profile(profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
     """Return the facts that a plan of a profile needs, of where it trains; `on_wait` gets what may take longer."""
     return source_for_profile(profile, source).place.probe_for(profile, on_wait)
 
 
-def facts_as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
+def facts_as_json_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
     """Return the facts for JSON: machine, cards with verdicts, sets of cards, toolchains."""
     cards = facts.machine.gpus
     verdicts = gpu_verdicts(cards, toolchain, facts.machine.driver_cuda)

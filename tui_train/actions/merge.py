@@ -18,7 +18,7 @@ from tui_train.runs.results.weights import Weights
 from tui_train.runs.rundir import RunDir
 
 # Seconds without a word: reading or writing a large model from a slow disk takes minutes.
-MAX_SILENCE_SECONDS = 1800.0
+MAX_MERGE_SILENCE_SECONDS = 1800.0
 
 
 class MergeResult(Struct, frozen=True):
@@ -92,7 +92,7 @@ def merge_adapter(
         request |= {"trusted": options.trusted}
         child = ChildDialogue(python, "merge_child.py", request)
         try:
-            merged = _await_merge(child, str(into), on_step, cancelled)
+            merged = _wait_for_merge(child, str(into), on_step, cancelled)
         finally:
             child.close()
         with reporting_write_errors(into):
@@ -106,17 +106,17 @@ def merge_adapter(
     return MergeResult(merged.folder, merged.dtype, merged.difference, merged.tolerance, merged.change, note)
 
 
-def _await_merge(
-    child: ChildDialogue, into: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
+def _wait_for_merge(
+    child: ChildDialogue, target_folder: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
 ) -> MergeResult:
     """Return what a child measured; Unavailable where the merged model answers otherwise than the adapter."""
-    while (message := child.read_message(MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
+    while (message := child.read_message(MAX_MERGE_SILENCE_SECONDS, cancelled))["event"] != "done":
         on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
     try:
         difference, tolerance, change = (float(message[name]) for name in ("difference", "tolerance", "change"))
     except (KeyError, TypeError, ValueError) as error:
         raise _answers_differ_error("no difference was measured") from error
-    merged = MergeResult(into, visible(str(message.get("dtype"))), difference, tolerance, change)
+    merged = MergeResult(target_folder, visible(str(message.get("dtype"))), difference, tolerance, change)
     if not merged.difference <= merged.tolerance:
         raise _answers_differ_error(f"a logit differs by {merged.difference:.2%}, more than {merged.tolerance:.2%}")
     return merged

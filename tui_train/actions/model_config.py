@@ -8,15 +8,15 @@ from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.models.hub import HubCache, HubConfig, cache_model_config, hub_variables, query_model_config
 from tui_train.facts.types import Facts
-from tui_train.places.profile_facts import read_model_shape
+from tui_train.places.profile_facts import read_profile_model_shape
 from tui_train.profile.types import Profile
-from tui_train.programs.hub_cache import valid_revision
+from tui_train.programs.hub_cache import is_valid_revision
 from tui_train.setup.recipe.hub_model import hub_endpoint, is_hub_offline
 
 _TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
 
 
-def fetch_question(profile: Profile, hub: HubCache, model_id: str) -> str:
+def config_fetch_question(profile: Profile, hub: HubCache, model_id: str) -> str:
     """Return the question whether a model's config.json may be fetched: what, from where, and to where."""
     endpoint = visible(hub_endpoint(profile, hub))
     return f"Fetch config.json of {model_id}, a few kB,\nfrom {endpoint}\nto {visible(hub.folder)}?"
@@ -28,7 +28,7 @@ def fetch_model_config(profile: Profile, hub: HubCache, model_id: str) -> Path:
     Unavailable where the Hub may not be asked or does not give it, CannotWrite where the cache cannot be written.
     """
     revision = profile.trainer.revision if model_id == profile.trainer.model else ""
-    if revision and not valid_revision(revision):
+    if revision and not is_valid_revision(revision):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         raise BadInput(f"{visible(revision)} cannot be the name of a revision", remedy)
     if is_hub_offline(profile, hub):
@@ -61,6 +61,8 @@ def _refusal_error(model_id: str, endpoint: str, answer: HubConfig) -> TuiTrainE
     )
 
 
-def with_model_shape(profile: Profile, facts: Facts, model_id: str) -> Facts:
+def facts_with_model_shape(profile: Profile, facts: Facts, model_id: str) -> Facts:
     """Return the facts with the shape of a model whose config.json is in the cache now."""
-    return msgspec.structs.replace(facts, models={**facts.models, model_id: read_model_shape(profile, model_id)})
+    return msgspec.structs.replace(
+        facts, models={**facts.models, model_id: read_profile_model_shape(profile, model_id)}
+    )

@@ -23,7 +23,7 @@ from tui_train.trainers import nemo
 _MAX_LINE_BYTES = 1 << 16
 
 
-class ChildProgress(Struct):
+class NemoChildProgress(Struct):
     """A line of a child: its progress, or its result.
 
     `tokenizer` is the folder of a tokenizer that had to be rewritten for NeMo; `difference` is that of the logits of
@@ -42,7 +42,7 @@ class ChildProgress(Struct):
     remedy: str = ""
 
 
-class TextToPrepare(Struct, frozen=True, kw_only=True):
+class NemoTextToPrepare(Struct, frozen=True, kw_only=True):
     """Text to prepare: the files of each split, the tokenizer's folder, and the prefix of the new files."""
 
     splits: Mapping[str, tuple[Path, ...]]
@@ -57,21 +57,22 @@ def find_nemo_python(chosen_python: str) -> str:
     if able:
         return able[0].python
     lacking = "; ".join(
-        f"{display_path(tool.python)} has {nemo.why_unusable(tool.packages) or 'other trainers only'}" for tool in tools
+        f"{display_path(tool.python)} has {nemo.why_nemo_unusable(tool.packages) or 'other trainers only'}"
+        for tool in tools
     )
     raise Unavailable(
         f"no Python here has NeMo: {visible(lacking) or 'none was found'}", "Create one: tui-train env create nemo"
     )
 
 
-def bin_file_by_split(data: TextToPrepare) -> dict[str, Path]:
+def bin_file_by_split(data: NemoTextToPrepare) -> dict[str, Path]:
     """Return the .bin files to write, by split."""
     return {name: data.out.parent / f"{data.out.name}_{name}.bin" for name, files in data.splits.items() if files}
 
 
-def prepare_data(
-    data: TextToPrepare, interpreter: str, on_progress: Callable[[ChildProgress], None], *, force: bool = False
-) -> ChildProgress:
+def prepare_nemo_data(
+    data: NemoTextToPrepare, interpreter: str, on_progress: Callable[[NemoChildProgress], None], *, force: bool = False
+) -> NemoChildProgress:
     """Write .bin and .idx files from text, resuming an interrupted preparation; return the counts."""
     question = _preparation_request(data)
     outputs_of = bin_file_by_split(data)
@@ -105,12 +106,12 @@ def prepare_data(
 def _contains_exactly(path: Path, data: bytes) -> bool:
     """Return whether a regular file contains exactly this."""
     try:
-        return safe_open.read(path, len(data) + 1) == data
+        return safe_open.read_bounded(path, len(data) + 1) == data
     except OSError:
         return False
 
 
-def _preparation_request(data: TextToPrepare) -> bytes:
+def _preparation_request(data: NemoTextToPrepare) -> bytes:
     """Return the child's input; it changes with each file and the tokenizer."""
     state: dict[str, list[list[object]]] = {}
     for name, files in {**data.splits, "tokenizer": tuple(sorted(data.tokenizer.glob("*token*")))}.items():
@@ -135,7 +136,7 @@ def _preparation_request(data: TextToPrepare) -> bytes:
         raise BadInput("the name of a file is not UTF-8", "Rename it.") from None
 
 
-def convert_model(direction: str, source: Path, target: Path, interpreter: str) -> ChildProgress:
+def convert_nemo_model(direction: str, source: Path, target: Path, interpreter: str) -> NemoChildProgress:
     """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export").
 
     Unavailable if the logits of the two differ; then nothing is written.
@@ -164,11 +165,11 @@ def convert_model(direction: str, source: Path, target: Path, interpreter: str) 
 
 
 def _run_nemo_program(
-    interpreter: str, program: str, words: Sequence[str], on_progress: Callable[[ChildProgress], None]
-) -> ChildProgress:
+    interpreter: str, program: str, words: Sequence[str], on_progress: Callable[[NemoChildProgress], None]
+) -> NemoChildProgress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
     path = str(resources.files("tui_train").joinpath(f"programs/nemo/{program}"))
-    memory = memory_bound.loading_memory_limit(words, cuda=False)
+    memory = memory_bound.loading_memory_limit(words, uses_cuda=False)
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         try:
@@ -178,7 +179,7 @@ def _run_nemo_program(
         except OSError as error:
             why = f"{visible(interpreter)} cannot be started: {error.strerror}"
             raise Unavailable(why, "Name another Python: --python PATH") from None
-        last = ChildProgress()
+        last = NemoChildProgress()
         try:
             while line := process.stdout.readline(_MAX_LINE_BYTES) if process.stdout else b"":
                 last = _parse_progress_line(line) or last
@@ -204,9 +205,9 @@ def _run_nemo_program(
         return last
 
 
-def _parse_progress_line(line: bytes) -> ChildProgress | None:
+def _parse_progress_line(line: bytes) -> NemoChildProgress | None:
     """Return the progress in a line, None for a library's own line."""
     try:
-        return json_as(line, ChildProgress)
+        return json_as(line, NemoChildProgress)
     except Unparsable:
         return None

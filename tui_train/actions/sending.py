@@ -16,7 +16,7 @@ from tui_train.channel import ssh
 from tui_train.profile.types import Profile
 from tui_train.trainers import profile_paths
 
-_INSTALL_REMEDY = "Install it on both machines (apt install rsync), or copy the files yourself."
+_INSTALL_RSYNC_REMEDY = "Install it on both machines (apt install rsync), or copy the files yourself."
 # The exit codes of rsync by which the other side has none, and by which ssh failed.
 _NO_RSYNC_EXIT_CODE, _HOST_LOST_EXIT_CODE = 127, 255
 _MAX_LINE_BYTES, _PRINTER_JOIN_SECONDS = 4096, 2.0  # bytes of a line, seconds
@@ -67,7 +67,7 @@ def _print_errors(stderr: IO[bytes]) -> None:
 def run_rsync(words: list[str]) -> None:
     """Run one of these commands, its progress on the terminal; Unavailable where it fails: it can be repeated."""
     if not shutil.which("rsync"):
-        raise Unavailable("rsync is not on this machine", _INSTALL_REMEDY)
+        raise Unavailable("rsync is not on this machine", _INSTALL_RSYNC_REMEDY)
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
         printer = threading.Thread(target=_print_errors, args=(child.stderr,), daemon=True)
         printer.start()
@@ -75,7 +75,7 @@ def run_rsync(words: list[str]) -> None:
         # A connection that stays for the next command may keep it open.
         printer.join(_PRINTER_JOIN_SECONDS)
     if code == _NO_RSYNC_EXIT_CODE:
-        raise Unavailable("rsync is not on that host", _INSTALL_REMEDY)
+        raise Unavailable("rsync is not on that host", _INSTALL_RSYNC_REMEDY)
     if code:
         why = "the host was not reached" if code == _HOST_LOST_EXIT_CODE else f"rsync ended with exit code {code}"
         raise Unavailable(f"not all was sent: {why}", "Fix that, and run the command again: it resumes.")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.plan.render.quoting import quoted
+from tui_train.plan.render.quoting import quoted_word
 from tui_train.runs.results.result import RunResult
 
 # The ranks that vLLM takes for --max-lora-rank, and its default.
-_VLLM_MAX_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-_VLLM_DEFAULT_MAX_RANK = 16
+_VLLM_MAX_LORA_RANK_CHOICES = (8, 16, 32, 64, 128, 256, 320, 512)
+_VLLM_DEFAULT_MAX_LORA_RANK = 16
 
 
 class ServeCommand(Struct, frozen=True):
@@ -35,19 +35,19 @@ def serve_commands(run_result: RunResult) -> tuple[ServeCommand, ...]:
 
 def shell_command(*words: str) -> str:
     """Return words as one command."""
-    return " ".join(map(quoted, words))
+    return " ".join(map(quoted_word, words))
 
 
-def _vllm_command(run_result: RunResult, advice: str) -> ServeCommand:
+def _vllm_command(run_result: RunResult, install_advice: str) -> ServeCommand:
     weights = run_result.weights
     if (
         weights is None
         or weights.method != "LORA"
         or not weights.plain
         or not run_result.base
-        or weights.rank > _VLLM_MAX_RANKS[-1]
+        or weights.rank > _VLLM_MAX_LORA_RANK_CHOICES[-1]
     ):
-        return ServeCommand("vllm", why=advice)
+        return ServeCommand("vllm", why=install_advice)
     at = ["--revision", run_result.revision] if run_result.revision else []
     words = [
         "vllm",
@@ -56,16 +56,16 @@ def _vllm_command(run_result: RunResult, advice: str) -> ServeCommand:
         *at,
         "--enable-lora",
         "--lora-modules",
-        f"{_adapter_name(run_result)}={weights.path}",
+        f"{_served_adapter_name(run_result)}={weights.path}",
     ]
-    if weights.rank > _VLLM_DEFAULT_MAX_RANK:
-        words += ["--max-lora-rank", str(next(rank for rank in _VLLM_MAX_RANKS if rank >= weights.rank))]
+    if weights.rank > _VLLM_DEFAULT_MAX_LORA_RANK:
+        words += ["--max-lora-rank", str(next(rank for rank in _VLLM_MAX_LORA_RANK_CHOICES if rank >= weights.rank))]
     if (Path(weights.path) / "generation_config.json").is_file():
         # The base's own may name another end than the adapter was trained with.
         words += ["--generation-config", weights.path]
     return ServeCommand("vllm", shell_command(*words))
 
 
-def _adapter_name(run_result: RunResult) -> str:
+def _served_adapter_name(run_result: RunResult) -> str:
     """Return the name under which clients ask for an adapter: the run's, without what separates name and path."""
     return Path(run_result.run).name.replace("=", "-")

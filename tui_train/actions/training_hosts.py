@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tui_train.actions.machine_facts import MachineSource, facts_for_profile, source_for_profile
+from tui_train.actions.machine_facts import FactsSource, facts_for_profile, source_for_profile
 from tui_train.channel.ssh import is_host_name
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Facts
@@ -15,7 +15,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import profile_paths
 
 
-class HostsQuestion(NamedTuple):
+class TrainingHostsQuestion(NamedTuple):
     """Question to the hosts, the first one by its name among them: whether they have a Python and paths.
 
     `asking_host` is the host that asks, empty for this machine.
@@ -27,7 +27,7 @@ class HostsQuestion(NamedTuple):
     asking_host: str
 
 
-def hosts_question(profile: Profile, facts: Facts, source: MachineSource) -> HostsQuestion | None:
+def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource) -> TrainingHostsQuestion | None:
     """Return what the other hosts of a profile are to be asked, None where there is nothing to ask."""
     named, chosen = profile.nodes.hosts, source_for_profile(profile, source)
     if len(named) < 2 or chosen.slurm or chosen.machine or not all(map(is_host_name, named)):
@@ -37,14 +37,14 @@ def hosts_question(profile: Profile, facts: Facts, source: MachineSource) -> Hos
     if setup.recipe_problem or toolchain is None or profile.container.engine != "none":
         return None
     paths = tuple(path for path in profile_paths(profile) if path != profile.trainer.output)
-    return HostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")
+    return TrainingHostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")
 
 
-def facts_for_start(profile: Profile, source: MachineSource, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
+def facts_for_start(profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
     """Return the facts that a start needs, with what the other hosts say; up to 90 s where they do not answer.
 
     `on_wait` gets what may take longer, before it does.
     """
     facts = facts_for_profile(profile, source, on_wait)
-    question = hosts_question(profile, facts, source)
+    question = training_hosts_question(profile, facts, source)
     return msgspec.structs.replace(facts, training_hosts=probe_hosts(*question)) if question else facts

@@ -71,7 +71,7 @@ def theme_file() -> Path:
     return platformdirs.user_state_path(_APP_NAME) / "theme"
 
 
-def images_folder() -> Path:
+def image_facts_folder() -> Path:
     """Return the folder of cached facts of images, which may not exist yet."""
     return platformdirs.user_cache_path(_APP_NAME) / "images"
 

@@ -7,85 +7,85 @@ from msgspec import Struct
 
 from tui_train.runner import fill
 
-Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
+SettingOrigin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
-_VariableName = Literal[
+_RuntimeVariableName = Literal[
     "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "PROCESSES", "ADDRESS", "PORT", "GPUS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, whose arguments are handled separately.
-VARIABLE_NAMES: tuple[str, ...] = tuple(name for name in get_args(_VariableName) if name != "CHECKPOINT")
+RUNTIME_VARIABLE_NAMES: tuple[str, ...] = tuple(name for name in get_args(_RuntimeVariableName) if name != "CHECKPOINT")
 
 # Values in a config file.
 PlainData = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 
-class Variable(Struct, frozen=True):
+class RuntimeVariable(Struct, frozen=True):
     """A value that only the running script knows; PYTHONPATH has a leading colon, or is empty.
 
     For containers: the name; the user option of the engine; the limit of locked memory in bytes; the options that mount
     the run folder, the caches and Hugging Face's folder; podman's option for each GPU of the machine.
     """
 
-    variable: _VariableName
+    variable: _RuntimeVariableName
 
 
-class Joined(Struct, frozen=True):
+class JoinedWord(Struct, frozen=True):
     """A word made of literal text and variables, joined without spaces."""
 
-    pieces: tuple[str | Variable, ...]
+    pieces: tuple[str | RuntimeVariable, ...]
 
 
-Word = str | Joined
+CommandWord = str | JoinedWord
 
-RUN_DIR = Variable("RUN_DIR")
-CHECKPOINT = Variable("CHECKPOINT")
-PYTHONPATH = Variable("PYTHONPATH")
+RUN_DIR_VARIABLE = RuntimeVariable("RUN_DIR")
+CHECKPOINT_VARIABLE = RuntimeVariable("CHECKPOINT")
+PYTHONPATH_VARIABLE = RuntimeVariable("PYTHONPATH")
 # The rank of this machine (0: the first), the number of its processes where machines differ, the address of the first
 # and, where Slurm chooses it, a port there, and the UUIDs of this one's GPUs.
-NODE_RANK = Variable("NODE_RANK")
-PROCESSES = Variable("PROCESSES")
-ADDRESS = Variable("ADDRESS")
-PORT = Variable("PORT")
-GPUS = Variable("GPUS")
+NODE_RANK_VARIABLE = RuntimeVariable("NODE_RANK")
+PROCESSES_VARIABLE = RuntimeVariable("PROCESSES")
+ADDRESS_VARIABLE = RuntimeVariable("ADDRESS")
+PORT_VARIABLE = RuntimeVariable("PORT")
+GPUS_VARIABLE = RuntimeVariable("GPUS")
 
 # Placeholders in files for values that only the running script knows.
-FILE_PLACEHOLDERS = {"RUN_DIR": fill.RUN_DIR_PLACEHOLDER, "CHECKPOINT": fill.CHECKPOINT_PLACEHOLDER}
+PLACEHOLDER_BY_RUNTIME_VARIABLE = {"RUN_DIR": fill.RUN_DIR_PLACEHOLDER, "CHECKPOINT": fill.CHECKPOINT_PLACEHOLDER}
 
 
-def word_in_run_dir(path: str, prefix: str = "") -> Joined:
+def word_in_run_dir(path: str, prefix: str = "") -> JoinedWord:
     """Return the word `prefix` + path of the run folder + / + `path`."""
-    return join_pieces((prefix, RUN_DIR, f"/{path}" if path else ""))
+    return join_pieces((prefix, RUN_DIR_VARIABLE, f"/{path}" if path else ""))
 
 
-def join_pieces(pieces: Iterable[str | Variable]) -> Joined:
+def join_pieces(pieces: Iterable[str | RuntimeVariable]) -> JoinedWord:
     """Return pieces as one word, with adjacent texts merged and empty texts dropped."""
-    merged: list[str | Variable] = []
+    merged: list[str | RuntimeVariable] = []
     for piece in pieces:
         if isinstance(piece, str) and merged and isinstance(merged[-1], str):
             merged[-1] += piece
         elif piece != "":
             merged.append(piece)
-    return Joined(tuple(merged))
+    return JoinedWord(tuple(merged))
 
 
-class Setting(Struct, frozen=True):
+class EnvSetting(Struct, frozen=True):
     """An environment variable, why it is set, and its origin."""
 
     name: str
-    value: Word
+    value: CommandWord
     why: str
-    origin: Origin
+    origin: SettingOrigin
 
 
-class Part(Struct, frozen=True):
+class CommandPart(Struct, frozen=True):
     """Words of a command that belong together, with the reason shown beside them in the script.
 
     `resumes`: they are passed only if there is a checkpoint, like all words that contain its path.
     """
 
-    words: tuple[Word, ...]
+    words: tuple[CommandWord, ...]
     why: str = ""
     resumes: bool = False
 
@@ -93,9 +93,9 @@ class Part(Struct, frozen=True):
 class Command(Struct, frozen=True):
     """A command: its words in parts, its environment variables, its working directory."""
 
-    parts: tuple[Part, ...]
-    env: tuple[Setting, ...]
-    cwd: Word
+    parts: tuple[CommandPart, ...]
+    env: tuple[EnvSetting, ...]
+    cwd: CommandWord
 
 
 class ContainerWrapper(Struct, frozen=True, kw_only=True):
@@ -107,9 +107,9 @@ class ContainerWrapper(Struct, frozen=True, kw_only=True):
 
     engine: str
     image: str
-    parts: tuple[Part, ...]
-    folders: tuple[Word, ...] = ()
-    before: tuple[Word, ...] = ()
+    parts: tuple[CommandPart, ...]
+    folders: tuple[CommandWord, ...] = ()
+    before: tuple[CommandWord, ...] = ()
 
 
 class ConfigFile(Struct, frozen=True):
@@ -139,25 +139,29 @@ def argv(  # noqa: PLR0913 - each is a variable of its own
     """Return the exact arguments of the command; those of the checkpoint only if there is one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
     values |= {"PORT": "$PORT", "PROCESSES": str(uneven_processes[node_rank]) if uneven_processes else "$PROCESSES"}
-    parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
+    parts = [part for part in command.parts if checkpoint or not part_needs_checkpoint(part)]
     return [expand_word(word, values) for part in parts for word in part.words]
 
 
-def needs_checkpoint(part: Part) -> bool:
+def part_needs_checkpoint(part: CommandPart) -> bool:
     """Return whether a part requires a checkpoint."""
-    return part.resumes or any(isinstance(word, Joined) and CHECKPOINT in word.pieces for word in part.words)
+    return part.resumes or any(
+        isinstance(word, JoinedWord) and CHECKPOINT_VARIABLE in word.pieces for word in part.words
+    )
 
 
-def with_file_placeholders(word: Word) -> str:
+def with_file_placeholders(word: CommandWord) -> str:
     """Return a word with placeholders for its variables, for a file in which the script replaces them."""
     return (
         word
         if isinstance(word, str)
-        else "".join(item if isinstance(item, str) else FILE_PLACEHOLDERS[item.variable] for item in word.pieces)
+        else "".join(
+            item if isinstance(item, str) else PLACEHOLDER_BY_RUNTIME_VARIABLE[item.variable] for item in word.pieces
+        )
     )
 
 
-def expand_word(word: Word, values: Mapping[str, str]) -> str:
+def expand_word(word: CommandWord, values: Mapping[str, str]) -> str:
     """Return a word with the values of its variables."""
     if isinstance(word, str):
         return word

@@ -13,7 +13,7 @@ from tui_train.base.app_paths import faults_log
 _MAX_LOG_BYTES = 2**20
 
 
-def displayed_faults_log() -> str:
+def displayed_faults_log_path() -> str:
     """Return the path of the log, as a user would type it."""
     path = faults_log()
     with contextlib.suppress(ValueError, RuntimeError):
@@ -38,4 +38,4 @@ def record_fault(error: BaseException) -> str:
             file.write(text)
     except OSError as failed:
         return f"not written ({failed.strerror})"
-    return displayed_faults_log()
+    return displayed_faults_log_path()

@@ -6,46 +6,46 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tui_train.base.files import error_reason, read_regular
+from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.runner import untrusted_json
-from tui_train.runner.untrusted_json import MAX_DEPTH, Missing, Unparsable, is_deeper
+from tui_train.runner.untrusted_json import MAX_JSON_DEPTH, Missing, Unparsable, is_nested_deeper
 
-__all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_type", "read_bytes", "toml_table"]
+__all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_for_msgspec", "read_bounded_bytes", "toml_table"]
 
 _Value = TypeVar("_Value")
 _MAX_MESSAGE_LENGTH = 200
-_PREPARE_LOCK = threading.Lock()
+_TYPE_PREPARATION_LOCK = threading.Lock()
 _PREPARED_TYPES: set[Any] = set()
 
 
-def prepared_type(kind: type[_Value]) -> type[_Value]:
+def prepared_for_msgspec(value_type: type[_Value]) -> type[_Value]:
     """Return a type after preparing it for msgspec, which is not thread-safe.
 
     msgspec caches information at the first use of a type; a concurrent use by another thread crashes the process.
     """
-    with _PREPARE_LOCK:
-        if kind not in _PREPARED_TYPES:
-            msgspec.json.Decoder(kind)
-            _PREPARED_TYPES.add(kind)
-    return kind
+    with _TYPE_PREPARATION_LOCK:
+        if value_type not in _PREPARED_TYPES:
+            msgspec.json.Decoder(value_type)
+            _PREPARED_TYPES.add(value_type)
+    return value_type
 
 
-def read_bytes(path: Path | str, max_size: int) -> bytes:
+def read_bounded_bytes(path: Path | str, max_size: int) -> bytes:
     """Return the bytes of a regular file; Missing, or Unparsable if it cannot be read or is larger."""
     try:
-        return read_regular(path, max_size)
+        return read_regular_file(path, max_size)
     except FileNotFoundError:
         raise Missing("it does not exist") from None
     except OSError as error:
-        raise Unparsable(error_reason(error)) from None
+        raise Unparsable(read_error_reason(error)) from None
 
 
-def json_as(data: bytes, kind: type[_Value]) -> _Value:
-    """Return JSON in UTF-8 as a value of `kind`; Unparsable if it is not one."""
-    untrusted_json.check_size(data)
+def json_as(data: bytes, value_type: type[_Value]) -> _Value:
+    """Return JSON in UTF-8 as a value of `value_type`; Unparsable if it is not one."""
+    untrusted_json.check_json_size(data)
     try:
-        return msgspec.json.decode(data, type=prepared_type(kind))
+        return msgspec.json.decode(data, type=prepared_for_msgspec(value_type))
     except msgspec.ValidationError as error:
         raise Unparsable(_short_message(error), form=False) from None
     except UnicodeDecodeError:
@@ -56,12 +56,12 @@ def json_as(data: bytes, kind: type[_Value]) -> _Value:
         raise Unparsable(_short_message(error)) from None
 
 
-def json_table(data: bytes, max_values: int = untrusted_json.MAX_VALUES) -> dict[str, Any]:
+def json_table(data: bytes, max_values: int = untrusted_json.MAX_JSON_VALUES) -> dict[str, Any]:
     """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one.
 
     Nor may it hold more values than `max_values`.
     """
-    table: dict[str, Any] = untrusted_json.parse(data, max_values=max_values)
+    table: dict[str, Any] = untrusted_json.parse_json(data, max_values=max_values)
     return table
 
 
@@ -74,7 +74,7 @@ def toml_table(data: bytes | str) -> dict[str, Any]:
         raise Unparsable("it has too many levels") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise Unparsable(_short_message(error)) from None
-    if is_deeper(table, MAX_DEPTH):
+    if is_nested_deeper(table, MAX_JSON_DEPTH):
         raise Unparsable("it has too many levels")
     return table
 

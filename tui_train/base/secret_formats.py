@@ -30,7 +30,7 @@ class SecretFormat(NamedTuple):
     accepts_match: Callable[[str], bool] = bool
 
     @property
-    def compiled(self) -> re.Pattern[str]:
+    def compiled_pattern(self) -> re.Pattern[str]:
         """The expression, made when a text needs it: all of them would make every start slower."""
         return re.compile(self.pattern)
 
@@ -50,14 +50,14 @@ def _looks_generated(text: str) -> bool:
     return looks_random(text) or bool(_GENERATED_TEXT_PATTERN.search(text))
 
 
-def _not_only_numbers(text: str) -> bool:
+def _is_more_than_numbers(text: str) -> bool:
     """Return whether the value of an option is more than a port, a number of threads, or ids as 1000:1000."""
     return bool(text.strip("'\"0123456789.:"))
 
 
-def _not_an_option_rest(text: str) -> bool:
+def _is_not_end_of_option_name(text: str) -> bool:
     """Return whether what follows -p is no rest of an option: of -path and -pretrained small letters follow."""
-    return _not_only_numbers(text) and not re.fullmatch(r"[a-z_-]+", text)
+    return _is_more_than_numbers(text) and not re.fullmatch(r"[a-z_-]+", text)
 
 
 def _token_format(prefix: str, rest: str, *near: str) -> SecretFormat:
@@ -68,9 +68,9 @@ def _token_format(prefix: str, rest: str, *near: str) -> SecretFormat:
 
 
 def _any_case_format(
-    kind: str, nearby_words: str, pattern: str, accepts_match: Callable[[str], bool] = bool
+    secret_kind: str, nearby_words: str, pattern: str, accepts_match: Callable[[str], bool] = bool
 ) -> SecretFormat:
-    return SecretFormat(kind, tuple(nearby_words.lower().split()), f"(?i:{pattern})", accepts_match)
+    return SecretFormat(secret_kind, tuple(nearby_words.lower().split()), f"(?i:{pattern})", accepts_match)
 
 
 _TOKEN_FORMATS = (
@@ -161,7 +161,7 @@ _PRIVATE_KEY_FORMATS = (
     ),
 )
 
-_HEADER_CHARACTER = r"[^\s'\",;<]"
+_HEADER_CHARACTER_PATTERN = r"[^\s'\",;<]"
 # After a scheme nearly anything; alone what has a digit, as "enabled" and "token required" are settings.
 _AUTHORIZATION_FORMATS = (
     _any_case_format(
@@ -169,12 +169,12 @@ _AUTHORIZATION_FORMATS = (
         "authorization",
         rf"authorization['\"]?\s*[:=]\s*['\"]?(?:"
         rf"(?:basic|bearer)\s+(?!tokens?\b|auth\b|[$<{{])|(?:token\s+)?(?=[^\s'\",;<\d]*\d)(?!basic\s|bearer\s))"
-        rf"(?P<secret>{_HEADER_CHARACTER}{{4,}})",
+        rf"(?P<secret>{_HEADER_CHARACTER_PATTERN}{{4,}})",
     ),
 )
 _HEADER_FORMATS = (
     _any_case_format(
-        "authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_HEADER_CHARACTER}{{16,}})", _looks_generated
+        "authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_HEADER_CHARACTER_PATTERN}{{16,}})", _looks_generated
     ),
     _any_case_format(
         "cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"
@@ -193,15 +193,15 @@ _URL_FORMATS = (
 )
 
 # What follows the host of a webhook is the secret.
-_WEBHOOK_PATH = r"(?P<secret>[^\s'\"<>\\,;)\]}]{8,})"
+_WEBHOOK_PATH_PATTERN = r"(?P<secret>[^\s'\"<>\\,;)\]}]{8,})"
 _WEBHOOK_FORMATS = (
-    _any_case_format("webhooks", "hooks.slack", rf"//hooks\.slack(?:-gov)?\.com/{_WEBHOOK_PATH}"),
+    _any_case_format("webhooks", "hooks.slack", rf"//hooks\.slack(?:-gov)?\.com/{_WEBHOOK_PATH_PATTERN}"),
     _any_case_format(
-        "webhooks", "discord", rf"//(?:[a-z]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/{_WEBHOOK_PATH}"
+        "webhooks", "discord", rf"//(?:[a-z]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/{_WEBHOOK_PATH_PATTERN}"
     ),
-    _any_case_format("webhooks", "office.com", rf"//[\w.-]*office\.com/webhook\w*/{_WEBHOOK_PATH}"),
-    _any_case_format("webhooks", "api.telegram.org", rf"//api\.telegram\.org/(?:file/)?bot{_WEBHOOK_PATH}"),
-    _any_case_format("webhooks", "hc-ping.com", rf"//hc-ping\.com/{_WEBHOOK_PATH}"),
+    _any_case_format("webhooks", "office.com", rf"//[\w.-]*office\.com/webhook\w*/{_WEBHOOK_PATH_PATTERN}"),
+    _any_case_format("webhooks", "api.telegram.org", rf"//api\.telegram\.org/(?:file/)?bot{_WEBHOOK_PATH_PATTERN}"),
+    _any_case_format("webhooks", "hc-ping.com", rf"//hc-ping\.com/{_WEBHOOK_PATH_PATTERN}"),
     # Of any server: below its address, not in the path of a file.
     _any_case_format(
         "webhooks",
@@ -211,19 +211,19 @@ _WEBHOOK_FORMATS = (
     ),
 )
 
-_BASE64_CHARACTER = r"[A-Za-z0-9+/]"
+_BASE64_CHARACTER_PATTERN = r"[A-Za-z0-9+/]"
 _HEX_KEY_PATTERN = r"(?<![0-9a-z])(?P<secret>[0-9a-f]{%d})(?![0-9a-z])"
 _AWS_KEY_FORMATS = (
     # After its id.
     SecretFormat(
         "keys of AWS",
         ("akia", "asia"),
-        rf"A[KS]IA[A-Z0-9]{{16}}[^\r\n]{{1,40}}?(?<!{_BASE64_CHARACTER})(?P<secret>{_BASE64_CHARACTER}{{40}})(?![A-Za-z0-9+/=])",
+        rf"A[KS]IA[A-Z0-9]{{16}}[^\r\n]{{1,40}}?(?<!{_BASE64_CHARACTER_PATTERN})(?P<secret>{_BASE64_CHARACTER_PATTERN}{{40}})(?![A-Za-z0-9+/=])",
     ),
 )
 # A commit of git has the form of a key.
 _NOT_A_COMMIT_PATTERN = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
-_CONTEXT_FORMATS = (
+_NEARBY_WORD_FORMATS = (
     SecretFormat(
         "keys of Twilio",
         ("ac",),
@@ -293,15 +293,15 @@ _CONTEXT_FORMATS = (
         # The ports of PostgreSQL and of its poolers: a line of a program has the same form.
         r"(?m:^)[\w.*-]{1,200}(?<!\.py)(?<!\.cc)(?<!\.cu)(?<!\.cpp):(?:[56]4\d\d|\*):[\w.*-]{1,100}:[\w.*-]{1,100}:"
         r"(?P<secret>\S{1,200})(?m:$)",
-        _not_only_numbers,
+        _is_more_than_numbers,
     ),
 )
 
 # Passwords in commands: the words of a line, or of a list in JSON or Python. A variable of the shell is no secret.
-_WORDS_BETWEEN = r"[^\r\n;|&]{0,200}?[\s'\"]"
-_OPTION_SEPARATOR = r"(?:=|\s+|['\"],\s*)"
+_WORDS_BETWEEN_PATTERN = r"[^\r\n;|&]{0,200}?[\s'\"]"
+_OPTION_SEPARATOR_PATTERN = r"(?:=|\s+|['\"],\s*)"
 _QUOTED_PATTERN = r"'[^'\r\n]+'|\"[^\"\r\n]+\""
-_OPTION_VALUE = rf"(?P<secret>{_QUOTED_PATTERN}|[^\s'\",;|&<$-][^\s'\",;|&<]*)"
+_OPTION_VALUE_PATTERN = rf"(?P<secret>{_QUOTED_PATTERN}|[^\s'\",;|&<$-][^\s'\",;|&<]*)"
 _USER_COLON_PATTERN = (
     r"(?P<secret>'[^'\r\n]*:[^'\r\n]*'|\"[^\"\r\n]*:[^\"\r\n]*\"|[^\s'\",:;|&<$-][^\s'\",:;|&<]*:[^\s'\",;|&<]*)"
 )
@@ -310,13 +310,13 @@ _USER_COLON_PATTERN = (
 def _command_format(
     programs: str,
     options: str,
-    value: str = _OPTION_VALUE,
+    value: str = _OPTION_VALUE_PATTERN,
     *,
-    separator: str = _OPTION_SEPARATOR,
-    accepts_match: Callable[[str], bool] = _not_only_numbers,
+    separator: str = _OPTION_SEPARATOR_PATTERN,
+    accepts_match: Callable[[str], bool] = _is_more_than_numbers,
 ) -> SecretFormat:
     alternatives = "|".join(map(re.escape, programs.split()))
-    pattern = rf"(?<![\w.-])(?:{alternatives})(?![\w.]){_WORDS_BETWEEN}(?:{options}){separator}{value}"
+    pattern = rf"(?<![\w.-])(?:{alternatives})(?![\w.]){_WORDS_BETWEEN_PATTERN}(?:{options}){separator}{value}"
     return SecretFormat("passwords in commands", tuple(programs.split()), pattern, accepts_match)
 
 
@@ -325,25 +325,27 @@ _COMMAND_FORMATS = (
         "mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump",
         "-p",
         separator="",
-        accepts_match=_not_an_option_rest,
+        accepts_match=_is_not_end_of_option_name,
     ),
     _command_format(
         "curl", r"-[A-Za-z]{0,6}[uU]|--user|--proxy-user", _USER_COLON_PATTERN, separator=r"(?:=|\s*|['\"],\s*)"
     ),
-    _command_format("sshpass", "-p", separator=rf"(?:{_OPTION_SEPARATOR})?", accepts_match=bool),
+    _command_format("sshpass", "-p", separator=rf"(?:{_OPTION_SEPARATOR_PATTERN})?", accepts_match=bool),
     _command_format("redis-cli", "-a|--pass"),
     _command_format(
-        "mongo mongosh mongodump mongorestore mongoimport mongoexport", "-p", separator=rf"(?:{_OPTION_SEPARATOR})?"
+        "mongo mongosh mongodump mongorestore mongoimport mongoexport",
+        "-p",
+        separator=rf"(?:{_OPTION_SEPARATOR_PATTERN})?",
     ),
     SecretFormat(
         "passwords in commands",
         ("login", "upload"),
         r"(?<![\w.-])(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|apptainer|singularity|az|oc|twine)"
-        rf"(?:['\",\s]{{1,4}}(?:registry|acr))?['\",\s]{{1,4}}(?:login|upload)(?![\w.]){_WORDS_BETWEEN}-p{_OPTION_SEPARATOR}{_OPTION_VALUE}",
-        _not_only_numbers,
+        rf"(?:['\",\s]{{1,4}}(?:registry|acr))?['\",\s]{{1,4}}(?:login|upload)(?![\w.]){_WORDS_BETWEEN_PATTERN}-p{_OPTION_SEPARATOR_PATTERN}{_OPTION_VALUE_PATTERN}",
+        _is_more_than_numbers,
     ),
-    _command_format("7z 7za 7zz", "-p", separator="", accepts_match=_not_an_option_rest),
-    _command_format("zip unzip", "-P", separator=rf"(?:{_OPTION_SEPARATOR})?"),
+    _command_format("7z 7za 7zz", "-p", separator="", accepts_match=_is_not_end_of_option_name),
+    _command_format("zip unzip", "-P", separator=rf"(?:{_OPTION_SEPARATOR_PATTERN})?"),
     _command_format("ldapsearch ldapmodify ldapadd", "-w"),
     _command_format("openssl", "pass:", separator=""),
     _command_format("lftp", "-u", r"['\"]?[^\s,'\"]+,(?P<secret>[^\s'\"]+)"),
@@ -357,7 +359,7 @@ _COMMAND_FORMATS = (
 )
 
 # Values of which no format is known. Not parts of paths and of base64 text, nor keys and digests that are public.
-GUESSED_FORMATS = (
+POSSIBLY_SECRET_FORMATS = (
     SecretFormat(
         "random values",
         ("",),
@@ -369,7 +371,7 @@ GUESSED_FORMATS = (
     SecretFormat(
         "random values",
         ("",),
-        rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64_CHARACTER}{{40}}(?![A-Za-z0-9+/=_.%-])",
+        rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64_CHARACTER_PATTERN}{{40}}(?![A-Za-z0-9+/=_.%-])",
         looks_random,
     ),
 )
@@ -382,10 +384,16 @@ SECRET_FORMATS = (
     *_AUTHORIZATION_FORMATS,
     *_HEADER_FORMATS,
     *_URL_FORMATS,
-    *_CONTEXT_FORMATS,
+    *_NEARBY_WORD_FORMATS,
     *_COMMAND_FORMATS,
 )
 # They need no words around them that other texts have too.
-CERTAIN_FORMATS = (*_PRIVATE_KEY_FORMATS, *_WEBHOOK_FORMATS, *_TOKEN_FORMATS, *_AUTHORIZATION_FORMATS, *_URL_FORMATS)
+SURELY_SECRET_FORMATS = (
+    *_PRIVATE_KEY_FORMATS,
+    *_WEBHOOK_FORMATS,
+    *_TOKEN_FORMATS,
+    *_AUTHORIZATION_FORMATS,
+    *_URL_FORMATS,
+)
 # In a command a program's option for a password proves it, which among the arguments of a training is another one's.
-CERTAIN_COMMAND_FORMATS = (*CERTAIN_FORMATS, *_HEADER_FORMATS, *_COMMAND_FORMATS)
+SURELY_SECRET_COMMAND_FORMATS = (*SURELY_SECRET_FORMATS, *_HEADER_FORMATS, *_COMMAND_FORMATS)

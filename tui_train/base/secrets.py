@@ -9,10 +9,10 @@ from functools import partial
 from typing import NamedTuple
 
 from tui_train.base.secret_formats import (
-    CERTAIN_COMMAND_FORMATS,
-    CERTAIN_FORMATS,
-    GUESSED_FORMATS,
+    POSSIBLY_SECRET_FORMATS,
     SECRET_FORMATS,
+    SURELY_SECRET_COMMAND_FORMATS,
+    SURELY_SECRET_FORMATS,
     SecretFormat,
 )
 
@@ -50,7 +50,7 @@ _VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;(
 _QUERY_PARAMETER_PATTERN = re.compile(
     r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})"""
 )
-_MIN_KEY_LENGTH = 16
+_MIN_URL_KEY_LENGTH = 16
 # Escape sequences of a terminal, raw and as JSON or a shell writes them.
 _ESCAPE_START = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)"
 _ESCAPE_SEQUENCE_PATTERN = re.compile(
@@ -89,14 +89,14 @@ class SecretArgument(NamedTuple):
     word_indexes: tuple[int, ...]
 
 
-def find_secret_arguments(words: Iterable[str], *, command: bool = False) -> Iterator[SecretArgument]:
+def find_secret_arguments(words: Iterable[str], *, is_command: bool = False) -> Iterator[SecretArgument]:
     """Yield each argument that looks like a secret; its format or name makes that sure, in a command its program."""
     previous_option = ""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
         if not (equals and _OPTION_NAME_PATTERN.fullmatch(name)):
             name, value = previous_option, word
-        certain = _is_certain_secret(name, value, command=command)
+        certain = _is_certain_secret(name, value, is_command=is_command)
         if certain is not None:
             yield SecretArgument(
                 name,
@@ -107,17 +107,17 @@ def find_secret_arguments(words: Iterable[str], *, command: bool = False) -> Ite
         previous_option = word if word.startswith("-") and not equals else ""
 
 
-def _is_certain_secret(name: str, value: str, *, command: bool) -> bool | None:
+def _is_certain_secret(name: str, value: str, *, is_command: bool) -> bool | None:
     """Return whether an argument surely is a secret; None where nothing speaks for it."""
     bare_name = name.lstrip("-+~")
-    if has_certain_format(value, command=command):
+    if has_surely_secret_format(value, is_command=is_command):
         return True
     if value and not value.startswith("-") and is_secret_name(bare_name) and not is_harmless_value(value):
         return bool(_PASSWORD_NAME_PATTERN.search(bare_name))
     looks_secret = (
         has_secret_format(value)
         or (name in {"-p", "-P"} and _looks_like_password(value))
-        or any(_find_secrets(value, GUESSED_FORMATS))
+        or any(_find_secrets(value, POSSIBLY_SECRET_FORMATS))
     )
     return False if looks_secret else None
 
@@ -136,40 +136,40 @@ def has_secret_format(value: str) -> bool:
     return _has_any_format(value, SECRET_FORMATS)
 
 
-def has_certain_format(value: str, *, command: bool = False) -> bool:
+def has_surely_secret_format(value: str, *, is_command: bool = False) -> bool:
     """Return whether a value contains a format that only secrets have: a token, a key, a URL with a password."""
-    return _has_any_format(value, CERTAIN_COMMAND_FORMATS if command else CERTAIN_FORMATS)
+    return _has_any_format(value, SURELY_SECRET_COMMAND_FORMATS if is_command else SURELY_SECRET_FORMATS)
 
 
 def _has_any_format(value: str, formats: tuple[SecretFormat, ...]) -> bool:
     plain = _ESCAPE_SEQUENCE_PATTERN.sub("", value)
     if any(_find_secrets(plain, formats)):
         return True
-    return any(_is_secret_parameter(match) for match in _QUERY_PARAMETER_PATTERN.finditer(plain))
+    return any(_is_secret_url_parameter(match) for match in _QUERY_PARAMETER_PATTERN.finditer(plain))
 
 
 def _find_secrets(text: str, formats: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
     """Yield what has one of the formats."""
     for form in _possible_formats(formats, text):
-        yield from (match for match in form.compiled.finditer(text) if _is_secret_match(form, match))
+        yield from (match for match in form.compiled_pattern.finditer(text) if _is_secret_match(form, match))
 
 
-def _is_secret_match(form: SecretFormat, match: re.Match[str]) -> bool:
-    secret = _secret_part(match)
-    return MASK_TEXT not in secret and form.accepts_match(secret)
+def _is_secret_match(secret_format: SecretFormat, match: re.Match[str]) -> bool:
+    secret = _secret_in_match(match)
+    return MASK_TEXT not in secret and secret_format.accepts_match(secret)
 
 
-def _secret_part(match: re.Match[str]) -> str:
+def _secret_in_match(match: re.Match[str]) -> str:
     return match["secret"] if "secret" in match.re.groupindex else match[0]
 
 
-def _is_secret_parameter(match: re.Match[str]) -> bool:
+def _is_secret_url_parameter(match: re.Match[str]) -> bool:
     """Return whether a URL parameter is a secret."""
     name, value = match["name"], match["value"]
     secret = (
         is_secret_name(name)
         or _SIGNED_URL_PARAMETER_PATTERN.search(_CAMEL_CASE_BOUNDARY_PATTERN.sub("_", name))
-        or (name == "key" and len(value) >= _MIN_KEY_LENGTH)
+        or (name == "key" and len(value) >= _MIN_URL_KEY_LENGTH)
     )
     return bool(secret) and value != MASK_TEXT and not _HARMLESS_VALUE_PATTERN.fullmatch(value)
 
@@ -177,12 +177,14 @@ def _is_secret_parameter(match: re.Match[str]) -> bool:
 def mask_secrets(text: str, known_secrets: Iterable[str] = ()) -> tuple[str, Counter[str]]:
     """Return a text without secrets, and their number by kind; `known_secrets` are known secret values."""
     known_spellings = {
-        form for value in known_secrets if len(value) >= _MIN_SECRET_LENGTH for form in _spellings(value)
+        form for value in known_secrets if len(value) >= _MIN_SECRET_LENGTH for form in _escaped_spellings(value)
     }
     longest_first = sorted(known_spellings, key=len, reverse=True)
     formats = _possible_formats(SECRET_FORMATS, _ESCAPE_SEQUENCE_PATTERN.sub("", text))
     if _ESCAPE_SEQUENCE_PATTERN.search(text):
-        text = "".join(_without_escapes(line, longest_first, formats) for line in text.splitlines(keepends=True))
+        text = "".join(
+            _without_escapes_if_secret(line, longest_first, formats) for line in text.splitlines(keepends=True)
+        )
     return _mask_with_formats(text, longest_first, formats)
 
 
@@ -192,7 +194,7 @@ def _possible_formats(formats: tuple[SecretFormat, ...], text: str) -> tuple[Sec
     return tuple(form for form in formats if any(word in lower for word in form.nearby_words))
 
 
-def _without_escapes(line: str, known_secrets: list[str], formats: tuple[SecretFormat, ...]) -> str:
+def _without_escapes_if_secret(line: str, known_secrets: list[str], formats: tuple[SecretFormat, ...]) -> str:
     """Return a line without escape sequences if it contains a secret, which they could split."""
     plain = _ESCAPE_SEQUENCE_PATTERN.sub("", line)
     return plain if plain != line and _mask_with_formats(plain, known_secrets, formats)[1] else line
@@ -206,27 +208,27 @@ def _mask_with_formats(
         counts["known values"] += text.count(value)
         text = text.replace(value, MASK_TEXT)
     for form in formats:
-        text = form.compiled.sub(partial(_mask_secret_match, form, counts), text)
+        text = form.compiled_pattern.sub(partial(_mask_secret_match, form, counts), text)
     text = _QUERY_PARAMETER_PATTERN.sub(lambda match: _mask_parameter_match(match, counts), text)
     for pattern in _NAMED_VALUE_PATTERNS:
         text = pattern.sub(lambda match: _mask_named_value_match(match, counts), text)
-    for form in GUESSED_FORMATS:
-        text = form.compiled.sub(partial(_mask_secret_match, form, counts), text)
+    for form in POSSIBLY_SECRET_FORMATS:
+        text = form.compiled_pattern.sub(partial(_mask_secret_match, form, counts), text)
     return text, +counts
 
 
-def _mask_secret_match(form: SecretFormat, counts: Counter[str], match: re.Match[str]) -> str:
-    if not _is_secret_match(form, match):
+def _mask_secret_match(secret_format: SecretFormat, counts: Counter[str], match: re.Match[str]) -> str:
+    if not _is_secret_match(secret_format, match):
         return match[0]
-    counts[form.kind] += 1
-    secret = _secret_part(match)
+    counts[secret_format.kind] += 1
+    secret = _secret_in_match(match)
     quote = secret[0] if secret[0] in "\"'" else ""
     begin = match.start("secret") - match.start() if secret != match[0] else 0
     return f"{match[0][:begin]}{quote}{MASK_TEXT}{quote}{match[0][begin + len(secret) :]}"
 
 
 def _mask_parameter_match(match: re.Match[str], counts: Counter[str]) -> str:
-    if not _is_secret_parameter(match):
+    if not _is_secret_url_parameter(match):
         return match[0]
     counts["secrets in URLs"] += 1
     return f"{match['before']}{MASK_TEXT}"
@@ -242,6 +244,6 @@ def _mask_named_value_match(match: re.Match[str], counts: Counter[str]) -> str:
     return f"{match['before']}{quote}{MASK_TEXT}{quote}"
 
 
-def _spellings(value: str) -> tuple[str, ...]:
+def _escaped_spellings(value: str) -> tuple[str, ...]:
     """Return a value as spelled in a log, a shell, JSON or TOML."""
     return value, shlex.quote(value), json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]

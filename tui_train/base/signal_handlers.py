@@ -4,12 +4,14 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 
-Handler = Callable[[int, FrameType | None], object] | int | None
+SignalHandler = Callable[[int, FrameType | None], object] | int | None
 
 
-def install_handlers(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> dict[int, Handler]:
+def install_handlers(
+    numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]
+) -> dict[int, SignalHandler]:
     """Install a handler for signals that are not ignored; return the old handlers. Only in the main thread."""
-    old_handlers: dict[int, Handler] = {}
+    old_handlers: dict[int, SignalHandler] = {}
     for number in numbers:
         # None: not set by Python, which could not restore it.
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -17,7 +19,7 @@ def install_handlers(numbers: Iterable[int], handler: Callable[[int, FrameType |
     return old_handlers
 
 
-def restore_handlers(old_handlers: Mapping[int, Handler]) -> None:
+def restore_handlers(old_handlers: Mapping[int, SignalHandler]) -> None:
     """Restore the handlers that `install_handlers` returned."""
     for number, handler in old_handlers.items():
         signal.signal(number, handler)

@@ -12,12 +12,12 @@ __all__ = [
     "duration_text",
     "grouped_digits",
     "loss_text",
-    "number_ranges",
+    "number_ranges_text",
     "percent",
-    "size",
+    "size_text",
     "sparkline",
     "text_table",
-    "typeset",
+    "typeset_ascii",
     "visible",
 ]  # fmt: skip
 
@@ -31,13 +31,13 @@ def display_path(path: str) -> str:
     return visible("~" + path[len(folder) :] if path.startswith(folder + "/") else path)
 
 
-def size(count: int | None) -> str:
+def size_text(byte_count: int | None) -> str:
     """Return a number of bytes as GiB or MiB, of few as KiB, `?` if unknown."""
-    if count is None:
+    if byte_count is None:
         return "?"
-    if 0 < count < 1 << 20:
-        return f"{count / 1024:.1f} KiB"
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+    if 0 < byte_count < 1 << 20:
+        return f"{byte_count / 1024:.1f} KiB"
+    return f"{byte_count / 2**30:.1f} GiB" if byte_count >= 2**30 else f"{byte_count / 2**20:.0f} MiB"
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -50,13 +50,13 @@ def grouped_digits(value: float) -> str:
     return (f"{value:,}" if isinstance(value, int) else f"{value:,.0f}").replace(",", " ")
 
 
-def percent(part: float, places: int = 0) -> str:
+def percent(share: float, decimal_places: int = 0) -> str:
     """Return a share as `62 %`, rounded down: only what is whole is 100 %."""
-    scale = 10**places
-    return f"{math.floor(part * 100 * scale + 1e-9) / scale:.{places}f} %"
+    scale = 10**decimal_places
+    return f"{math.floor(share * 100 * scale + 1e-9) / scale:.{decimal_places}f} %"
 
 
-def typeset(text: str) -> str:
+def typeset_ascii(text: str) -> str:
     """Return words of a plan, which are ASCII, as a screen shows them: `8 → 4`, `2 × 4`."""
     return visible(text).replace("->", "→").replace(" x ", " × ")
 
@@ -89,14 +89,14 @@ def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None) ->
     """Return rows as left-aligned columns, the first row being the heads; the widest are cut to `max_width`."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     if max_width:
-        widths = _narrowed(widths, max_width)
+        widths = _fitting_column_widths(widths, max_width)
     lines = (
         "  ".join(_truncated(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _narrowed(widths: Sequence[int], max_width: int) -> list[int]:
+def _fitting_column_widths(widths: Sequence[int], max_width: int) -> list[int]:
     """Return widths of columns that fit, the widest made narrower; the first, by which a row is named, last."""
     narrowed = list(widths)
     for columns in (range(1, len(widths)), range(len(widths))):
@@ -112,7 +112,7 @@ def _truncated(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
-def number_ranges(numbers: Sequence[int]) -> str:
+def number_ranges_text(numbers: Sequence[int]) -> str:
     """Return ascending numbers in short: `0-63`, `0 2-5`."""
     parts: list[list[int]] = []
     for number in numbers:

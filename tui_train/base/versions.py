@@ -10,7 +10,7 @@ from packaging.version import Version
 
 def is_at_least(version: str | None, minimum: str) -> bool:
     """Return whether a version is `minimum` or newer; an unreadable one counts as new."""
-    release = _release(version or "")
+    release = _release_numbers(version or "")
     return release is None or release >= Version(minimum)
 
 
@@ -21,17 +21,17 @@ def is_older(version: str | None, minimum: str) -> bool:
 
 def is_known_at_least(version: str | None, minimum: str) -> bool:
     """Return whether a version is known and is `minimum` or newer."""
-    return _release(version or "") is not None and is_at_least(version, minimum)
+    return _release_numbers(version or "") is not None and is_at_least(version, minimum)
 
 
 def major_version(version: str | None) -> int | None:
     """Return the first number of a version, None if unreadable."""
-    release = _release(version or "")
+    release = _release_numbers(version or "")
     return release.major if release else None
 
 
 @functools.lru_cache(maxsize=256)
-def _release(version: str) -> Version | None:
+def _release_numbers(version: str) -> Version | None:
     """Return the release numbers of a version, without pre-release and build parts."""
     try:
         return Version(Version(version).base_version)

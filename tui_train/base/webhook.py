@@ -6,38 +6,42 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tui_train.base.app_paths import webhooks_folder
-from tui_train.base.files import PRIVATE_FILE_MODE, write_new
+from tui_train.base.files import PRIVATE_FILE_MODE, write_if_absent
 
 _ADDRESS_PATTERN = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _VARIABLE_PATTERN = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DIGEST_LENGTH = 12
 
 
-def is_address(text: str) -> bool:
+def is_webhook_address(text: str) -> bool:
     """Return whether a text is an address, and not the name of a variable or of a file."""
     return bool(_ADDRESS_PATTERN.fullmatch(text))
 
 
-def is_variable(text: str) -> bool:
+def is_variable_reference(text: str) -> bool:
     """Return whether a text names a variable: $NAME."""
     return bool(_VARIABLE_PATTERN.fullmatch(text))
 
 
 def webhook_reference(text: str) -> str:
-    """Return what a profile, a plan and a script may hold: of an address its file, which `store_address` writes."""
-    return str(webhooks_folder() / f"{_safe_host_name(text)}-{_address_digest(text)}") if is_address(text) else text
+    """Return what a profile, a plan and a script may hold: of an address its file, which `store_webhook` writes."""
+    return (
+        str(webhooks_folder() / f"{_safe_host_name(text)}-{_address_digest(text)}")
+        if is_webhook_address(text)
+        else text
+    )
 
 
-def store_address(text: str) -> str:
+def store_webhook(text: str) -> str:
     """Write an address to its file, mode 0600; return what names it."""
-    if is_address(text):
-        write_new(Path(webhook_reference(text)), f"{text}\n", PRIVATE_FILE_MODE)
+    if is_webhook_address(text):
+        write_if_absent(Path(webhook_reference(text)), f"{text}\n", PRIVATE_FILE_MODE)
     return webhook_reference(text)
 
 
 def displayed_webhook(text: str) -> str:
     """Return what may be on a screen: the host of an address, or of one in a file of ours."""
-    if is_address(text):
+    if is_webhook_address(text):
         return f"{_safe_host_name(text)}/…"
     path = Path(text)
     return f"{path.name.rpartition('-')[0]}/…" if path.is_absolute() and path.parent == webhooks_folder() else text

@@ -24,13 +24,13 @@ from tui_train.base.text import visible
 from tui_train.channel.runner_zip import runner_modules, runner_zip
 from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.runner.compiled import MISSING_LINE, READY_LINE
-from tui_train.runner.ssh import LOGIN_COMMAND, login_advice, remote_line
+from tui_train.runner.ssh import LOGIN_COMMAND, login_advice, remote_shell_line
 
 # The command on the host. No shell finds anything special in it but the quotes.
 PYTHON_COMMAND = ("python3", "-IS", "-X", "utf8", "-c", "import sys;exec(sys.stdin.buffer.readline())")
 SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
 _MAX_LINE_BYTES = 8 << 20
-_PIECE_BYTES = 1 << 16
+_MAX_PIECE_BYTES = 1 << 16
 # What ssh said is there when it has ended; the other side may keep that open.
 _STDERR_WAIT_SECONDS = 2.0
 _CANCEL_POLL_SECONDS = 0.1
@@ -77,7 +77,7 @@ class Session:
             )  # fmt: skip
         except OSError as error:
             raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
-        os.set_blocking(_pipe(self._child.stdin).fileno(), False)
+        os.set_blocking(_require_pipe(self._child.stdin).fileno(), False)
 
     def end(self) -> None:
         """End ssh: whoever reads gets no more."""
@@ -88,12 +88,12 @@ class Session:
         self.end()
         self._child.wait()
         for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
-            _pipe(pipe).close()
+            _require_pipe(pipe).close()
 
     def read_line(self) -> bytes:
         """Return the next line of the answer, empty at the end."""
         if not self._asked:
-            self._ask()
+            self._send_question()
         line = self._next_line()
         self._heard = self._heard or bool(line)
         return line
@@ -110,7 +110,7 @@ class Session:
         """Return what ssh, or the shell at its other end, said last, what it means, and whether to log in."""
         return login_advice(self.host, self._read_errors(), self._asking_host)
 
-    def lost_error(self) -> NoAnswer:
+    def incomplete_answer_error(self) -> NoAnswer:
         """Return why the answer has ended before it was whole."""
         text = self.failure_text()
         remedy = "Log in once, or set up a key (ssh-copy-id)." if LOGIN_COMMAND in text else self._remedy
@@ -119,14 +119,14 @@ class Session:
     def _read_errors(self) -> bytes:
         said = b""
         with suppress(NoAnswer):
-            while len(said) < _PIECE_BYTES and (piece := self._read(self._child.stderr, _STDERR_WAIT_SECONDS)):
+            while len(said) < _MAX_PIECE_BYTES and (piece := self._read_pipe(self._child.stderr, _STDERR_WAIT_SECONDS)):
                 said += piece
         return said
 
-    def _ask(self) -> None:
+    def _send_question(self) -> None:
         """Send the question, and the runner where the host has none of this version; what comes before is dropped."""
         self._asked = True
-        self._write(_opening(self._question))
+        self._write(_opening_bytes(self._question))
         was_sent = False
         while line := self._next_line():
             # What a login script printed last may have had no end of line.
@@ -138,7 +138,7 @@ class Session:
             elif line.endswith(READY_LINE):
                 self._write(self._stdin_data)
                 break
-        _pipe(self._child.stdin).close()
+        _require_pipe(self._child.stdin).close()
 
     def _next_line(self) -> bytes:
         searched = 0
@@ -154,8 +154,8 @@ class Session:
         return line
 
     def _next_piece(self) -> bytes:
-        if (piece := self._read(self._child.stdout, self._silence)) is None:
-            raise self._late_error()
+        if (piece := self._read_pipe(self._child.stdout, self._silence)) is None:
+            raise self._timeout_error()
         return piece
 
     def _write(self, data: bytes) -> None:
@@ -163,19 +163,23 @@ class Session:
         left = memoryview(data)
         with suppress(BrokenPipeError):
             while left:
-                if not self._wait(self._child.stdin, select.POLLOUT, self._silence):
-                    raise self._late_error()
+                if not self._wait_for_pipe(self._child.stdin, select.POLLOUT, self._silence):
+                    raise self._timeout_error()
                 with suppress(BlockingIOError):
-                    left = left[os.write(_pipe(self._child.stdin).fileno(), left[:_PIECE_BYTES]) :]
+                    left = left[os.write(_require_pipe(self._child.stdin).fileno(), left[:_MAX_PIECE_BYTES]) :]
 
-    def _read(self, pipe: IO[bytes] | None, seconds: float) -> bytes | None:
+    def _read_pipe(self, pipe: IO[bytes] | None, seconds: float) -> bytes | None:
         """Return what a pipe has within some seconds, empty at its end; None for nothing yet."""
-        return os.read(_pipe(pipe).fileno(), _PIECE_BYTES) if self._wait(pipe, select.POLLIN, seconds) else None
+        return (
+            os.read(_require_pipe(pipe).fileno(), _MAX_PIECE_BYTES)
+            if self._wait_for_pipe(pipe, select.POLLIN, seconds)
+            else None
+        )
 
-    def _wait(self, pipe: IO[bytes] | None, event: int, seconds: float) -> bool:
+    def _wait_for_pipe(self, pipe: IO[bytes] | None, event: int, seconds: float) -> bool:
         """Return whether a pipe is ready within some seconds, and before the end of all."""
         poll, end = select.poll(), min(time.monotonic() + seconds, self._deadline)
-        poll.register(_pipe(pipe), event)
+        poll.register(_require_pipe(pipe), event)
         while (left := end - time.monotonic()) > 0:
             if self._is_cancelled():
                 raise NoAnswer(f"{self.name} was not waited for", self._remedy)
@@ -183,7 +187,7 @@ class Session:
                 return True
         return False
 
-    def _late_error(self) -> NoAnswer:
+    def _timeout_error(self) -> NoAnswer:
         late = time.monotonic() >= self._deadline
         seconds = self._within if late else self._silence
         what = "has not sent all" if late and self._heard else "gave no answer"
@@ -202,16 +206,16 @@ def machine_name(host: str) -> str:
 def _usual_command(host: str) -> Sequence[str]:
     if not host:
         return (sys.executable, *PYTHON_COMMAND[1:])
-    return (*ssh_command_prefix(host), remote_line(PYTHON_COMMAND))
+    return (*ssh_command_prefix(host), remote_shell_line(PYTHON_COMMAND))
 
 
-def ask(  # noqa: PLR0913 - each has a default but four
+def ask_host(  # noqa: PLR0913 - each has a default but four
     host: str,
     question: Mapping[str, Any],
     answer_type: type[_Answer],
-    within_seconds: float,
+    answer_seconds: float,
     *,
-    words: Sequence[str] = (),
+    ssh_words: Sequence[str] = (),
     asking_host: str = "",
     stdin_data: bytes = b"",
     is_cancelled: Callable[[], bool] = lambda: False,
@@ -219,29 +223,29 @@ def ask(  # noqa: PLR0913 - each has a default but four
     """Return the answer of a host (empty: this machine) to a question; NoAnswer where it gives none in time."""
     # Nothing comes before the answer, which may take its time: a training that is stopped saves first.
     session = Session(
-        host, question, words=words, asking_host=asking_host, stdin_data=stdin_data, within_seconds=within_seconds,
+        host, question, words=ssh_words, asking_host=asking_host, stdin_data=stdin_data, within_seconds=answer_seconds,
         silence_seconds=math.inf, is_cancelled=is_cancelled,
     )  # fmt: skip
     with closing(session):
         while line := session.read_line():
             with suppress(Unparsable):
                 return json_as(line, answer_type)
-        raise session.lost_error()
+        raise session.incomplete_answer_error()
 
 
-def _opening(question: Mapping[str, Any]) -> bytes:
+def _opening_bytes(question: Mapping[str, Any]) -> bytes:
     """Return what the Python of a host is sent first: the text that finds the runner, a line, and the question."""
     first = {"checksum": f"{zlib.crc32(runner_zip()):08x}", "size": len(runner_zip()), "question": question}
-    return _starter() + json.dumps(first).encode() + b"\n"
+    return _starter_code() + json.dumps(first).encode() + b"\n"
 
 
 @cache
-def _starter() -> bytes:
+def _starter_code() -> bytes:
     text = f"{runner_modules()['runner/compiled.py']}\nsys.exit(answer_question(sys.stdin.buffer, sys.stdout.buffer))\n"
     too_old = 'sys.exit("python3 there is %d.%d: 3.8 or newer is needed" % sys.version_info[:2])'
     return f"exec({text!a}) if sys.version_info >= (3, 8) else {too_old}\n".encode()
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+def _require_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None, "all three are pipes"  # noqa: S101 - for the type
     return pipe

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
-from tui_train.channel.session import ask, machine_name
+from tui_train.channel.session import ask_host, machine_name
 from tui_train.runner.questions.slurm import COMMAND_SECONDS, NOT_FOUND_EXIT_CODE
 
 _CONNECT_TIMEOUT_SECONDS = 20.0  # seconds for the connection, besides those of the commands
@@ -40,7 +40,7 @@ def run_slurm_commands(
     """
     seconds = len(commands) * COMMAND_SECONDS + _CONNECT_TIMEOUT_SECONDS
     question = {"do": "slurm", "commands": commands, "input": input_text}
-    results = ask(host, question, list[CommandResult], seconds, is_cancelled=is_cancelled)
+    results = ask_host(host, question, list[CommandResult], seconds, is_cancelled=is_cancelled)
     if len(results) != len(commands):
         raise NoAnswer(f"{machine_name(host)} sent something else than the answers of these commands", "Try again.")
     return results

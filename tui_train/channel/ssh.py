@@ -10,16 +10,16 @@ from stat import S_IWGRP, S_IWOTH
 
 from tui_train.base.app_paths import connections_folder
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.files import read_regular
+from tui_train.base.files import read_regular_file
 from tui_train.base.text import visible
-from tui_train.runner.ssh import PLAIN_OPTIONS
+from tui_train.runner.ssh import SSH_OPTIONS
 
 _HOST_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
 _MAX_SOCKET_FOLDER_LENGTH = 45
 # Seconds for which a connection is kept after its last use: one that needs no questions, and one that somebody opened.
-_KEPT_SECONDS, _LOGIN_SECONDS = 60, 12 * 3600
-_LOCAL_SECONDS = 5.0
+_CONNECTION_KEPT_SECONDS, _LOGIN_KEPT_SECONDS = 60, 12 * 3600
+_LOCAL_ANSWER_SECONDS = 5.0
 _MAX_CONFIG_BYTES = 1 << 20
 
 
@@ -38,8 +38,8 @@ def require_host_name(host: str) -> None:
 def ssh_command_prefix(host: str) -> list[str]:
     """Return the words that begin a command on a host; BadInput where it is no host name."""
     require_host_name(host)
-    sharing = _users_connection_options(host) or _sharing_options(_KEPT_SECONDS)
-    options = (*PLAIN_OPTIONS, "ServerAliveCountMax=3", *sharing)
+    sharing = _user_connection_options(host) or _connection_sharing_options(_CONNECTION_KEPT_SECONDS)
+    options = (*SSH_OPTIONS, "ServerAliveCountMax=3", *sharing)
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
 
 
@@ -50,7 +50,7 @@ def log_in(host: str) -> int:
     where no connection can be kept, or there is no ssh.
     """
     usual = ssh_command_prefix(host)
-    sharing = _sharing_options(_LOGIN_SECONDS)
+    sharing = _connection_sharing_options(_LOGIN_KEPT_SECONDS)
     if not sharing:
         folder = visible(str(connections_folder()))
         raise Unavailable(f"no connection can be kept in {folder}", "Set XDG_CACHE_HOME to a short path of your own.")
@@ -66,39 +66,44 @@ def log_in(host: str) -> int:
         signal.signal(signal.SIGINT, earlier)
 
 
-def _users_connection_options(host: str) -> tuple[str, ...]:
+def _user_connection_options(host: str) -> tuple[str, ...]:
     """Return the options that use the user's own connection to a host; none where he has none that answers."""
-    option = f"ControlPath={_users_socket(host)}"
-    answers = option != "ControlPath=" and b"Master running" in _run_ssh("-O", "check", "-o", option, "--", host)
+    option = f"ControlPath={_user_connection_socket(host)}"
+    answers = option != "ControlPath=" and b"Master running" in _ssh_output("-O", "check", "-o", option, "--", host)
     return ("ControlMaster=no", option) if answers else ()
 
 
 @cache
-def _users_socket(host: str) -> str:
+def _user_connection_socket(host: str) -> str:
     """Return the path of the user's own shared connection to a host, empty where his configuration names none."""
     try:
-        text = read_regular(Path("~/.ssh/config").expanduser(), _MAX_CONFIG_BYTES).lower()
+        text = read_regular_file(Path("~/.ssh/config").expanduser(), _MAX_CONFIG_BYTES).lower()
     except (OSError, RuntimeError):
         return ""
     if b"controlpath" not in text and b"include" not in text:
         return ""
-    lines = _run_ssh("-G", "--", host).decode(errors="replace").splitlines()
+    lines = _ssh_output("-G", "--", host).decode(errors="replace").splitlines()
     path = next((line.partition(" ")[2] for line in lines if line.startswith("controlpath ")), "none")
     return "" if path == "none" else path
 
 
-def _run_ssh(*words: str) -> bytes:
+def _ssh_output(*words: str) -> bytes:
     """Return what ssh says on this machine alone, nothing where it does not within some seconds."""
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     try:
         return subprocess.run(
-            ["ssh", *words], stdin=subprocess.DEVNULL, stdout=pipe, stderr=both, check=False, timeout=_LOCAL_SECONDS
+            ["ssh", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=both,
+            check=False,
+            timeout=_LOCAL_ANSWER_SECONDS,
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return b""
 
 
-def _sharing_options(seconds: int) -> tuple[str, ...]:
+def _connection_sharing_options(kept_seconds: int) -> tuple[str, ...]:
     """Return the options by which commands that follow each other share a connection, kept for some seconds."""
     folder = connections_folder()
     if len(str(folder)) > _MAX_SOCKET_FOLDER_LENGTH:
@@ -111,4 +116,4 @@ def _sharing_options(seconds: int) -> tuple[str, ...]:
     # Whoever may write there could answer in the place of a host.
     if status.st_uid != os.geteuid() or status.st_mode & (S_IWGRP | S_IWOTH):
         return ()
-    return ("ControlMaster=auto", f"ControlPath={folder}/%C", f"ControlPersist={seconds}")
+    return ("ControlMaster=auto", f"ControlPath={folder}/%C", f"ControlPersist={kept_seconds}")

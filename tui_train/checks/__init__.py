@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Check, Finding, error
+from tui_train.checks.finding import CheckFunction, Finding, error
 from tui_train.checks.machine import communication, conflicts, container, disk, hardware, idle
 from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
@@ -13,16 +13,16 @@ from tui_train.checks.recipe import extreme_values, finetune, finetune_options, 
 from tui_train.checks.trainer import accelerate, declared_arguments, launch, preset, script, tracking, trainer
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.fields import Value, get_field, get_value, with_value
+from tui_train.profile.fields import FieldValue, get_field, get_value, profile_with_value
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.effective import is_default
+from tui_train.setup.recipe.effective import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
 __all__ = ["CHECKS", "Finding", "find_problems"]
 
 
-def _only_for(key: str, inner_check: Check) -> Check:
+def _only_for(key: str, inner_check: CheckFunction) -> CheckFunction:
     """Return a check that runs only for trainers that take this key or section."""
 
     def guarded(setup: Setup) -> Iterator[Finding]:
@@ -32,10 +32,10 @@ def _only_for(key: str, inner_check: Check) -> Check:
     return guarded
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[CheckFunction, ...] = (
     # Before what a Python lacks for it.
     _only_for("finetune", finetune.qlora_on_cpu),
-    _only_for("nemo", nemo.unsupported_uses),
+    _only_for("nemo", nemo.uses_unsupported_by_nemo),
     trainer.unusable_training_python,
     container.unusable_engine,
     container.unusable_image,
@@ -52,19 +52,19 @@ CHECKS: tuple[Check, ...] = (
     conflicts.port_in_use,
     hardware.gpus_blocking_nccl,
     hardware.wrong_process_count,
-    accelerate.unusable_config,
-    accelerate.unsupported_config_keys,
-    accelerate.dropped_settings,
+    accelerate.unusable_accelerate_config,
+    accelerate.unsupported_accelerate_config_keys,
+    accelerate.accelerate_settings_dropped,
     accelerate.gpu_precision_on_cpu,
-    accelerate.unread_cpu_affinity,
-    accelerate.sharding_difference,
-    accelerate.device_difference,
-    accelerate.unread_precision,
+    accelerate.cpu_affinity_unread_by_launcher,
+    accelerate.config_sharding_differing_from_profile,
+    accelerate.config_devices_differing_from_plan,
+    accelerate.accelerate_precision_unread,
     launch.unusable_sharding_strategy,
     launch.invalid_hosts_or_address,
     launch.invalid_uneven_processes,
     hosts.host_differences,
-    slurm.invalid_job,
+    slurm.invalid_slurm_job,
     cluster.unavailable_partition,
     cluster.unknown_account,
     cluster.exceeded_time_limit,
@@ -82,7 +82,7 @@ CHECKS: tuple[Check, ...] = (
     hub.invalid_revision,
     hub.tokenizer_of_other_revision,
     hub.non_causal_model,
-    hub.download_requirements,
+    hub.missing_download_requirements,
     communication.unsuitable_backend,
     communication.invalid_nccl_workarounds,
     communication.missing_network_interface,
@@ -95,7 +95,7 @@ CHECKS: tuple[Check, ...] = (
     trainer.secrets_by_value,
     trainer.webhook_file_on_other_machine,
     _only_for("trainer.preset", preset.missing_preset_package),
-    _only_for("trainer.preset", preset.unusable_config_file),
+    _only_for("trainer.preset", preset.unusable_trainer_config_file),
     _only_for("trainer.preset", preset.unknown_data_format),
     _only_for("trainer.preset", preset.shadowed_preset),
     _only_for("trainer.preset", preset.refused_preset_arguments),
@@ -107,23 +107,23 @@ CHECKS: tuple[Check, ...] = (
     _only_for("trainer.script", declared_arguments.missing_subcommand),
     _only_for("trainer.script", declared_arguments.missing_required_arguments),
     _only_for("trainer.script", declared_arguments.undeclared_options),
-    _only_for("trainer.script", declared_arguments.invalid_values),
-    _only_for("trainer.script", declared_arguments.recipe_lookalikes),
+    _only_for("trainer.script", declared_arguments.invalid_argument_values),
+    _only_for("trainer.script", declared_arguments.arguments_resembling_recipe_values),
     _only_for("finetune", finetune.missing_model_or_data),
     _only_for("finetune", finetune.unknown_lora_targets),
     _only_for("finetune", finetune.invalid_data_weights),
     _only_for("finetune", finetune.unchecked_answers_only),
-    _only_for("finetune", finetune.data_problems),
+    _only_for("finetune", finetune.problems_of_read_data),
     _only_for("finetune", finetune.chats_learned_whole),
     _only_for("trainer.allow", extreme_values.excessive_sequence_length),
     _only_for("trainer.allow", extreme_values.extreme_learning_rate),
-    _only_for("finetune", finetune.lora_fallback_rate),
+    _only_for("finetune", finetune.lora_fallback_with_own_learning_rate),
     _only_for("finetune", finetune.both_steps_and_epochs),
     _only_for("finetune", finetune.too_small_micro_batch),
     _only_for("finetune", finetune.arguments_overriding_plan),
     _only_for("finetune", finetune_options.unknown_trl_options),
     _only_for("finetune", finetune_options.values_ignored_by_trl),
-    _only_for("finetune", finetune.useless_evaluations),
+    _only_for("finetune", finetune.evaluations_without_data_or_checkpoint),
     tracking.missing_logger_packages,
     tracking.missing_wandb_key,
     recipe.invalid_fallbacks,
@@ -141,8 +141,8 @@ CHECKS: tuple[Check, ...] = (
     _only_for("nemo", nemo_options.invalid_recipe_settings),
     _only_for("nemo", nemo.automodel_instead_of_recipes),
     _only_for("nemo", nemo_options.bridge_instead_of_recipes),
-    hardware.effects_of_logout,
-    unused.old_schema,
+    hardware.training_ended_by_logout,
+    unused.profile_of_old_schema,
 )
 
 
@@ -154,7 +154,9 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
         key = "trainer.preset"
         return (_with_visible_text(error(key, problem.message, problem.remedy, change=change)),)
     findings = [
-        _with_visible_text(_with_defaults_unset(finding, setup)) for run_check in CHECKS for finding in run_check(setup)
+        _with_visible_text(_with_change_unsetting_defaults(finding, setup))
+        for run_check in CHECKS
+        for finding in run_check(setup)
     ]
     return tuple(sorted(findings, key=_severity_sort_key))
 
@@ -164,25 +166,25 @@ def _severity_sort_key(finding: Finding) -> tuple[bool, int]:
     return not finding.forbids_plan, ("error", "warning", "note").index(finding.level)
 
 
-def _with_defaults_unset(finding: Finding, setup: Setup) -> Finding:
+def _with_change_unsetting_defaults(finding: Finding, setup: Setup) -> Finding:
     """Return the finding with a change that unsets what holds by default, so that it follows what is chosen later."""
     change = finding.change
     if change is None:
         return finding
     edits = tuple(
-        (key, None if _is_default_afterwards(key, value, change, setup) else value) for key, value in change.edits
+        (key, None if _is_default_after_change(key, value, change, setup) else value) for key, value in change.edits
     )
     return msgspec.structs.replace(finding, change=msgspec.structs.replace(change, edits=edits))
 
 
-def _is_default_afterwards(key: str, value: Value, change: Change, setup: Setup) -> bool:
+def _is_default_after_change(key: str, value: FieldValue, change: Change, setup: Setup) -> bool:
     """Return whether a value that a change would set in the recipe is the default in force after that change."""
     section, _, name = key.partition(".")
     if section != "recipe" or value is None or not get_field(key).optional or get_value(setup.profile, key) is None:
         return False
-    changed = set_up(with_value(apply_change(change, setup.profile), key, None), setup.facts)
+    changed = set_up(profile_with_value(apply_change(change, setup.profile), key, None), setup.facts)
     value_after = None if changed.recipe_problem else changed.values.get(name)
-    return value_after is not None and value_after.value == value and is_default(value_after)
+    return value_after is not None and value_after.value == value and is_unset_by_user(value_after)
 
 
 def _with_visible_text(finding: Finding) -> Finding:

@@ -59,4 +59,4 @@ class Finding(Struct, frozen=True):
 
 
 error, warning, note = partial(Finding, "error"), partial(Finding, "warning"), partial(Finding, "note")
-Check = Callable[[Setup], Iterator[Finding]]
+CheckFunction = Callable[[Setup], Iterator[Finding]]

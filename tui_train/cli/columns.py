@@ -12,7 +12,7 @@ from tui_train.base.text import visible
 _MAX_LIST_WIDTH = 120
 
 
-def terminal_width() -> int | None:
+def terminal_width_or_none() -> int | None:
     """Return how wide standard output is; None where it is no terminal, and nothing is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
@@ -33,4 +33,4 @@ def description_list(rows: Sequence[tuple[str, str]]) -> str:
 
 def aligned_table(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as columns, the first row being the heads; at a terminal the widest are cut."""
-    return whole(rows, terminal_width())
+    return whole(rows, terminal_width_or_none())

@@ -71,7 +71,7 @@ def complete_runs(_context: click.Context, _parameter: click.Parameter, text: st
         return [CompletionItem(text, type="dir")]
     from tui_train.runs import rundir
 
-    names = ("last", *(run.name for run in rundir.all_runs()))
+    names = ("last", *(run.name for run in rundir.list_runs()))
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
 

@@ -11,10 +11,10 @@ import click
 
 from tui_train import __version__
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
-from tui_train.runner.refused import BUSY_EXIT_CODE
+from tui_train.runner.refused import BUSY_RESOURCE_EXIT_CODE
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
 
 # Click's own code is 2, which a training may end with.
 _WRONG_USAGE_CODE = 64
@@ -26,7 +26,7 @@ EXIT_CODES = (
     (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
     (TuiTrainError.exit_code, "a fault of this program"),
     (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
-    (BUSY_EXIT_CODE, "the run, its folder or its port is in use (launch.sh)"),
+    (BUSY_RESOURCE_EXIT_CODE, "the run, its folder or its port is in use (launch.sh)"),
     (129, "ended by a lost terminal (SIGHUP)"),
     (130, "ended by Ctrl-C"),
     (137, "the run was lost: its supervisor was killed"),
@@ -114,25 +114,25 @@ def machine_options(command: Callable[..., None]) -> Callable[..., None]:
     @SLURM_OPTION
     @functools.wraps(command)
     def with_source(*arguments: Any, machine: Path | None, host: str | None, slurm: bool, **options: Any) -> None:
-        command(*arguments, source=machine_source(machine, host, slurm=slurm), **options)
+        command(*arguments, source=facts_source_of_options(machine, host, slurm=slurm), **options)
 
     return with_source
 
 
-def machine_source(
+def facts_source_of_options(
     machine: Path | None, host: str | None, toolchain: Path | None = None, *, slurm: bool = False
-) -> "MachineSource":
+) -> "FactsSource":
     """Return the machine that options name; UsageError where they name two, or an invalid host.
 
     With Slurm a host is where jobs are submitted, and the machine in a file is a node.
     """
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
 
     if machine and host is not None and not slurm:
         raise click.UsageError("--machine and --on exclude each other.")
     if host is not None and (not host or host.startswith("-")):
         raise click.UsageError("--on needs the name of a host.")
-    return MachineSource(machine, toolchain, host or "", slurm=slurm)
+    return FactsSource(machine, toolchain, host or "", slurm=slurm)
 
 
 @click.group(
@@ -144,7 +144,7 @@ def machine_source(
 @click.version_option(__version__, message="tui-train %(version)s")
 @machine_options
 @click.pass_context
-def cli(context: click.Context, source: "MachineSource") -> None:
+def cli(context: click.Context, source: "FactsSource") -> None:
     """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
     if source.slurm:
         raise click.UsageError("--slurm comes after a command; in the wizard, H on Hardware chooses Slurm.")

@@ -9,36 +9,36 @@ _GROUP_PATTERN = re.compile(r"\((?:\?(?:P<\w+>|[aimsux]*:|(?P<look><?[=!])|(?P<f
 _REPEAT_PATTERN = re.compile(r"(?P<none>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\}")
 _CHARACTER_CLASS_PATTERN = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
 _ESCAPE_PATTERN = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_DIGITS = b"0123456789"
+_DIGIT_BYTES = b"0123456789"
 
 # Of each set of words one is there.
-Anchors = tuple[frozenset[bytes], ...]
+RequiredWords = tuple[frozenset[bytes], ...]
 
 
-class _ExpressionPart(NamedTuple):
+class _ParsedExpressionPart(NamedTuple):
     """A part of an expression: a character to be met, or anchors; else nothing that is certain."""
 
     character: str = ""
-    anchors: Anchors = ()
+    anchors: RequiredWords = ()
 
 
-def normalized_for_anchors(text: bytes) -> bytes:
+def normalized_for_required_words(text: bytes) -> bytes:
     """Return a line as anchors are looked for in it: small letters, and no digits, by which most lines differ alone."""
-    return text.translate(None, _DIGITS).lower()
+    return text.translate(None, _DIGIT_BYTES).lower()
 
 
 @functools.cache
-def expression_anchors(expression: str) -> Anchors:
+def required_words(expression: str) -> RequiredWords:
     """Return what each match of an expression holds; none where it may match any line."""
     return _parse_alternatives(expression, 0)[0]
 
 
-def may_match(text: bytes, anchors: Anchors) -> bool:
+def may_contain_match(text: bytes, anchors: RequiredWords) -> bool:
     """Return whether plain text holds a word of each set, without which there is no match in it."""
     return all(any(word in text for word in words) for words in anchors)
 
 
-def rarest_words(anchors: Anchors) -> frozenset[bytes]:
+def rarest_required_words(anchors: RequiredWords) -> frozenset[bytes]:
     """Return the set of words that lines seldom hold by chance."""
     return max(anchors, key=lambda words: min(len(word.strip()) for word in words) - len(words) / 100)
 
@@ -55,9 +55,9 @@ def alternation_pattern(words: Iterable[bytes]) -> bytes:
     return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
 
 
-def _parse_alternatives(expression: str, position: int) -> tuple[Anchors, int]:
+def _parse_alternatives(expression: str, position: int) -> tuple[RequiredWords, int]:
     """Return the anchors of alternatives, up to the bracket that closes them; and where that is."""
-    alternatives: list[Anchors] = []
+    alternatives: list[RequiredWords] = []
     while True:
         alternative, position = _parse_sequence(expression, position)
         alternatives.append(alternative)
@@ -66,10 +66,12 @@ def _parse_alternatives(expression: str, position: int) -> tuple[Anchors, int]:
         position += 1
     if len(alternatives) == 1:
         return alternatives[0], position
-    return ((frozenset[bytes]().union(*map(rarest_words, alternatives)),) if all(alternatives) else ()), position
+    return (
+        (frozenset[bytes]().union(*map(rarest_required_words, alternatives)),) if all(alternatives) else ()
+    ), position
 
 
-def _parse_sequence(expression: str, position: int) -> tuple[Anchors, int]:
+def _parse_sequence(expression: str, position: int) -> tuple[RequiredWords, int]:
     """Return the anchors of parts that follow each other, up to what ends them."""
     runs, inner = [""], list[frozenset[bytes]]()
     while position < len(expression) and expression[position] not in "|)":
@@ -78,27 +80,27 @@ def _parse_sequence(expression: str, position: int) -> tuple[Anchors, int]:
         if repeat:
             position = repeat.end() + (expression[repeat.end() : repeat.end() + 1] == "?")
         if repeat and repeat["none"]:
-            part = _ExpressionPart()
+            part = _ParsedExpressionPart()
         inner += part.anchors
         if part.character and not repeat:
             runs[-1] += part.character
         else:
             runs += [part.character, ""]
-    words = (normalized_for_anchors(run.encode()) for run in runs)
+    words = (normalized_for_required_words(run.encode()) for run in runs)
     return (*(frozenset({word}) for word in words if word.strip()), *inner), position
 
 
-def _parse_part(expression: str, position: int) -> tuple[_ExpressionPart, int]:
+def _parse_part(expression: str, position: int) -> tuple[_ParsedExpressionPart, int]:
     """Return one part of an expression, and where it ends."""
     group = _GROUP_PATTERN.match(expression, position)
     if group and group["flags"]:
-        return _ExpressionPart(), group.end()
+        return _ParsedExpressionPart(), group.end()
     if group:
         inner, end = _parse_alternatives(expression, group.end())
-        return _ExpressionPart(anchors=() if group["look"] else inner), end + 1
+        return _ParsedExpressionPart(anchors=() if group["look"] else inner), end + 1
     if expression[position] == "[" and (klass := _CHARACTER_CLASS_PATTERN.match(expression, position)):
-        return _ExpressionPart(), klass.end()
+        return _ParsedExpressionPart(), klass.end()
     if expression[position] == "\\" and (escape := _ESCAPE_PATTERN.match(expression, position)):
         escaped = escape[0][1:]
-        return _ExpressionPart("" if escaped.isalnum() else escaped), escape.end()
-    return _ExpressionPart("" if expression[position] in ".^$" else expression[position]), position + 1
+        return _ParsedExpressionPart("" if escaped.isalnum() else escaped), escape.end()
+    return _ParsedExpressionPart("" if expression[position] in ".^$" else expression[position]), position + 1

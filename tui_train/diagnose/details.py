@@ -8,14 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.base.parse import prepared_type
+from tui_train.base.parse import prepared_for_msgspec
 from tui_train.base.text import duration_text
-from tui_train.diagnose.packages import PACKAGE_BY_MODULE
+from tui_train.diagnose.packages import PIP_PACKAGE_BY_MODULE
 from tui_train.diagnose.types import LogLine
 
 # A traceback's chain stands before an error, and lists of what differs after it.
-_LINES_BEFORE, _LINES_AFTER = 24, 40
-_DIMENSION_PATTERN = re.compile(r"\d+")
+_DETAIL_LINES_BEFORE_FAILURE, _DETAIL_LINES_AFTER_FAILURE = 24, 40
+_DIMENSION_NUMBER_PATTERN = re.compile(r"\d+")
 _NUMBER_CAP = 10**12  # of a number that is calculated with
 
 
@@ -36,11 +36,11 @@ class _DetailsFile(msgspec.Struct, frozen=True):
 def load_details() -> tuple[tuple[FailureDetail, re.Pattern[str]], ...]:
     """Return each detail with its compiled expression."""
     data = (Path(__file__).parent / "details.toml").read_bytes()
-    entries = msgspec.toml.decode(data, type=prepared_type(_DetailsFile)).detail
+    entries = msgspec.toml.decode(data, type=prepared_for_msgspec(_DetailsFile)).detail
     return tuple((entry, re.compile(entry.when, re.MULTILINE)) for entry in entries)
 
 
-def matching_detail(
+def matching_detail_and_values(
     failure: str, lines: Sequence[LogLine], failure_line: LogLine
 ) -> tuple[FailureDetail, dict[str, str]] | None:
     """Return what the line that shows a failure says of it, else what lines of its rank near it say, and the values."""
@@ -48,13 +48,13 @@ def matching_detail(
     if not ours:
         return None
     at = next((index for index, line in enumerate(lines) if line is failure_line), None)
-    near = lines[max(0, at - _LINES_BEFORE) : at + _LINES_AFTER] if at is not None else ()
+    near = lines[max(0, at - _DETAIL_LINES_BEFORE_FAILURE) : at + _DETAIL_LINES_AFTER_FAILURE] if at is not None else ()
     texts = [failure_line.text, "\n".join(line.text for line in near if line.rank == failure_line.rank)]
     for text in texts:
         for entry, pattern in ours:
             if match := pattern.search(text):
                 values = {name: value for name, value in match.groupdict().items() if value}
-                return entry, {**values, **_DERIVE_VALUES_BY_FAILURE.get(failure, _no_derived_values)(values)}
+                return entry, {**values, **_VALUE_DERIVER_BY_FAILURE.get(failure, _no_derived_values)(values)}
     return None
 
 
@@ -62,38 +62,38 @@ def _no_derived_values(_values: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def _capped_number(values: dict[str, str], name: str) -> int:
+def _capped_number_value(values: dict[str, str], name: str) -> int:
     text = values.get(name, "")
     return min(int(text), _NUMBER_CAP) if text.isdecimal() and len(text) < 16 else 0
 
 
-def _cuda_version(values: dict[str, str]) -> dict[str, str]:
+def _cuda_version_value(values: dict[str, str]) -> dict[str, str]:
     """Return 11040, as CUDA counts its versions, as 11.4."""
-    version = _capped_number(values, "found")
+    version = _capped_number_value(values, "found")
     return {"found": f"{version // 1000}.{version % 1000 // 10}"} if version >= 1000 else {}
 
 
-def _fitting_batch_sizes(values: dict[str, str]) -> dict[str, str]:
+def _fitting_batch_size_values(values: dict[str, str]) -> dict[str, str]:
     """Return the product that the batch should be, or the multiples nearest to it."""
     if "micro" in values:
-        parts = [_capped_number(values, name) for name in ("micro", "accumulation", "world")]
+        parts = [_capped_number_value(values, name) for name in ("micro", "accumulation", "world")]
         return {"product": str(math.prod(parts))}
-    batch = _capped_number(values, "batch") * max(1, _capped_number(values, "world"))
-    divisor = _capped_number(values, "of") * max(1, _capped_number(values, "devices"))
+    batch = _capped_number_value(values, "batch") * max(1, _capped_number_value(values, "world"))
+    divisor = _capped_number_value(values, "of") * max(1, _capped_number_value(values, "devices"))
     if not divisor:
         return {}
     below = batch // divisor * divisor
     return {"nearest": f"{below} or {below + divisor}" if below else str(divisor)}
 
 
-def _wait_time(values: dict[str, str]) -> dict[str, str]:
-    ms = _capped_number(values, "ms")
+def _wait_time_value(values: dict[str, str]) -> dict[str, str]:
+    ms = _capped_number_value(values, "ms")
     return {"waited": duration_text(ms / 1000), "seconds": str(ms // 1000)} if ms >= 1000 else {}
 
 
-def _differing_size(values: dict[str, str]) -> dict[str, str]:
+def _differing_size_values(values: dict[str, str]) -> dict[str, str]:
     """Return the first dimension in which two shapes differ, and what it is by the parameter's name."""
-    saved, ours = (_DIMENSION_PATTERN.findall(values.get(name, "")) for name in ("saved", "ours"))
+    saved, ours = (_DIMENSION_NUMBER_PATTERN.findall(values.get(name, "")) for name in ("saved", "ours"))
     differ = [(a, b) for a, b in zip(saved, ours, strict=False) if a != b] if len(saved) == len(ours) else []
     if not differ:
         return {}
@@ -109,22 +109,22 @@ def _differing_size(values: dict[str, str]) -> dict[str, str]:
     return {"what": what, "theirs": differ[0][0], "own": differ[0][1]}
 
 
-def _package_to_install(values: dict[str, str]) -> dict[str, str]:
+def _package_to_install_value(values: dict[str, str]) -> dict[str, str]:
     """Return what to install, where the package is one that trainings use; a name from a log alone is none."""
     name = re.sub(r"[-_]+", "-", values.get("package", "")).lower()
     limit = values.get("limit", "").replace(" ", "")
-    return {"install": f"'{PACKAGE_BY_MODULE[name]}{limit}'"} if name in PACKAGE_BY_MODULE and limit else {}
+    return {"install": f"'{PIP_PACKAGE_BY_MODULE[name]}{limit}'"} if name in PIP_PACKAGE_BY_MODULE and limit else {}
 
 
-def _requested_size(values: dict[str, str]) -> dict[str, str]:
-    asked = _capped_number(values, "bytes")
+def _requested_size_value(values: dict[str, str]) -> dict[str, str]:
+    asked = _capped_number_value(values, "bytes")
     return {"asked": f"{asked / 2**30:.1f} GiB" if asked >= 2**30 else f"{asked / 2**20:.0f} MiB"} if asked else {}
 
 
 _BYTES_BY_UNIT = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-def _free_memory_note(values: dict[str, str]) -> dict[str, str]:
+def _free_memory_values(values: dict[str, str]) -> dict[str, str]:
     """Return what stands out where enough memory was free, or more was requested than there is."""
     asked, free, total = (
         float(number) * _BYTES_BY_UNIT[unit]
@@ -142,7 +142,7 @@ def _free_memory_note(values: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def _needed_torch_build(values: dict[str, str]) -> dict[str, str]:
+def _needed_torch_build_value(values: dict[str, str]) -> dict[str, str]:
     """Return which torch has code for a GPU of a compute capability."""
     number = int(re.sub(r"\D", "", values.get("capability", ""))[:4] or 0)
     if number >= 100:
@@ -185,7 +185,7 @@ _ARGUMENTS_MOVED_TO_CONFIG = frozenset({
 })  # fmt: skip
 
 
-def _argument_replacement(values: dict[str, str]) -> dict[str, str]:
+def _argument_replacement_value(values: dict[str, str]) -> dict[str, str]:
     """Return by what an argument is replaced, where that is known."""
     name, function = values.get("argument", ""), values.get("function", "")
     trainer = re.match(r"(SFT|DPO|KTO|Reward|GRPO|ORPO|CPO)Trainer\b", function)
@@ -195,17 +195,17 @@ def _argument_replacement(values: dict[str, str]) -> dict[str, str]:
     return {"instead": _NEW_NAME_BY_ARGUMENT[name]} if known else {}
 
 
-_DERIVE_VALUES_BY_FAILURE: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
-    "cuda_driver_too_old": _cuda_version,
-    "cuda_oom": _free_memory_note,
-    "no_kernel_image": _needed_torch_build,
-    "batch_config": _fitting_batch_sizes,
-    "collective_timeout": _wait_time,
-    "nccl_timeout": _wait_time,
-    "rendezvous_timeout": _wait_time,
-    "master_unreachable": _wait_time,
-    "checkpoint_mismatch": _differing_size,
-    "import_mismatch": _package_to_install,
-    "host_alloc_failed": _requested_size,
-    "api_mismatch": _argument_replacement,
+_VALUE_DERIVER_BY_FAILURE: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
+    "cuda_driver_too_old": _cuda_version_value,
+    "cuda_oom": _free_memory_values,
+    "no_kernel_image": _needed_torch_build_value,
+    "batch_config": _fitting_batch_size_values,
+    "collective_timeout": _wait_time_value,
+    "nccl_timeout": _wait_time_value,
+    "rendezvous_timeout": _wait_time_value,
+    "master_unreachable": _wait_time_value,
+    "checkpoint_mismatch": _differing_size_values,
+    "import_mismatch": _package_to_install_value,
+    "host_alloc_failed": _requested_size_value,
+    "api_mismatch": _argument_replacement_value,
 }

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.parse import Unparsable, prepared_type
+from tui_train.base.parse import Unparsable, prepared_for_msgspec
 from tui_train.base.text import visible
-from tui_train.diagnose.reader import ReadWatcher, read_log_lines
+from tui_train.diagnose.reader import LogReadObserver, read_log_lines
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
 from tui_train.facts import yaml_documents
@@ -22,11 +22,10 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
 from tui_train.runner import safe_open
-from tui_train.runner.events import Event
-from tui_train.runner.evidence import Evidence as MachineEvidence
-from tui_train.runner.evidence import read_evidence
+from tui_train.runner.events import JournalEvent
+from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.first_step import first_logged_step
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
@@ -37,16 +36,16 @@ from tui_train.setup.recipe.effective import effective_values, with_effective_va
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.
-_VALUES_PASSED_TO_NEMO = frozenset(
+_RECIPE_NAMES_PASSED_TO_NEMO = frozenset(
     {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
 )
 
 
 class _AttemptEdits(msgspec.Struct, frozen=True):
-    edits: dict[str, fields.Value] = {}
+    edits: dict[str, fields.FieldValue] = {}
 
 
-def diagnose_log(path: str, exit_code: int | None = None, watcher: ReadWatcher | None = None) -> Diagnosis | None:
+def diagnose_log(path: str, exit_code: int | None = None, watcher: LogReadObserver | None = None) -> Diagnosis | None:
     """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
 
     def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
@@ -55,7 +54,7 @@ def diagnose_log(path: str, exit_code: int | None = None, watcher: ReadWatcher |
     return of(read_log_lines(path, watcher, of))
 
 
-def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher | None = None) -> Diagnosis | None:
+def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: LogReadObserver | None = None) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
 
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
@@ -83,16 +82,16 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
         profile = with_effective_values(
             profile, effective_values(trainer_of(profile), chosen, document, max(1, plan.world_size), by_launcher)
         )
-    machine = _machine_of_failure(run, now, output)
+    machine = _failed_machine_evidence(run, now, output)
     evidence = Evidence(
         lines=(),
         exit_code=code,
         lost=code is None and now.state == "lost",
         host=machine.host,
-        oom_kills=_known(machine.oom_kills) if code in {None, 137} else None,
-        memory_limit=_known(machine.memory_limit) if code in {None, 137} else None,
-        free_disk=_known(machine.free_disk),
-        free_shm=_known(machine.free_shm),
+        oom_kills=_none_if_unknown(machine.oom_kills) if code in {None, 137} else None,
+        memory_limit=_none_if_unknown(machine.memory_limit) if code in {None, 137} else None,
+        free_disk=_none_if_unknown(machine.free_disk),
+        free_shm=_none_if_unknown(machine.free_shm),
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=newest_checkpoint(run, attempt.position),
@@ -117,7 +116,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher |
     return of(read_log_lines(str(run.attempt_log(attempt.number)), watcher, of))
 
 
-def _machine_of_failure(run: RunDir, status: Status, output: str) -> Event | MachineEvidence:
+def _failed_machine_evidence(run: RunDir, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
     """Return the machine on which the last attempt failed, as its supervisor saw it.
 
     One that was lost with its supervisor, or is of an earlier version, is looked at now where it ran here.
@@ -125,12 +124,12 @@ def _machine_of_failure(run: RunDir, status: Status, output: str) -> Event | Mac
     ended = next((event for event in reversed(run.events()) if event.event == "attempt_ended"), None)
     if ended and ended.attempt == status.attempts[-1].number and ended.host:
         return ended
-    started = next((event for event in reversed(run.events()) if event.event == "run_started"), Event())
+    started = next((event for event in reversed(run.events()) if event.event == "run_started"), JournalEvent())
     ran_here = not status.host and started.host in {"", os.uname().nodename}
-    return read_evidence(output, None) if ran_here else Event(host=status.host or started.host)
+    return read_machine_evidence(output, None) if ran_here else JournalEvent(host=status.host or started.host)
 
 
-def _known(value: int) -> int | None:
+def _none_if_unknown(value: int) -> int | None:
     return None if value < 0 else value
 
 
@@ -174,8 +173,10 @@ def _attempt_change(profile: Profile, run: RunDir, ladder_position: int) -> Chan
         attempts[ladder_position - 1] if isinstance(attempts, list) and 0 < ladder_position <= len(attempts) else None
     )
     try:
-        change = Change("as tried", "", tuple(msgspec.convert(attempt, prepared_type(_AttemptEdits)).edits.items()))
-        msgspec.convert(msgspec.to_builtins(apply_change(change, profile)), prepared_type(Profile))
+        change = Change(
+            "as tried", "", tuple(msgspec.convert(attempt, prepared_for_msgspec(_AttemptEdits)).edits.items())
+        )
+        msgspec.convert(msgspec.to_builtins(apply_change(change, profile)), prepared_for_msgspec(Profile))
     except (msgspec.ValidationError, BadInput, RecursionError):
         return Change("as tried", "", ())
     return change
@@ -183,7 +184,7 @@ def _attempt_change(profile: Profile, run: RunDir, ladder_position: int) -> Chan
 
 def _load_profile(run: RunDir) -> Profile | None:
     try:
-        return store.load(str(run.profile))
+        return store.load_profile_file(str(run.profile))
     except TuiTrainError:
         return None
 
@@ -191,7 +192,7 @@ def _load_profile(run: RunDir) -> Profile | None:
 def _values_reaching_trainer(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
     """Return the values that reach the trainer, without those that the user's own arguments or file override."""
     if trainer_of(profile).resumes_itself:
-        return _VALUES_PASSED_TO_NEMO
+        return _RECIPE_NAMES_PASSED_TO_NEMO
     chosen = _trainer_preset(profile)
     if chosen is None:
         return frozenset()
@@ -212,13 +213,13 @@ def _trainer_preset(profile: Profile) -> Preset | None:
 
 def _read_plan_bytes(path: Path) -> bytes:
     try:
-        return safe_open.read(path, MAX_PLAN_BYTES)
+        return safe_open.read_bounded(path, MAX_PLAN_BYTES)
     except OSError:
         return b""
 
 
 def diagnose_reference(
-    reference: str, exit_code: int | None, watcher: ReadWatcher | None = None
+    reference: str, exit_code: int | None, watcher: LogReadObserver | None = None
 ) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir

@@ -18,7 +18,7 @@ _MODULES_NAMED_AS_PACKAGE = (
     "tqdm", "trackio", "transformers", "triton", "trl", "typer", "unsloth", "vllm", "wandb", "webdataset",
     "xformers", "zstandard",
 )  # fmt: skip
-_PACKAGE_OF_OTHER_NAME = {
+_DIFFERENT_PACKAGE_BY_MODULE = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
     "dotenv": "python-dotenv", "faiss": "faiss-cpu", "flash-attn": "flash-attn --no-build-isolation",
     "git": "GitPython", "google.protobuf": "protobuf", "hydra": "hydra-core", "liger-kernel": "liger-kernel",
@@ -29,7 +29,10 @@ _PACKAGE_OF_OTHER_NAME = {
     "transformerengine": "transformer-engine[pytorch] --no-build-isolation", "yaml": "PyYAML",
     "pyyaml": "PyYAML", "zmq": "pyzmq",
 }  # fmt: skip
-PACKAGE_BY_MODULE: dict[str, str] = {**{name: name for name in _MODULES_NAMED_AS_PACKAGE}, **_PACKAGE_OF_OTHER_NAME}
+PIP_PACKAGE_BY_MODULE: dict[str, str] = {
+    **{name: name for name in _MODULES_NAMED_AS_PACKAGE},
+    **_DIFFERENT_PACKAGE_BY_MODULE,
+}
 
 
 def missing_module_remedy(module: str, limit: str = "") -> str:
@@ -37,7 +40,7 @@ def missing_module_remedy(module: str, limit: str = "") -> str:
 
     `limit` is the version that is needed (>=1.1.0).
     """
-    package = PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower())
+    package = PIP_PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower())
     if package:
         wanted = f"'{package}{limit}'" if limit and " " not in package else package
         return f"Install it there: `PYTHON -m pip install {wanted}`, or choose the environment that has it."

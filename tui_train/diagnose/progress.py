@@ -18,7 +18,7 @@ _PREPARATION_BAR_PATTERN = re.compile(
     r"|Fetching|Saving|Creating|Writing|Casting|Resolving|Running tokenizer|Grouping)"
 )
 _NAN_GRADIENT_PATTERN = re.compile(r"(?i)grad[_ ]norm[\"']?\s*[:=]\s*[\"']?nan")
-_WORDS_OF_NO_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
+_WORDS_OF_LINES_WITHOUT_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
 _COMPLETION_PATTERN = re.compile(
     r"(?i)'?train_runtime'?|training (done|finished|complete|ended)|finished ok|trainer\.fit.? stopped"
     r"|max_(steps|epochs)=\d+. reached"
@@ -26,11 +26,11 @@ _COMPLETION_PATTERN = re.compile(
 )
 
 
-def loss_lines(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, bool]]:
+def step_loss_lines(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, bool]]:
     """Yield the lines that name the loss of a step, and whether its numbers are broken."""
     for line in lines:
         match = _LOSS_PATTERN.search(line.text)
-        if match is None or any(word in line.text for word in _WORDS_OF_NO_STEP):
+        if match is None or any(word in line.text for word in _WORDS_OF_LINES_WITHOUT_STEP):
             continue
         loss = match["loss"].lower()
         zero = loss.replace(".", "").strip("0") == "" and loss[0] == "0"
@@ -42,9 +42,9 @@ def last_completion_line_number(lines: Sequence[LogLine]) -> int:
     return max((line.number for line in lines if _COMPLETION_PATTERN.search(line.text)), default=0)
 
 
-def last_good_step(lines: Sequence[LogLine]) -> int | None:
+def last_step_with_finite_numbers(lines: Sequence[LogLine]) -> int | None:
     """Return the number of the last step whose numbers were whole, None where no line tells one."""
-    broken = {line.number for line, bad in loss_lines(lines) if bad}
+    broken = {line.number for line, bad in step_loss_lines(lines) if bad}
     for line in reversed(lines):
         match = _STEP_PATTERN.search(line.text) if line.number not in broken else None
         if match and not (match["bar"] and _PREPARATION_BAR_PATTERN.match(line.text)):

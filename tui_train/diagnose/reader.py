@@ -13,27 +13,27 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from tui_train.base.errors import BadInput, NotFound
-from tui_train.base.files import error_reason
+from tui_train.base.files import read_error_reason
 from tui_train.base.text import visible
-from tui_train.diagnose.middle import TERMINAL_ESCAPE_PATTERN, MiddleLines, NumberedLine, shortened_lines
+from tui_train.diagnose.middle import TERMINAL_ESCAPE_PATTERN, KeptMiddleLines, NumberedLine, shortened_lines
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, LogLine
 from tui_train.runner.lines import split_rank_and_text
-from tui_train.runner.safe_open import open_regular
+from tui_train.runner.safe_open import open_regular_file
 
 _BLOCK_BYTES = 128 * 1024
-_TAIL_BLOCKS = 4
-_SAMPLE_BYTES = 4096
+_TAIL_BLOCK_COUNT = 4
+_PEEKED_START_BYTES = 4096
 # What programs print besides letters: it moves the cursor, or colours.
-_LAYOUT_CHARACTERS = frozenset(b"\t\n\r\b\f\v\a\x1b")
+_ALLOWED_CONTROL_BYTES = frozenset(b"\t\n\r\b\f\v\a\x1b")
 # A pipe that a shell has opened for us, as in `diagnose <(zcat log.gz)`, is like standard input.
 _DESCRIPTOR_PATH_PATTERN = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
 _MIN_HOLE_BYTES = 1 << 20
 # Of a larger log so much of its end is read first.
-_END_BYTES = 16 << 20
-_LARGE_LOG_BYTES = 256 << 20
+_LARGE_LOG_END_BYTES = 16 << 20
+_MIN_LARGE_LOG_BYTES = 256 << 20
 
 
-class ReadWatcher:
+class LogReadObserver:
     """Who waits for a large log: told what its end shows, then how much is read; `stopped` if its rest was not."""
 
     stopped = False
@@ -41,7 +41,7 @@ class ReadWatcher:
     def at_end(self, diagnosis: Diagnosis | None) -> None:
         """Take what the beginning and the end of the log show."""
 
-    def has_read(self, done: int, total: int) -> None:
+    def has_read(self, read_bytes: int, total_bytes: int) -> None:
         """Take how many bytes were read, of how many (0: unknown); StopReading ends the reading."""
 
 
@@ -49,18 +49,18 @@ class StopReading(Exception):
     """Nobody waits for the rest of a log any more."""
 
 
-class EndOnlyWatcher(ReadWatcher):
+class LogEndOnlyObserver(LogReadObserver):
     """Who waits for the end of a large log alone, as a list of many does."""
 
-    def has_read(self, done: int, total: int) -> None:
+    def has_read(self, read_bytes: int, total_bytes: int) -> None:
         """End the reading of a large log."""
-        if total >= _LARGE_LOG_BYTES:
+        if total_bytes >= _MIN_LARGE_LOG_BYTES:
             raise StopReading
 
 
 def read_log_lines(
     path: str,
-    watcher: ReadWatcher | None = None,
+    watcher: LogReadObserver | None = None,
     diagnose: Callable[[tuple[LogLine, ...]], Diagnosis | None] = lambda _: None,
 ) -> tuple[LogLine, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read.
@@ -74,23 +74,23 @@ def read_log_lines(
             size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _SparseFile) else 0
             text = _open_as_utf8(file, name)
             if watcher is None:
-                return relevant_lines(text)
+                return lines_that_matter(text)
             end: tuple[LogLine, ...] = ()
-            if size >= _LARGE_LOG_BYTES and text.plain:
+            if size >= _MIN_LARGE_LOG_BYTES and text.plain:
                 with _open_log(path) as again:
-                    end = _end_lines(again, size)
+                    end = _lines_of_start_and_end(again, size)
                 try:
                     watcher.at_end(diagnose(end))
                 except (KeyboardInterrupt, StopReading):
                     watcher.stopped = True
                     return end
-            return relevant_lines(text, end, watcher, lambda: (file.tell() if size else 0, size))
+            return lines_that_matter(text, end, watcher, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
         raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise BadInput(f"{name} is a truncated gzip file", "Name the uncompressed log.") from None
     except OSError as error:
-        raise BadInput(f"{name} cannot be read: {error_reason(error)}", "Name a log that you may read.") from None
+        raise BadInput(f"{name} cannot be read: {read_error_reason(error)}", "Name a log that you may read.") from None
 
 
 def _open_log(path: str) -> BinaryIO:
@@ -108,7 +108,7 @@ class _SparseFile(io.RawIOBase):
     """A regular file without its large holes, whatever size they pretend: they hold zeros, and no end of a line."""
 
     def __init__(self, path: str) -> None:
-        self._file = open_regular(path)
+        self._file = open_regular_file(path)
         self.size = os.fstat(self._file.fileno()).st_size
 
     def readable(self) -> bool:
@@ -148,7 +148,7 @@ class _PeekedStream:
     def __init__(self, file: Any, *, plain: bool = False) -> None:
         self._file = file
         self.plain = plain
-        self.start: bytes = file.read(_SAMPLE_BYTES)
+        self.start: bytes = file.read(_PEEKED_START_BYTES)
 
     def read(self, size: int) -> bytes:
         start, self.start = self.start[:size], self.start[size:]
@@ -167,15 +167,15 @@ def _open_as_utf8(file: Any, name: str, *, unpacked: bool = False) -> Any:
         begun = _PeekedStream(recoded)
     # Zeros are what is left of a log that was cut short while it was written.
     sample = begun.start.replace(b"\0", b"")
-    if sum(byte < 32 and byte not in _LAYOUT_CHARACTERS for byte in sample) * 20 > len(sample):
+    if sum(byte < 32 and byte not in _ALLOWED_CONTROL_BYTES for byte in sample) * 20 > len(sample):
         raise BadInput(f"{name} is not text", "Name the log of a training: what it printed.")
     return begun
 
 
-def relevant_lines(
+def lines_that_matter(
     file: BinaryIO,
     end_lines: tuple[LogLine, ...] = (),
-    watcher: ReadWatcher | None = None,
+    watcher: LogReadObserver | None = None,
     bytes_read: Callable[[], tuple[int, int]] = lambda: (0, 0),
     first_number: int = 1,
 ) -> tuple[LogLine, ...]:
@@ -186,20 +186,20 @@ def relevant_lines(
     """
     head: list[NumberedLine] = []
     tail: deque[tuple[int, bytes]] = deque()
-    middle, taken = MiddleLines(), 0
+    middle, taken = KeptMiddleLines(), 0
     try:
         for number, block in _read_blocks(file, first_number):
             if number == first_number and not head:
                 head = _numbered_lines(number, block)
                 continue
             tail.append((number, block))
-            if len(tail) > _TAIL_BLOCKS:
+            if len(tail) > _TAIL_BLOCK_COUNT:
                 middle.read(*tail.popleft())
                 taken += _BLOCK_BYTES
                 if watcher:
                     watcher.has_read(bytes_read()[0] or taken, bytes_read()[1])
     except (KeyboardInterrupt, StopReading):
-        if not watcher or (end_lines and bytes_read()[0] > bytes_read()[1] - _END_BYTES):
+        if not watcher or (end_lines and bytes_read()[0] > bytes_read()[1] - _LARGE_LOG_END_BYTES):
             raise
         watcher.stopped = True
     last = [line for numbered in tail for line in _numbered_lines(*numbered)]
@@ -211,7 +211,7 @@ def relevant_lines(
     )
 
 
-def _end_lines(file: BinaryIO, size: int) -> tuple[LogLine, ...]:
+def _lines_of_start_and_end(file: BinaryIO, size: int) -> tuple[LogLine, ...]:
     """Return the lines that matter of the first block and the end of a large log."""
     head = [
         line
@@ -219,9 +219,9 @@ def _end_lines(file: BinaryIO, size: int) -> tuple[LogLine, ...]:
         for raw in _numbered_lines(*numbered)
         for line in _clean_lines(*raw)
     ]
-    file.seek(size - _END_BYTES)
+    file.seek(size - _LARGE_LOG_END_BYTES)
     file.readline(_BLOCK_BYTES)
-    return (*head, *relevant_lines(file, first_number=FIRST_UNKNOWN_LINE_NUMBER))
+    return (*head, *lines_that_matter(file, first_number=FIRST_UNKNOWN_LINE_NUMBER))
 
 
 def _read_blocks(file: BinaryIO, first_number: int = 1) -> Iterator[tuple[int, bytes]]:

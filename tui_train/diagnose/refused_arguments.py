@@ -3,7 +3,7 @@
 import re
 
 from tui_train.base.text import visible
-from tui_train.checks.trainer.declared_arguments import nearest_option, replace_option_change
+from tui_train.checks.trainer.declared_arguments import most_similar_declared_option, replace_option_change
 from tui_train.checks.trainer.preset import (
     USE_AUTO_PRESET_CHANGE,
     are_arguments_fully_known,
@@ -27,11 +27,11 @@ def refused_arguments_remedy(evidence: Evidence, profile: Profile) -> str:
     preset, source = evidence.preset, evidence.source
     takes_words = declared_arguments_text(source) if source and are_arguments_fully_known(source) else ""
     takes_text = f"; {takes_words}" if takes_words else ""
-    if by_preset := _refused_of_preset(evidence):
+    if by_preset := _refused_options_of_preset(evidence):
         label = visible(preset.label) if preset else ""
         remedy = "Choose the preset auto, which passes what the script declares, or custom."
         return f"The preset “{label}” passes {flag_list_text(by_preset)}{takes_text}. {remedy}"
-    if by_user := _refused_of_user(evidence, profile):
+    if by_user := _refused_options_of_user(evidence, profile):
         stand = "stands" if len(by_user) == 1 else "stand"
         meant = _likely_meant_option(evidence, by_user)
         do = f"Did you mean {visible(meant)}?" if meant else "Leave out what it does not take."
@@ -44,10 +44,14 @@ def refused_arguments_change(profile: Profile, evidence: Evidence) -> Change | N
 
     That is the option which was meant, or else the arguments without what is unknown.
     """
-    if _refused_of_preset(evidence):
+    if _refused_options_of_preset(evidence):
         return USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO_PRESET else None
-    by_user, left = _refused_of_user(evidence, profile), profile.trainer.arguments
-    typed = [option for option in given_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
+    by_user, left = _refused_options_of_user(evidence, profile), profile.trainer.arguments
+    typed = [
+        option
+        for option in given_options(left, accept_without_dashes=False)
+        if option.words[0].partition("=")[0] in by_user
+    ]
     if len(typed) == 1 and (meant := _likely_meant_option(evidence, by_user)):
         return replace_option_change(left, typed[0].position, meant)
     for option in reversed(typed):
@@ -62,18 +66,19 @@ def _refused_options(evidence: Evidence) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_FLAG_PATTERN.findall(match["words"]))) if match else ()
 
 
-def _refused_of_preset(evidence: Evidence) -> list[str]:
+def _refused_options_of_preset(evidence: Evidence) -> list[str]:
     options = (
-        {normalized_option(word.partition("=")[0]) for word in _preset_options(evidence.preset)}
+        {normalized_option(word.partition("=")[0]) for word in _options_of_preset(evidence.preset)}
         if evidence.preset
         else set()
     )
     return [flag for flag in _refused_options(evidence) if normalized_option(flag) in options]
 
 
-def _refused_of_user(evidence: Evidence, profile: Profile) -> list[str]:
+def _refused_options_of_user(evidence: Evidence, profile: Profile) -> list[str]:
     user_options = {
-        option.words[0].partition("=")[0] for option in given_options(profile.trainer.arguments, bare=False)
+        option.words[0].partition("=")[0]
+        for option in given_options(profile.trainer.arguments, accept_without_dashes=False)
     }
     return [flag for flag in _refused_options(evidence) if flag in user_options]
 
@@ -82,11 +87,13 @@ def _likely_meant_option(evidence: Evidence, refused: list[str]) -> str:
     """Return the option that the only unknown one is most like, empty for none."""
     source = evidence.source
     return (
-        nearest_option(source, refused[0]) if source and are_arguments_fully_known(source) and len(refused) == 1 else ""
+        most_similar_declared_option(source, refused[0])
+        if source and are_arguments_fully_known(source) and len(refused) == 1
+        else ""
     )
 
 
-def _preset_options(preset: Preset) -> list[str]:
+def _options_of_preset(preset: Preset) -> list[str]:
     resume = preset.checkpoints.resume if preset.checkpoints else ()
     words = [word for argument in preset.arguments for word in argument.words]
     return [word for word in (*words, *preset.stop.arguments, *resume) if word.startswith("-")]

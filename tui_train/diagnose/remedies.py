@@ -17,7 +17,7 @@ from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.ladder_context import LadderContext
 from tui_train.trainers import trainer_has_own_field
 
-_PORT_STEP_BACK = 1000
+_PORT_STEP_AT_MAXIMUM = 1000
 # Rungs of the ladder that keep the training the same, the most helpful first.
 _MEMORY_SAVING_RUNGS = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
 
@@ -30,7 +30,7 @@ OOM_REMEDY_BY_PHASE = {
 }
 
 
-def useful_change(
+def change_that_helps(
     change_name: str,
     evidence: Evidence,
     profile: Profile,
@@ -41,7 +41,7 @@ def useful_change(
 
     `chosen_profile` is the profile without the defaults in force, which a Change to another preset does not pass on.
     """
-    change = _MAKE_CHANGE_BY_NAME[change_name](profile, evidence) if change_name in _MAKE_CHANGE_BY_NAME else None
+    change = _CHANGE_MAKER_BY_NAME[change_name](profile, evidence) if change_name in _CHANGE_MAKER_BY_NAME else None
     if change is None:
         return None
     try:
@@ -51,12 +51,14 @@ def useful_change(
     if changed == profile:
         return None
     chosen_profile = chosen_profile or profile
-    if facts and _error_messages(apply_change(change, chosen_profile), facts) - _error_messages(chosen_profile, facts):
+    if facts and _check_error_messages(apply_change(change, chosen_profile), facts) - _check_error_messages(
+        chosen_profile, facts
+    ):
         return None
     return change
 
 
-def _error_messages(profile: Profile, facts: Facts) -> set[str]:
+def _check_error_messages(profile: Profile, facts: Facts) -> set[str]:
     return {finding.message for finding in find_problems(set_up(profile, facts)) if finding.level == "error"}
 
 
@@ -78,7 +80,7 @@ def _use_less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     return next(filter(None, (get_rung(name).next_change(profile, context) for name in useful)), None)
 
 
-def _make_nccl_workaround(workaround: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
+def _change_maker_for_nccl_workaround(workaround: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
     def change(profile: Profile, _evidence: Evidence) -> Change:
         names = tuple(dict.fromkeys((*profile.communication.without, workaround)))
         return Change(title, why, (("communication.without", names),))
@@ -98,7 +100,7 @@ def _use_another_port(profile: Profile, _evidence: Evidence) -> Change | None:
     # One machine chooses a free port by itself.
     if profile.nodes.machine_count < 2:
         return None
-    port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORT_STEP_BACK
+    port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORT_STEP_AT_MAXIMUM
     return Change(f"port {port}", f"{profile.nodes.port} is taken", (("nodes.port", port),))
 
 
@@ -190,10 +192,10 @@ def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
     return USE_TORCHRUN_CHANGE if trainer_has_own_field(profile, "trainer.script") else None
 
 
-_MAKE_CHANGE_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] = {
+_CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "less_memory": _use_less_memory,
-    "no_p2p": _make_nccl_workaround("p2p", "NCCL without P2P", "copies go through the host: slower"),
-    "no_cumem_host": _make_nccl_workaround(
+    "no_p2p": _change_maker_for_nccl_workaround("p2p", "NCCL without P2P", "copies go through the host: slower"),
+    "no_cumem_host": _change_maker_for_nccl_workaround(
         "cumem_host", "NCCL without cuMem of the host", "it is what names the broken file"
     ),
     "more_shared_memory": _use_host_shared_memory,

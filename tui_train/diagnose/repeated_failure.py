@@ -7,7 +7,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.diagnose.evidence import diagnose_run
 from tui_train.diagnose.types import Diagnosis
 from tui_train.profile import store
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.resuming import newest_checkpoint, why_not_resumable
 from tui_train.runs.rundir import RunDir
@@ -25,7 +25,7 @@ _REPEATING_ERROR_PATTERN = re.compile(
 )
 
 
-def repeating_failure(run: RunDir, run_status: Status, diagnosis: Diagnosis | None = None) -> Diagnosis | None:
+def repeating_failure(run: RunDir, run_status: RunStatus, diagnosis: Diagnosis | None = None) -> Diagnosis | None:
     """Return why another start would fail as the last one did, None where it may not; `diagnosis` is why that failed.
 
     So it is where the failure follows from what is started, nothing of that has changed since, no step was made and
@@ -34,7 +34,7 @@ def repeating_failure(run: RunDir, run_status: Status, diagnosis: Diagnosis | No
     last = run_status.attempts[-1] if run_status.attempts else None
     if run_status.state != "failed" or last is None or newest_checkpoint(run, last.position):
         return None
-    if read_progress(run, run_status.attempts).step or _files_changed(run, last.ended):
+    if read_progress(run, run_status.attempts).step or _have_files_changed_since(run, last.ended):
         return None
     try:
         diagnosis = diagnosis or diagnose_run(run)
@@ -46,16 +46,16 @@ def repeating_failure(run: RunDir, run_status: Status, diagnosis: Diagnosis | No
     return diagnosis if same else None
 
 
-def why_not_restartable(run: RunDir, run_status: Status, diagnosis: Diagnosis | None = None) -> str:
+def why_not_restartable(run: RunDir, run_status: RunStatus, diagnosis: Diagnosis | None = None) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
     same = repeating_failure(run, run_status, diagnosis)
     return f"would fail again. {same.cause} {same.remedy}".rstrip(".") if same else why_not_resumable(run, run_status)
 
 
-def _files_changed(run: RunDir, since_time: float | None) -> bool:
+def _have_files_changed_since(run: RunDir, since_time: float | None) -> bool:
     """Return whether the script, its config file or launch.sh was written after a time."""
     try:
-        trainer = store.load(str(run.profile)).trainer
+        trainer = store.load_profile_file(str(run.profile)).trainer
     except TuiTrainError:
         return True
     for path in filter(None, (str(run.script), trainer.script, trainer.config)):

@@ -7,39 +7,39 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tui_train.base.text import size, visible
+from tui_train.base.text import size_text, visible
 from tui_train.diagnose.advice import remedy_and_values
-from tui_train.diagnose.anchors import expression_anchors, may_match, normalized_for_anchors
-from tui_train.diagnose.details import matching_detail
-from tui_train.diagnose.progress import last_completion_line_number, last_good_step, loss_lines
-from tui_train.diagnose.remedies import useful_change
-from tui_train.diagnose.signatures import NOT_AN_ERROR_PATTERN, load_signatures
+from tui_train.diagnose.anchors import may_contain_match, normalized_for_required_words, required_words
+from tui_train.diagnose.details import matching_detail_and_values
+from tui_train.diagnose.progress import last_completion_line_number, last_step_with_finite_numbers, step_loss_lines
+from tui_train.diagnose.remedies import change_that_helps
+from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runner.holders import largest_other_holder
 from tui_train.runner.memory_end import deciding_error
-from tui_train.runner.tracebacks import OTHER_KIND, phase_of, read_errors
+from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, read_errors
 
 _FRAME_PATTERN = re.compile(r'\s+File "')
 _TRACEBACK_HEADER = "(most recent call last)"
 _MAX_TRACEBACK_LINES = 400
 # Deeper than any line is indented.
-_NO_FRAME_DEPTH = 1 << 30
+_DEPTH_WITHOUT_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
-_RECOVERED_STEPS = 5
+_STEPS_PROVING_RECOVERY = 5
 _MAX_LINE_LENGTH, _MAX_VALUE_LENGTH = 500, 300
 # With fewer bytes free a disk, or /dev/shm, counts as full.
-_NEARLY_FULL_BYTES = 64 * 2**20
+_NEARLY_FULL_DISK_BYTES = 64 * 2**20
 _SINGLE_PROCESS_PATTERN = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b|\brank 0/1 \| host ")
 _SEVERAL_PROCESSES_PATTERN = re.compile(
     r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)|\brank \d+/([2-9]|\d\d+) \| host "
 )
 _ROOT_CAUSE_LINE_PATTERN = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
 
-_NO_LINE = LogLine(0, "")
+_NO_LOG_LINE = LogLine(0, "")
 
 # No log shows it, for what would have written it was killed as well.
 _LOST_SESSION_SIGNATURE = Signature(
@@ -68,7 +68,7 @@ def diagnose(
 
     `facts` may speak against a Change of `chosen_profile`, the profile without the defaults in force (None: the same).
     """
-    hits = list(_find_hits(evidence))
+    hits = list(_find_signature_hits(evidence))
     if evidence.exit_code == 0:
         hits = [hit for hit in hits if hit.signature.done] + _find_silent_failures(evidence)
     else:
@@ -87,28 +87,28 @@ def diagnose(
         )
     remedy, groups = remedy_and_values(best.signature, best.groups, best.line, evidence, profile)
     best = SignatureHit(msgspec.structs.replace(best.signature, remedy=remedy), best.line, groups)
-    change = useful_change(best.signature.change, evidence, profile, facts, chosen_profile) if profile else None
+    change = change_that_helps(best.signature.change, evidence, profile, facts, chosen_profile) if profile else None
     return _make_diagnosis(best, evidence, block, change)
 
 
-def _find_hits(evidence: Evidence) -> Iterator[SignatureHit]:
+def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
     """Yield the first place of each signature's expressions, and of the last resort the last."""
     texts = [line.text for line in evidence.lines]
-    log_text, only_reports, frame = "\n".join(texts), [], _NO_FRAME_DEPTH
+    log_text, only_reports, frame = "\n".join(texts), [], _DEPTH_WITHOUT_FRAMES
     for text in texts:
         # What follows `File "…"` and is indented deeper is code that a traceback quotes.
         depth = len(text) - len(text.lstrip())
-        frame = frame if depth > frame else _NO_FRAME_DEPTH
-        only_reports.append(bool(NOT_AN_ERROR_PATTERN.search(text)) or depth > frame)
+        frame = frame if depth > frame else _DEPTH_WITHOUT_FRAMES
+        only_reports.append(bool(HARMLESS_LINE_PATTERN.search(text)) or depth > frame)
         frame = min(frame, depth) if _FRAME_PATTERN.match(text) else frame
     starts, place = [], 0
     for text in texts:
         starts.append(place)
         place += len(text) + 1
-    searched = normalized_for_anchors(log_text.encode("utf-8", "replace"))
+    searched = normalized_for_required_words(log_text.encode("utf-8", "replace"))
     for signature, expressions in load_signatures():
         for expression in expressions:
-            if not may_match(searched, expression_anchors(expression.pattern)):
+            if not may_contain_match(searched, required_words(expression.pattern)):
                 continue
             hit = None
             for match in expression.finditer(log_text):
@@ -139,7 +139,7 @@ def _traceback_phase(lines: Sequence[LogLine], error_line: LogLine) -> str:
     frames: list[str] = []
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank == error_line.rank and _TRACEBACK_HEADER in line.text:
-            return phase_of(reversed(frames))
+            return phase_of_traceback(reversed(frames))
         if line.rank == error_line.rank:
             frames.append(line.text)
     return ""
@@ -148,24 +148,24 @@ def _traceback_phase(lines: Sequence[LogLine], error_line: LogLine) -> str:
 def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
     """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
     lines = evidence.lines
-    hits, points = list[SignatureHit](), list(loss_lines(lines))
+    hits, points = list[SignatureHit](), list(step_loss_lines(lines))
     bad = [line for line, broken in points if broken]
     if bad and points[-1][1]:
-        hits.append(SignatureHit(msgspec.structs.replace(_signature_of("nan_loss"), strength=50), bad[0], {}))
+        hits.append(SignatureHit(msgspec.structs.replace(_signature_of_failure("nan_loss"), strength=50), bad[0], {}))
     if 0 < evidence.first_step < evidence.resumed:
         groups = {"resumed": str(evidence.resumed), "first": str(evidence.first_step)}
-        hits.append(SignatureHit(_signature_of("resume_ignored"), LogLine(0, ""), groups))
+        hits.append(SignatureHit(_signature_of_failure("resume_ignored"), LogLine(0, ""), groups))
     headers = [line for line in lines if _SINGLE_PROCESS_PATTERN.search(line.text)]
     several = any(_SEVERAL_PROCESSES_PATTERN.search(line.text) for line in lines)
     if headers and not several and evidence.world_size > 1:
-        return [*hits, SignatureHit(_signature_of("not_distributed_silent"), headers[0], {})]
+        return [*hits, SignatureHit(_signature_of_failure("not_distributed_silent"), headers[0], {})]
     trained = [line.number for line, _ in points]
     for first, second in itertools.pairwise(headers):
         # One process that trains twice says it again too, but not before it has made a step, nor as another rank.
         between = bisect.bisect_left(trained, second.number) - bisect.bisect_right(trained, first.number)
         same = first.rank is not None and first.rank == second.rank
         if not several and not same and not between:
-            hits.append(SignatureHit(_signature_of("not_distributed_silent"), second, {}))
+            hits.append(SignatureHit(_signature_of_failure("not_distributed_silent"), second, {}))
             break
     return hits
 
@@ -173,12 +173,12 @@ def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
 def _without_recovered(hits: list[SignatureHit], evidence: Evidence) -> list[SignatureHit]:
     """Leave out errors that a training recovered from: it continued for steps, or to its end."""
     done = last_completion_line_number(evidence.lines)
-    marks = [line.number for line, broken in loss_lines(evidence.lines) if not broken]
+    marks = [line.number for line, broken in step_loss_lines(evidence.lines) if not broken]
 
     def over(hit: SignatureHit) -> bool:
         after = sum(number > hit.line.number for number in marks)
         ended = done > hit.line.number and evidence.exit_code is None
-        return ended or (after >= _RECOVERED_STEPS and hit.signature.strength < 88)
+        return ended or (after >= _STEPS_PROVING_RECOVERY and hit.signature.strength < 88)
 
     kept = [hit for hit in hits if hit.signature.done or not over(hit)]
     return kept if kept or not evidence.exit_code else hits
@@ -191,7 +191,7 @@ def _without_caught_oom(hits: list[SignatureHit], evidence: Evidence) -> list[Si
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
     last = deciding_error(texts, read_errors(texts))
-    if last is None or last.kind != OTHER_KIND:
+    if last is None or last.kind != OTHER_ERROR_KIND:
         return hits
     end = evidence.lines[last.line_index]
 
@@ -213,12 +213,12 @@ def _torchrun_root_cause(lines: Sequence[LogLine]) -> dict[str, str]:
 
 def _corrected_by_evidence(hit: SignatureHit, evidence: Evidence) -> SignatureHit:
     """Return the hit that the evidence outside of the log supports, where the log alone is ambiguous."""
-    full = evidence.free_disk is not None and evidence.free_disk < _NEARLY_FULL_BYTES
-    shared = evidence.free_shm is None or evidence.free_shm < _NEARLY_FULL_BYTES
+    full = evidence.free_disk is not None and evidence.free_disk < _NEARLY_FULL_DISK_BYTES
+    shared = evidence.free_shm is None or evidence.free_shm < _NEARLY_FULL_DISK_BYTES
     vague = hit.signature.strength < 40
     bus_error = hit.signature.failure == "shm_too_small" and "shared memory" not in hit.line.text and not shared
     if full and (vague or bus_error) and not evidence.oom_kills:
-        return msgspec.structs.replace(hit, signature=_signature_of("disk_full"))
+        return msgspec.structs.replace(hit, signature=_signature_of_failure("disk_full"))
     if vague and hit.signature.failure in {"host_oom", "sigkill", "dataloader_worker"}:
         if evidence.oom_kills:
             return msgspec.structs.replace(hit, signature=_killed_by_kernel_signature(evidence))
@@ -230,7 +230,7 @@ def _corrected_by_evidence(hit: SignatureHit, evidence: Evidence) -> SignatureHi
 def _killed_by_someone_signature() -> Signature:
     """Return the signature of a process that was killed while the kernel counted no kill for memory."""
     return msgspec.structs.replace(
-        _signature_of("sigkill"),
+        _signature_of_failure("sigkill"),
         cause="The process was killed by signal 9. The kernel counts no kill for memory: a user or a scheduler did it.",
         remedy="Ask who ended it (`last`, the scheduler's log); start it again to resume from the newest checkpoint.",
     )
@@ -238,16 +238,18 @@ def _killed_by_someone_signature() -> Signature:
 
 def _killed_by_kernel_signature(evidence: Evidence) -> Signature:
     """Return the signature of a process that the kernel killed, with the limit that was reached."""
-    signature = _signature_of("host_oom")
+    signature = _signature_of_failure("host_oom")
     if evidence.memory_limit is None:
         return signature
-    cause = f"The kernel killed a process: more than the {size(evidence.memory_limit)} that it may use were needed."
+    cause = (
+        f"The kernel killed a process: more than the {size_text(evidence.memory_limit)} that it may use were needed."
+    )
     return msgspec.structs.replace(signature, cause=cause)
 
 
 def _with_details(hit: SignatureHit, evidence: Evidence) -> SignatureHit:
     """Return a hit with what its lines say besides, in its texts and values."""
-    match = matching_detail(hit.signature.failure, evidence.lines, hit.line)
+    match = matching_detail_and_values(hit.signature.failure, evidence.lines, hit.line)
     if match is None:
         return hit
     more, values = match
@@ -256,7 +258,7 @@ def _with_details(hit: SignatureHit, evidence: Evidence) -> SignatureHit:
     return SignatureHit(signature, hit.line, {**hit.groups, **values})
 
 
-def _signature_of(failure: str) -> Signature:
+def _signature_of_failure(failure: str) -> Signature:
     return next(signature for signature, _ in load_signatures() if signature.failure == failure)
 
 
@@ -264,14 +266,14 @@ def _exit_code_hit(evidence: Evidence, weak_hit: SignatureHit | None) -> Signatu
     """Return the hit for the exit code, which no line shows, where the log has nothing better."""
     if evidence.lost:
         return SignatureHit(
-            _killed_by_kernel_signature(evidence) if evidence.oom_kills else _LOST_SESSION_SIGNATURE, _NO_LINE, {}
+            _killed_by_kernel_signature(evidence) if evidence.oom_kills else _LOST_SESSION_SIGNATURE, _NO_LOG_LINE, {}
         )
     code = evidence.exit_code or 0
     code = code if code >= 0 else 128 - code
     meant = next((signature for signature, _ in load_signatures() if code in signature.codes), None)
     if meant:
-        return SignatureHit(meant, _NO_LINE, {})
-    return weak_hit or SignatureHit(_last_resort_signature(), _NO_LINE, {"code": str(code)})
+        return SignatureHit(meant, _NO_LOG_LINE, {})
+    return weak_hit or SignatureHit(_last_resort_signature(), _NO_LOG_LINE, {"code": str(code)})
 
 
 def _last_resort_signature() -> Signature:
@@ -285,7 +287,7 @@ def _make_diagnosis(
     rank = hit.line.rank
     if rank is None and root_cause.get("rank", "").isdigit():
         rank = int(root_cause["rank"])
-    cause = _fill_in(signature.cause, groups, spaced=True)
+    cause = _fill_in_values(signature.cause, groups, spaced=True)
     return Diagnosis(
         failure=signature.failure,
         line=visible(hit.line.text.strip())[:_MAX_LINE_LENGTH],
@@ -293,7 +295,7 @@ def _make_diagnosis(
         rank=rank,
         host=visible(groups.get("host") or root_cause.get("host") or evidence.host),
         cause=cause,
-        remedy=_fill_in(signature.remedy, groups, spaced=False),
+        remedy=_fill_in_values(signature.remedy, groups, spaced=False),
         change=change,
         evidence=tuple(_evidence_sentences(signature.failure, evidence, root_cause)),
     )
@@ -308,7 +310,7 @@ def _shortened(value: str) -> str:
     return cut[:end] + ("" if cut[:end].endswith(".") else "…") if end > 0 else cut + "…"
 
 
-def _fill_in(text: str, groups: dict[str, str], *, spaced: bool) -> str:
+def _fill_in_values(text: str, groups: dict[str, str], *, spaced: bool) -> str:
     """Return a text with the values of a hit; {name|else} has a default, other missing ones are left out."""
 
     def value(match: re.Match[str]) -> str:
@@ -336,10 +338,10 @@ def _evidence_sentences(failure: str, evidence: Evidence, root_cause: dict[str, 
     if evidence.oom_kills:
         yield f"the kernel killed {evidence.oom_kills} for lack of memory in this cgroup"
     if evidence.free_disk is not None and failure in {"disk_full", "checkpoint_corrupt"}:
-        yield f"{size(evidence.free_disk)} free on the disk of the output"
+        yield f"{size_text(evidence.free_disk)} free on the disk of the output"
     if evidence.free_shm is not None and failure in {"shm_too_small", "nccl_system_error"}:
-        yield f"{size(evidence.free_shm)} of shared memory free"
-    step = evidence.last_step if evidence.last_step is not None else last_good_step(evidence.lines)
+        yield f"{size_text(evidence.free_shm)} of shared memory free"
+    step = evidence.last_step if evidence.last_step is not None else last_step_with_finite_numbers(evidence.lines)
     if step:
         yield f"the last good step was {step}"
     if evidence.checkpoint:

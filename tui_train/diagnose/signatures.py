@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.base.parse import prepared_type
+from tui_train.base.parse import prepared_for_msgspec
 from tui_train.diagnose.types import Signature
 from tui_train.runner.memory_patterns import OUT_OF_MEMORY_PATTERNS
 
 # A line that only tells: a log record below ERROR, what wandb says beside errors, a Python warning, a line of a
 # traceback's source (│: boxed), and one that says what is done instead.
-NOT_AN_ERROR_PATTERN = re.compile(
+HARMLESS_LINE_PATTERN = re.compile(
     r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
     r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
     r"|^wandb: (?!ERROR)"
@@ -31,9 +31,11 @@ class _SignaturesFile(msgspec.Struct, frozen=True):
 def load_signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
-    entries = msgspec.toml.decode(data, type=prepared_type(_SignaturesFile)).signature
-    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _expressions_of(entry))) for entry in entries)
+    entries = msgspec.toml.decode(data, type=prepared_for_msgspec(_SignaturesFile)).signature
+    return tuple(
+        (entry, tuple(re.compile(text, re.MULTILINE) for text in _expressions_of_signature(entry))) for entry in entries
+    )
 
 
-def _expressions_of(entry: Signature) -> tuple[str, ...]:
+def _expressions_of_signature(entry: Signature) -> tuple[str, ...]:
     return (*entry.when, *(text for failure, text in OUT_OF_MEMORY_PATTERNS if failure == entry.failure))

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.files import PRIVATE_FILE_MODE, read_regular, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, read_regular_file, write_atomically
 
-MAX_ANSWERS = 64
+MAX_CACHED_ANSWERS = 64
 _MAX_ANSWER_BYTES = 2**20
 
 
@@ -17,7 +17,7 @@ def content_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def file_state(path: Path) -> tuple[str, int, int]:
+def file_size_and_time(path: Path) -> tuple[str, int, int]:
     """Return path, size and time of change (ns) of a file; -1 and 0 where there is none."""
     with suppress(OSError, ValueError):
         status = path.stat()
@@ -25,15 +25,15 @@ def file_state(path: Path) -> tuple[str, int, int]:
     return str(path), -1, 0
 
 
-def package_folder_states(python: str) -> list[tuple[str, int, int]]:
+def package_folder_sizes_and_times(python: str) -> list[tuple[str, int, int]]:
     """Return the states of the folders of a Python's packages, which an installation changes."""
-    return sorted(file_state(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
+    return sorted(file_size_and_time(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
 
 
-def load(path: Path) -> bytes | None:
+def load_cached_answer(path: Path) -> bytes | None:
     """Return what is kept in a file, None where there is nothing, or it is not what was written."""
     try:
-        expected, _, content = read_regular(path, _MAX_ANSWER_BYTES).partition(b"\n")
+        expected, _, content = read_regular_file(path, _MAX_ANSWER_BYTES).partition(b"\n")
     except OSError:
         return None
     if expected.decode("ascii", "replace") != content_digest(content):
@@ -43,11 +43,11 @@ def load(path: Path) -> bytes | None:
     return content
 
 
-def store(path: Path, content: bytes) -> None:
+def store_answer(path: Path, content: bytes) -> None:
     """Keep an answer for this user alone; the oldest of too many in its folder are removed."""
     with suppress(TuiTrainError):
         write_atomically(path, content_digest(content).encode() + b"\n" + content, PRIVATE_FILE_MODE)
     with suppress(OSError):
-        files = sorted((file_state(file)[2], file) for file in path.parent.glob("*.json"))
-        for _, file in files[:-MAX_ANSWERS]:
+        files = sorted((file_size_and_time(file)[2], file) for file in path.parent.glob("*.json"))
+        for _, file in files[:-MAX_CACHED_ANSWERS]:
             file.unlink(missing_ok=True)

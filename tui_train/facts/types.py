@@ -14,7 +14,7 @@ ComputeMode = Literal["default", "exclusive", "prohibited"]
 PathState = Literal["file", "folder", "missing", "unreadable"]
 
 
-class Gap(Struct, frozen=True):
+class FactGap(Struct, frozen=True):
     """Something that is unknown or unavailable: what, why, and the remedy.
 
     `hides`: it makes usable cards unavailable.
@@ -119,7 +119,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     driver_version: str | None = None
     driver_cuda: str | None = None
     gpus: tuple[Gpu, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[FactGap, ...] = ()
 
 
 class Toolchain(Struct, frozen=True, kw_only=True):

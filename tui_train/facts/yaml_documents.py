@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tui_train.base.parse import Missing, Unparsable, read_bytes
+from tui_train.base.parse import Missing, Unparsable, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.runner import untrusted_json
 
 _MAX_FILE_BYTES = 2**20
-_MAX_DEPTH = 40
+_MAX_YAML_DEPTH = 40
 
 
 def read_documents(paths: Iterable[str]) -> dict[str, YamlDocument]:
@@ -21,7 +21,7 @@ def read_documents(paths: Iterable[str]) -> dict[str, YamlDocument]:
 def read_document(path: str) -> YamlDocument:
     """Return the content of one YAML file, with a `problem` if it cannot be used."""
     try:
-        return parse_document(read_bytes(path, _MAX_FILE_BYTES))
+        return parse_document(read_bounded_bytes(path, _MAX_FILE_BYTES))
     except Missing as error:
         return YamlDocument(problem=str(error))
     except Unparsable as error:
@@ -33,7 +33,7 @@ def parse_document(data: bytes) -> YamlDocument:
     # Most trainings have no such file.
     import yaml
 
-    from tui_train.facts.yaml_loader import MAX_VALUES, UserYamlLoader
+    from tui_train.facts.yaml_loader import MAX_YAML_VALUES, UserYamlLoader
 
     try:
         # A SafeLoader: it creates plain data only.
@@ -49,7 +49,7 @@ def parse_document(data: bytes) -> YamlDocument:
         return YamlDocument()
     if not isinstance(values, dict):
         return YamlDocument(problem="it is not a mapping of names to values")
-    remaining = [MAX_VALUES]
+    remaining = [MAX_YAML_VALUES]
     problem = _value_problem(values, "", remaining, 0)
     return YamlDocument(problem=problem) if problem else YamlDocument(values=values)
 
@@ -57,7 +57,7 @@ def parse_document(data: bytes) -> YamlDocument:
 def _value_problem(value: Any, key: str, remaining_count: list[int], depth: int) -> str:
     """Return why a value cannot be copied into another file, empty if it can."""
     remaining_count[0] -= 1
-    if remaining_count[0] < 0 or depth > _MAX_DEPTH:
+    if remaining_count[0] < 0 or depth > _MAX_YAML_DEPTH:
         return "it has too many values or too many levels"
     if isinstance(value, dict):
         invalid_name = next((name for name in value if not isinstance(name, str)), None)

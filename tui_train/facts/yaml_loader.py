@@ -7,7 +7,7 @@ import yaml
 from tui_train.base.parse import Unparsable
 
 # A few lines with references can expand to billions of values.
-MAX_VALUES = 50_000
+MAX_YAML_VALUES = 50_000
 
 
 class UserYamlLoader(yaml.SafeLoader):
@@ -22,7 +22,7 @@ class UserYamlLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Return the next value, and count it."""
         self.nodes += 1
-        if self.nodes > 2 * MAX_VALUES:
+        if self.nodes > 2 * MAX_YAML_VALUES:
             raise Unparsable("it has too many values or too many levels")
         return super().compose_node(parent, index)
 

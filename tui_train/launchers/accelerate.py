@@ -7,13 +7,13 @@ multi-process `distributed_type` accelerate starts unconnected single processes 
 from typing import ClassVar
 
 from tui_train.base.command import (
-    ADDRESS,
-    NODE_RANK,
-    PORT,
+    ADDRESS_VARIABLE,
+    NODE_RANK_VARIABLE,
+    PORT_VARIABLE,
+    CommandPart,
     ConfigFile,
-    Part,
+    EnvSetting,
     PlainData,
-    Setting,
     join_pieces,
     word_in_run_dir,
 )
@@ -42,32 +42,36 @@ class Accelerate(Launcher):
     sets_precision = True
     address_in_words = True
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[CommandPart, ...]:
         """Return accelerate launch with its config file and the options that it does not read from there."""
         why = "with the values kept from your accelerate config" if self.job.user_config else _WHY_CONFIG_FILE
         command = (
-            Part((self.job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
-            Part((word_in_run_dir(self.job.config_file or CONFIG_FILE_NAME, "--config_file="),), why),
+            CommandPart((self.job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
+            CommandPart((word_in_run_dir(self.job.config_file or CONFIG_FILE_NAME, "--config_file="),), why),
         )
         if self.job.nodes == 1:
             return command
         return (
             *command,
-            Part((join_pieces(("--machine_rank=", NODE_RANK)),), "0 is the first machine"),
-            Part((join_pieces(("--main_process_ip=", ADDRESS)),), "address of the first machine"),
-            *((Part((join_pieces(("--main_process_port=", PORT)),), "a port there"),) if self.job.scheduled else ()),
-            Part(
+            CommandPart((join_pieces(("--machine_rank=", NODE_RANK_VARIABLE)),), "0 is the first machine"),
+            CommandPart((join_pieces(("--main_process_ip=", ADDRESS_VARIABLE)),), "address of the first machine"),
+            *(
+                (CommandPart((join_pieces(("--main_process_port=", PORT_VARIABLE)),), "a port there"),)
+                if self.job.scheduled
+                else ()
+            ),
+            CommandPart(
                 ("--rdzv_backend=static", "--same_network"),
                 "not read from the config file; the first machine waits at its port",
             ),
         )
 
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[EnvSetting, ...]:
         """Return the variable that makes accelerate use the CPU; no config key does for several processes."""
         if self.job.gpus:
             return ()
         why = "without it accelerate starts unconnected processes on a machine without GPUs"
-        return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
+        return (EnvSetting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
 
     def configs(self) -> tuple[ConfigFile, ...]:
         """Return the configuration; keys as in accelerate 1.6 to 1.15."""

@@ -14,7 +14,7 @@ from tui_train.profile.types import Strategy
 
 _PRECISION_BY_NAME = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 _DISTRIBUTED_TYPES = frozenset({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"})
-_KNOWN_KEYS = frozenset(
+_FOLLOWED_CONFIG_KEYS = frozenset(
     {
         "compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes",
         "machine_rank", "num_machines", "gpu_ids", "main_process_ip", "main_process_port", "rdzv_backend",
@@ -54,7 +54,7 @@ def config_problem(config: Mapping[str, Any]) -> str:
         return f"has a mixed_precision that accelerate does not know: {config.get('mixed_precision')}"
     not_tables = (
         key
-        for key in sorted(_KNOWN_KEYS & config.keys())
+        for key in sorted(_FOLLOWED_CONFIG_KEYS & config.keys())
         if key.endswith("_config") and not isinstance(config[key], dict | None)
     )
     return next((f"has no table under {key}" for key in not_tables), "")
@@ -73,17 +73,19 @@ def read_strategy(config: Mapping[str, Any]) -> Strategy:
     """Return how it shards the model."""
     kind = config.get("distributed_type")
     if kind == "FSDP":
-        return "ddp" if _sharding_strategy(config)[1] == "NO_SHARD" else "fsdp2"
+        return "ddp" if _sharding_key_and_strategy(config)[1] == "NO_SHARD" else "fsdp2"
     stage = str((config.get("deepspeed_config") or {}).get("zero_stage", 2))
     stages: dict[str, Strategy] = {"1": "zero1", "2": "zero2", "3": "zero3"}
     return stages.get(stage, "ddp") if kind == "DEEPSPEED" else "ddp"
 
 
-def offloads(config: Mapping[str, Any]) -> bool:
+def offloads_shards(config: Mapping[str, Any]) -> bool:
     """Return whether it keeps sharded state in host memory."""
     deepspeed = config.get("deepspeed_config") or {}
     devices = (deepspeed.get(f"offload_{part}_device", "none") for part in ("optimizer", "param"))
-    return _is_on(_fsdp_settings(config).get("fsdp_offload_params")) or any(device == "cpu" for device in devices)
+    return _is_switched_on(_fsdp_settings(config).get("fsdp_offload_params")) or any(
+        device == "cpu" for device in devices
+    )
 
 
 def deepspeed_accumulation(config: Mapping[str, Any]) -> int | None:
@@ -112,7 +114,7 @@ def positive_integer(value: object) -> int | None:
 
 def is_for_cpu(config: Mapping[str, Any]) -> bool:
     """Return whether it is one for training on the CPU."""
-    return _is_on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
+    return _is_switched_on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
 
 
 def without_gpu_precision(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -124,12 +126,12 @@ def without_gpu_precision(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def checkpoints_activations(config: Mapping[str, Any]) -> bool:
     """Return whether FSDP recomputes activations by it."""
-    return _is_on(_fsdp_settings(config).get("fsdp_activation_checkpointing"))
+    return _is_switched_on(_fsdp_settings(config).get("fsdp_activation_checkpointing"))
 
 
 def binds_cpus(config: Mapping[str, Any]) -> bool:
     """Return whether it asks to bind each process to the CPUs near its GPU."""
-    return _is_on(config.get("enable_cpu_affinity"))
+    return _is_switched_on(config.get("enable_cpu_affinity"))
 
 
 def read_gpu_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -145,18 +147,18 @@ def unsupported_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
     return (*keys, *(["deepspeed_config.deepspeed_config_file"] if named else []))
 
 
-def dropped_settings(config: Mapping[str, Any], chosen: Strategy) -> dict[str, str]:
+def dropped_settings(config: Mapping[str, Any], chosen_strategy: Strategy) -> dict[str, str]:
     """Return what of it cannot be kept for a strategy, each with why, as words that follow."""
-    reasons = {key: "is not a key of accelerate's" for key in config if key not in _KNOWN_KEYS}
-    if _is_on((config.get("ipex_config") or {}).get("ipex")):
+    reasons = {key: "is not a key of accelerate's" for key in config if key not in _FOLLOWED_CONFIG_KEYS}
+    if _is_switched_on((config.get("ipex_config") or {}).get("ipex")):
         reasons["ipex_config"] = "is for Intel's extension, which is not supported here"
     for key in ("num_processes", "num_machines"):
         value = config.get(key)
         # -1: to be named at each start.
         if value not in (None, -1) and positive_integer(value) is None:
             reasons[f"{key}: {value}"] = "is not a positive whole number"
-    if chosen == "fsdp2":
-        key, sharding = _sharding_strategy(config)
+    if chosen_strategy == "fsdp2":
+        key, sharding = _sharding_key_and_strategy(config)
         if sharding.startswith("HYBRID"):
             reasons[f"{key}: {sharding}"] = "has no counterpart in FSDP2, which shards over all GPUs"
         elif sharding not in {"", "NO_SHARD", *_RESHARD_BY_STRATEGY}:
@@ -166,7 +168,7 @@ def dropped_settings(config: Mapping[str, Any], chosen: Strategy) -> dict[str, s
     return reasons
 
 
-def kept_settings(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> dict[str, PlainData]:
+def kept_settings(config: Mapping[str, Any], chosen_strategy: Strategy, *, fp8: bool) -> dict[str, PlainData]:
     """Return what the plan's own config takes over for a strategy."""
     values: dict[str, PlainData] = {}
     if config.get("debug"):
@@ -175,14 +177,14 @@ def kept_settings(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> 
         values["dynamo_config"] = dynamo
     if fp8 and config.get("fp8_config"):
         values["fp8_config"] = dict(config["fp8_config"])
-    if chosen == "fsdp2":
+    if chosen_strategy == "fsdp2":
         sharding = _fsdp2_settings(config)
         name = "fsdp_config"
     else:
         deepspeed = _with_prefixed_names(config.get("deepspeed_config") or {}, "")
         sharding = {key: value for key, value in deepspeed.items() if key in _KEPT_DEEPSPEED_KEYS}
         name = "deepspeed_config"
-    return {**values, **({name: sharding} if sharding and chosen != "ddp" else {})}
+    return {**values, **({name: sharding} if sharding and chosen_strategy != "ddp" else {})}
 
 
 def _dynamo_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
@@ -197,14 +199,14 @@ def _fsdp2_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
     settings: dict[str, PlainData] = {
         key: value for key, value in _fsdp_settings(config).items() if key.removeprefix("fsdp_") in _KEPT_FSDP_KEYS
     }
-    if (reshards := _RESHARD_BY_STRATEGY.get(_sharding_strategy(config)[1])) is not None:
+    if (reshards := _RESHARD_BY_STRATEGY.get(_sharding_key_and_strategy(config)[1])) is not None:
         settings["fsdp_reshard_after_forward"] = reshards
     if (kind := _state_dict_type(config)) in _STATE_DICT_TYPES and kind != _FSDP1_ONLY_STATE_DICT_TYPE:
         settings["fsdp_state_dict_type"] = kind
     return settings
 
 
-def _sharding_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
+def _sharding_key_and_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the key that says how FSDP shards, and the strategy of FSDP1 that it means; empty where none is named."""
     settings = _fsdp_settings(config)
     is_fsdp1 = "fsdp_sharding_strategy" in settings and str(settings.get("fsdp_version", 1)) != "2"
@@ -214,18 +216,18 @@ def _sharding_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
         return key, "FULL_SHARD"
     if named in {"FALSE", "NO", "OFF", "0"}:
         return key, "SHARD_GRAD_OP"
-    return key, _name_by_number(named, _FSDP1_STRATEGIES)
+    return key, _name_of_number(named, _FSDP1_STRATEGIES)
 
 
 def _state_dict_type(config: Mapping[str, Any]) -> str:
-    return _name_by_number(
+    return _name_of_number(
         str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICT_TYPES
     )
 
 
-def _name_by_number(named: str, names: tuple[str, ...]) -> str:
+def _name_of_number(name_or_number: str, names: tuple[str, ...]) -> str:
     """Return the name that a number stands for, from 1."""
-    return next((name for number, name in enumerate(names, 1) if named == str(number)), named)
+    return next((name for number, name in enumerate(names, 1) if name_or_number == str(number)), name_or_number)
 
 
 def _fsdp_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,5 +242,5 @@ def _with_prefixed_names(settings: Mapping[str, Any], prefix: str) -> dict[str, 
     }
 
 
-def _is_on(value: object) -> bool:
+def _is_switched_on(value: object) -> bool:
     return str(value).lower() in {"true", "yes", "on", "1"}

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.profile.types import Strategy
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class LauncherJob(Struct, frozen=True, kw_only=True):
     """One attempt on one of `nodes` machines: its Python, processes, devices and sharding."""
 
     python: str

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from tui_train.base.command import ConfigFile, Part, Setting
-from tui_train.launchers.job import Job
+from tui_train.base.command import CommandPart, ConfigFile, EnvSetting
+from tui_train.launchers.job import LauncherJob
 from tui_train.profile.types import Strategy
 
 
@@ -33,15 +33,15 @@ class Launcher:
     sets_ranks: ClassVar[bool] = False
     starts_recipes: ClassVar[bool] = False
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: LauncherJob) -> None:
         """Bind it to a job."""
         self.job = job
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[CommandPart, ...]:
         """Return the arguments before the training script."""
         raise NotImplementedError
 
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[EnvSetting, ...]:
         """Return the variables that this launcher needs."""
         return ()
 

@@ -1,6 +1,6 @@
 """Plain python: one process, one device."""
 
-from tui_train.base.command import Part
+from tui_train.base.command import CommandPart
 from tui_train.launchers.launcher import Launcher
 
 
@@ -11,6 +11,6 @@ class Python(Launcher):
     about = "one process on one device"
     starts_recipes = True
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[CommandPart, ...]:
         """Return the interpreter alone."""
-        return (Part((self.job.python,)),)
+        return (CommandPart((self.job.python,)),)

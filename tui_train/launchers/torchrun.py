@@ -1,6 +1,16 @@
 """torchrun, started as a module so that the chosen interpreter runs it."""
 
-from tui_train.base.command import ADDRESS, NODE_RANK, PORT, PROCESSES, Part, Setting, Variable, Word, join_pieces
+from tui_train.base.command import (
+    ADDRESS_VARIABLE,
+    NODE_RANK_VARIABLE,
+    PORT_VARIABLE,
+    PROCESSES_VARIABLE,
+    CommandPart,
+    CommandWord,
+    EnvSetting,
+    RuntimeVariable,
+    join_pieces,
+)
 from tui_train.launchers.launcher import Launcher
 
 
@@ -16,9 +26,9 @@ class Torchrun(Launcher):
     sets_ranks = True
     starts_recipes = True
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[CommandPart, ...]:
         """Return the torchrun command for one of the machines."""
-        command = [Part((self.job.python, "-m", "torch.distributed.run"), "torchrun of this Python")]
+        command = [CommandPart((self.job.python, "-m", "torch.distributed.run"), "torchrun of this Python")]
         if self.job.nodes == 1:
             command += self._flag_parts("--standalone", None, "one machine: picks a free port")
             command += self._flag_parts("--local-addr", "127.0.0.1", "works where the host name does not resolve")
@@ -26,24 +36,28 @@ class Torchrun(Launcher):
             command += self._flag_parts(
                 "--nnodes", str(self.job.nodes), "number of machines; each runs this command with its own rank"
             )
-            command += self._flag_parts("--node-rank", NODE_RANK, "0 is the first machine, at the address below")
-            command += self._flag_parts("--master-addr", ADDRESS, "address of the first machine")
             command += self._flag_parts(
-                "--master-port", PORT if self.job.scheduled else str(self.job.port), "a free port on the first machine"
+                "--node-rank", NODE_RANK_VARIABLE, "0 is the first machine, at the address below"
             )
-        processes = PROCESSES if self.job.uneven_processes else str(self.job.processes)
+            command += self._flag_parts("--master-addr", ADDRESS_VARIABLE, "address of the first machine")
+            command += self._flag_parts(
+                "--master-port",
+                PORT_VARIABLE if self.job.scheduled else str(self.job.port),
+                "a free port on the first machine",
+            )
+        processes = PROCESSES_VARIABLE if self.job.uneven_processes else str(self.job.processes)
         command += self._flag_parts("--nproc-per-node", processes, "not auto: that counts all visible GPUs")
         why = "a restart would fail again; the next attempt changes something"
         return (*command, *self._flag_parts("--max-restarts", "0", why))
 
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[EnvSetting, ...]:
         """Return the variables for several processes on the CPU; none for GPUs."""
         if self.job.gpus or self.job.world_size == 1:
             return ()
         why = "otherwise scripts with accelerate become unconnected processes on a machine without GPUs"
-        return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
+        return (EnvSetting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
 
-    def _flag_parts(self, flag: str, value: str | Variable | None, why: str) -> list[Part]:
+    def _flag_parts(self, flag: str, value: str | RuntimeVariable | None, why: str) -> list[CommandPart]:
         """Return a flag as this torchrun spells it, nothing if it does not know the flag (it would reject it)."""
         underscored = "--" + flag[2:].replace("-", "_")
         accepted_flag = next(
@@ -51,7 +65,7 @@ class Torchrun(Launcher):
         )
         if accepted_flag is None:
             return []
-        word: Word = accepted_flag
+        word: CommandWord = accepted_flag
         if value is not None:
             word = f"{accepted_flag}={value}" if isinstance(value, str) else join_pieces((f"{accepted_flag}=", value))
-        return [Part((word,), why)]
+        return [CommandPart((word,), why)]

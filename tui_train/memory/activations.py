@@ -1,6 +1,6 @@
 """The activations that a layer keeps for its backward pass, in bytes, per operator of eager transformers."""
 
-from tui_train.facts.models.dimensions import Dimensions
+from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory.types import DTYPE_BYTES, MemorySettings
 
 # Types whose activation function consists of single operators, each of which keeps its input.
@@ -19,7 +19,7 @@ _TYPES_WITH_FP32_NORM_WEIGHT = frozenset({
 _TYPES_WITHOUT_SOFTMAX_UPCAST = frozenset({"gpt2", "falcon", "gpt_oss"})
 
 
-def layer_activation_bytes(model: Dimensions, settings: MemorySettings) -> int:
+def layer_activation_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the bytes that one layer keeps for the backward pass of a micro batch."""
     value_bytes = settings.compute_bytes
     attention = value_bytes * (model.query_width + 2 * model.key_width) + _attention_bytes(model, settings)
@@ -46,13 +46,13 @@ def layer_activation_bytes(model: Dimensions, settings: MemorySettings) -> int:
     # The factor of a trained scale is kept.
     scale_inputs = sum(
         value_bytes * width
-        for name, (_, width) in model.linear_shapes.items()
+        for name, (_, width) in model.linear_shapes_per_layer.items()
         if settings.scales and name in settings.targets
     )
     return settings.tokens * (attention + inputs + dropout + norms + scale_inputs + _mlp_bytes(model, settings))
 
 
-def norm_activation_bytes(model: Dimensions, settings: MemorySettings) -> int:
+def norm_activation_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the bytes per token that a norm keeps besides its output."""
     if model.norm == "layer" and settings.autocast:
         return 4 * model.hidden  # fp32 under autocast
@@ -61,13 +61,13 @@ def norm_activation_bytes(model: Dimensions, settings: MemorySettings) -> int:
     return _rms_norm_activation_bytes(model, model.hidden, settings, settings.stream_bytes)
 
 
-def _rms_norm_activation_bytes(model: Dimensions, width: int, settings: MemorySettings, stream_bytes: int) -> int:
+def _rms_norm_activation_bytes(model: ModelDimensions, width: int, settings: MemorySettings, stream_bytes: int) -> int:
     # The input in fp32, and again before the weight if that is trained.
     trained = model.norm != "plain" and (settings.method == "full" or settings.scales)
     return (4 + ((4 if model.type in _TYPES_WITH_FP32_NORM_WEIGHT else stream_bytes) if trained else 0)) * width
 
 
-def _attention_bytes(model: Dimensions, settings: MemorySettings) -> int:
+def _attention_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return what attention keeps besides queries, keys and values: its output, or its weights if eager."""
     repeated = (
         2 * settings.compute_bytes * (model.query_width - model.key_width)
@@ -91,7 +91,7 @@ def _attention_bytes(model: Dimensions, settings: MemorySettings) -> int:
     return repeated + weights * model.heads * settings.sequence_length
 
 
-def _latent_bytes(model: Dimensions, settings: MemorySettings) -> int:
+def _latent_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return what compressed attention keeps besides: its latent vectors, and keys in the view that the values are."""
     value_bytes = settings.compute_bytes
     latents = sum(
@@ -101,7 +101,7 @@ def _latent_bytes(model: Dimensions, settings: MemorySettings) -> int:
     return latents + value_bytes * (model.query_width - model.heads * model.rotary_dim)
 
 
-def _repeats_keys_and_values(model: Dimensions, settings: MemorySettings) -> bool:
+def _repeats_keys_and_values(model: ModelDimensions, settings: MemorySettings) -> bool:
     """Return whether keys and values are repeated for each query head."""
     if model.type == "falcon":
         return model.kv != 1 or settings.attention == "eager"
@@ -109,7 +109,7 @@ def _repeats_keys_and_values(model: Dimensions, settings: MemorySettings) -> boo
     return settings.attention in {"sdpa", "eager"}
 
 
-def _mlp_bytes(model: Dimensions, settings: MemorySettings) -> int:
+def _mlp_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     value_bytes, ffn = settings.compute_bytes, model.token_ffn
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
     first = _norm_output_bytes(model, names, settings, copies=0 if model.parallel and model.norms == 1 else 1)
@@ -121,7 +121,7 @@ def _mlp_bytes(model: Dimensions, settings: MemorySettings) -> int:
     return first + inner + last + routed
 
 
-def _activation_function_bytes(model: Dimensions, settings: MemorySettings) -> int:
+def _activation_function_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the bytes per input value that the activation function keeps."""
     width = 4 if settings.widened else settings.compute_bytes
     if model.type not in _TYPES_WITH_UNFUSED_GELU:
@@ -131,7 +131,7 @@ def _activation_function_bytes(model: Dimensions, settings: MemorySettings) -> i
 
 
 def _norm_output_bytes(
-    model: Dimensions, layer_names: tuple[str, ...], settings: MemorySettings, copies: int = 1
+    model: ModelDimensions, layer_names: tuple[str, ...], settings: MemorySettings, copies: int = 1
 ) -> int:
     """Return what linear layers keep of a norm's output: a copy each if autocast has it in fp32."""
     if settings.method == "full" and settings.autocast and (settings.stream_bytes == 4 or model.norm == "layer"):
@@ -157,7 +157,7 @@ def _linear_input_bytes(width: int, layer_names: tuple[str, ...], settings: Memo
     return adapted * adapter_width * width if adapter_width != value_bytes else copies * value_bytes * width
 
 
-def backward_peak_bytes(model: Dimensions, settings: MemorySettings) -> int:
+def backward_peak_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the peak of a layer's backward pass besides the activations that it kept."""
     value_bytes = settings.compute_bytes
     # The gradients of both factors, and of the product if the layer before is trained.

@@ -1,8 +1,8 @@
 """The type in which trainers load weights, and their loss, by preset and library versions."""
 
 from tui_train.base.versions import is_at_least, is_older
-from tui_train.memory.types import Dtype, Kernels, Loss, Quantization, Sharding
-from tui_train.setup.recipe.options import Options
+from tui_train.memory.types import Dtype, FusedKernels, LossComputation, Quantization, ShardingKind
+from tui_train.setup.recipe.options import TrainerOptions
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
@@ -11,7 +11,7 @@ _DTYPE_BY_NAME: dict[str, Dtype] = {
 }  # fmt: skip
 
 
-def weight_quantization(options: Options) -> Quantization:
+def frozen_weight_quantization(options: TrainerOptions) -> Quantization:
     """Return the quantization of frozen weights."""
     if options.get("auto_gptq"):
         return "gptq"
@@ -24,41 +24,43 @@ def weight_quantization(options: Options) -> Quantization:
     return ("nf4-dq" if doubly else "nf4") if in_4_bits else ""
 
 
-def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
+def unquantized_weight_dtype(setup: Setup, file_dtype: str, *, trains_lora: bool) -> Dtype | None:
     """Return the type of weights that are not quantized; None: the unknown type of their files."""
-    options, decided = setup.trainer_options, _dtype_of_trainer(setup, lora=lora)
-    if weight_quantization(options) not in {"", "gptq"} and _upcasts_what_is_not_quantized(setup):
+    options, decided = setup.trainer_options, _load_dtype_set_by_trainer(setup, lora=trains_lora)
+    if frozen_weight_quantization(options) not in {"", "gptq"} and _upcasts_what_is_not_quantized(setup):
         return "fp32"
     if decided in _DTYPE_BY_NAME:
         return _DTYPE_BY_NAME[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
     if decided == "auto" or is_at_least(_library_version(setup, "transformers"), "5.0"):
-        return _DTYPE_BY_NAME.get(file_dtype) or ("bf16" if weight_quantization(options) else None)
-    return "bf16" if weight_quantization(options) else "fp32"
+        return _DTYPE_BY_NAME.get(file_dtype) or ("bf16" if frozen_weight_quantization(options) else None)
+    return "bf16" if frozen_weight_quantization(options) else "fp32"
 
 
-def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: Sharding, loaded_dtype: Dtype) -> Dtype:
+def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: ShardingKind, loaded_dtype: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
     profile = setup.effective
-    if trainer_of(profile).conventions_preset() != "trl" or is_older(_library_version(setup, "trl") or "1.0", "1.0"):
+    if trainer_of(profile).library_conventions_preset() != "trl" or is_older(
+        _library_version(setup, "trl") or "1.0", "1.0"
+    ):
         return "fp32"
     return "bf16" if quantization else loaded_dtype if sharding == "zero3" else "fp32"
 
 
 def _upcasts_what_is_not_quantized(setup: Setup) -> bool:
     """Return whether PEFT's prepare_model_for_kbit_training is called: by the script, or by TRL before 0.26."""
-    if trainer_of(setup.effective).conventions_preset() == "trl":
+    if trainer_of(setup.effective).library_conventions_preset() == "trl":
         shares_out = setup.effective.trainer.strategy == "fsdp2" or "fsdp" in setup.trainer_options
         return is_older(_library_version(setup, "trl") or "1.0", "0.26") and not shares_out
     source = setup.script_source
     return source is not None and source.upcasts_quantized
 
 
-def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
+def _load_dtype_set_by_trainer(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
     profile, options = setup.effective, setup.trainer_options
     precision = profile.recipe.precision or "fp32"
-    conventions = trainer_of(profile).conventions_preset()
+    conventions = trainer_of(profile).library_conventions_preset()
     if conventions == "llama-factory":
         if not lora and not options.is_on("pure_bf16"):
             return "fp32"
@@ -74,13 +76,13 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
     return ""
 
 
-def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
+def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[LossComputation, FusedKernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
     profile, options = setup.effective, setup.trainer_options
     method = profile.finetune.method if trainer_has_own_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""
-    if trainer_of(profile).conventions_preset() == "trl":
+    if trainer_of(profile).library_conventions_preset() == "trl":
         trl = _library_version(setup, "trl")
         if is_at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""
@@ -93,7 +95,7 @@ def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
     version = _library_version(setup, "transformers")
     copied = is_at_least(version, "4.46") and not is_at_least(version, "4.49")
     if options.get("fast_kernels"):
-        fast: Loss = "fast-copied" if copied else "fast"
+        fast: LossComputation = "fast-copied" if copied else "fast"
         return "fused" if "liger" in str(options["fast_kernels"]) else fast, "norms"
     return "copied" if copied else "upcast", ""
 

@@ -6,21 +6,21 @@ from msgspec.structs import replace
 
 from tui_train.base.text import grouped_digits
 from tui_train.facts.data.data_report import DataReport, RowLengths
-from tui_train.facts.data.data_use import answers_are_marked, question_key
+from tui_train.facts.data.data_use import answers_are_marked, facts_key_of_question
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_on_empty_cards
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
-from tui_train.setup.recipe.effective import EffectiveValue, is_default
+from tui_train.setup.recipe.effective import EffectiveValue, is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.finetune import has_evaluation_data
 
 # Of the rows, what a default may cut; and a length up to which none is cut.
-_MAX_CUT_SHARE, _NEVER_CUT_LENGTH = 0.01, 1024
+_MAX_CUT_SHARE, _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT = 0.01, 1024
 _MAX_CANDIDATE_LENGTH = 1 << 20
 # From so many rows on a share is kept for evaluations, which take so many of them at most; so often they are made.
-_MIN_ROWS_TO_EVALUATE, _EVALUATION_SHARE, _MAX_EVALUATION_ROWS, _EVALUATION_COUNT = 500, 0.05, 1000, 5
+_MIN_ROWS_TO_EVALUATE, _EVALUATION_SHARE, _MAX_EVALUATION_ROWS, _EVALUATIONS_PER_TRAINING = 500, 0.05, 1000, 5
 
 
 def set_up(profile: Profile, facts: Facts) -> Setup:
@@ -40,15 +40,15 @@ def longest_fitting_length(setup: Setup) -> int:
     Memory is that of an empty card, so that a length that was planned holds when a run is resumed.
     """
     question = data_questions.question_about_data(setup)
-    report = setup.facts.data.get(question_key(question)) if question else None
+    report = setup.facts.data.get(facts_key_of_question(question)) if question else None
     limit = report.limit if report else 0
-    lengths = [length for length in _candidate_lengths(report) if not limit or length <= limit]
+    lengths = [length for length in _candidate_sequence_lengths(report) if not limit or length <= limit]
     return next((length for length, _ in _lengths_fitting_in_memory(setup, lengths)), limit)
 
 
 def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return whether answers alone are learned, and the share for evaluations, where the user chose neither."""
-    profile, report = setup.effective, data_questions.data_report(setup)
+    profile, report = setup.effective, data_questions.data_report_in_force(setup)
     if report is None or not report.usable:
         return {}
     own_defaults = {}
@@ -69,17 +69,17 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
 def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
     """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
     profile, value = setup.effective, setup.values["checkpoint_every"]
-    if not (trainer_has_own_field(profile, "finetune") and has_evaluation_data(profile) and is_default(value)):
+    if not (trainer_has_own_field(profile, "finetune") and has_evaluation_data(profile) and is_unset_by_user(value)):
         return {}
     default = value.value if isinstance(value.value, int) else 1
     if every := profile.recipe.evaluate_every:
         return {"checkpoint_every": EffectiveValue(-(-default // every) * every, "as evaluations fall on it")}
     steps = data_questions.training_steps(setup)
-    if not steps or steps >= default * _EVALUATION_COUNT:
+    if not steps or steps >= default * _EVALUATIONS_PER_TRAINING:
         return {}
     return {
         "checkpoint_every": EffectiveValue(
-            -(-steps // _EVALUATION_COUNT), f"{_EVALUATION_COUNT} times in all, each evaluated"
+            -(-steps // _EVALUATIONS_PER_TRAINING), f"{_EVALUATIONS_PER_TRAINING} times in all, each evaluated"
         )
     }
 
@@ -88,19 +88,21 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
     facts = setup.facts
     question, value = data_questions.question_about_data(setup), setup.values["sequence_length"]
-    if question is None or not is_default(value):
+    if question is None or not is_unset_by_user(value):
         return {}
     if facts.other_machine:
         return {"sequence_length": EffectiveValue(value.value, "default; the data is not known here")}
-    report = facts.data.get(question_key(question))
+    report = facts.data.get(facts_key_of_question(question))
     if report is None or report.lengths is None or not report.usable:
         folder = facts.models.get(setup.profile.trainer.model)
         default, limit = setup.effective.recipe.sequence_length or 0, folder.limit if folder else 0
         return {"sequence_length": EffectiveValue(limit, "the model's limit")} if 0 < limit < default else {}
-    wanted, why = _needed_sequence_length(report.lengths, report.usable, packed=setup.effective.finetune.packing)
+    wanted, why = _needed_sequence_length_and_reason(
+        report.lengths, report.usable, packed=setup.effective.finetune.packing
+    )
     if 0 < report.limit < wanted:
         wanted, why = report.limit, f"the model's limit; {why}"
-    fitting = _lengths_fitting_in_memory(setup, _candidate_lengths(report))
+    fitting = _lengths_fitting_in_memory(setup, _candidate_sequence_lengths(report))
     max_length, _ = next(fitting, (0, 0))
     if not max_length:
         return {"sequence_length": EffectiveValue(wanted, why)}
@@ -117,21 +119,23 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     return own_defaults
 
 
-def _needed_sequence_length(lengths: RowLengths, usable_rows: int, *, packed: bool) -> tuple[int, str]:
+def _needed_sequence_length_and_reason(lengths: RowLengths, usable_rows: int, *, packed: bool) -> tuple[int, str]:
     """Return the length that the rows need, and why."""
     guess = " estimated from bytes" if lengths.estimated else ""
     uncut_length = next(cut.length for cut in lengths.at if not cut.rows)
     mostly_uncut_length = next(cut.length for cut in lengths.at if cut.rows <= usable_rows * _MAX_CUT_SHARE)
-    if packed and uncut_length < _NEVER_CUT_LENGTH:
-        return _NEVER_CUT_LENGTH, "several rows in each sequence"
-    if uncut_length <= max(mostly_uncut_length, _NEVER_CUT_LENGTH):
+    if packed and uncut_length < _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT:
+        return _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT, "several rows in each sequence"
+    if uncut_length <= max(mostly_uncut_length, _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT):
         return uncut_length, f"all rows, longest {grouped_digits(lengths.longest)}{guess}"
     return mostly_uncut_length, f"99 % of the rows, p99 {grouped_digits(lengths.p99)}{guess}"
 
 
-def _candidate_lengths(report: DataReport | None) -> list[int]:
+def _candidate_sequence_lengths(report: DataReport | None) -> list[int]:
     """Return the lengths to choose from: those that cut otherwise, and powers of two beyond them."""
-    cut_lengths = [cut.length for cut in report.lengths.at] if report and report.lengths else [_NEVER_CUT_LENGTH]
+    cut_lengths = (
+        [cut.length for cut in report.lengths.at] if report and report.lengths else [_LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT]
+    )
     beyond, length = [], cut_lengths[-1]
     while (length := 1 << length.bit_length()) <= _MAX_CANDIDATE_LENGTH:
         beyond.append(length)
@@ -146,7 +150,7 @@ def _lengths_fitting_in_memory(setup: Setup, lengths: list[int]) -> Iterator[tup
     micro, recipe = setup.values["micro_batch"], setup.effective.recipe
     sizes = [recipe.micro_batch or 1]
     min_micro = trainer_of(setup.effective).min_micro_batch()
-    while is_default(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= min_micro:
+    while is_unset_by_user(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= min_micro:
         sizes.append(sizes[-1] // 2)
     for length in sorted(lengths, reverse=True):
         for size in sizes:

@@ -4,12 +4,12 @@ import math
 
 from msgspec import Struct
 
-from tui_train.memory.estimate import checkpoint_sizes
-from tui_train.memory.predict import predict
+from tui_train.memory.estimate import checkpoint_weight_and_state_bytes
+from tui_train.memory.predict import predict_memory
 from tui_train.setup.recipe.data_questions import training_steps
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
-from tui_train.trainers.finetune import KEPT_CHECKPOINT_COUNT, keeps_best_checkpoint
+from tui_train.trainers.finetune import KEPT_TRL_CHECKPOINT_COUNT, keeps_best_checkpoint
 
 # What transformers' Trainer calls its checkpoints, and what it keeps; the built-in trainer sets the latter itself.
 _TRANSFORMERS_CHECKPOINT_PREFIX = "checkpoint-"
@@ -53,7 +53,7 @@ class CheckpointDiskUse(Struct, frozen=True, kw_only=True):
 
 def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
-    prediction, profile = predict(setup), setup.effective
+    prediction, profile = predict_memory(setup), setup.effective
     model, how = prediction.workload.model, prediction.workload.settings
     options = setup.trainer_options
     checkpoints = setup.preset.checkpoints
@@ -61,7 +61,7 @@ def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     nemo = trainer_has_own_field(profile, "nemo")
     if prediction.estimate is None or model is None or how is None or not (transformers or nemo):
         return None
-    weights, states = checkpoint_sizes(model, how)
+    weights, states = checkpoint_weight_and_state_bytes(model, how)
     best = (trainer_has_own_field(profile, "finetune") and keeps_best_checkpoint(profile)) or options.is_on(
         "load_best_model_at_end"
     )
@@ -84,7 +84,7 @@ def _kept_checkpoint_count(setup: Setup) -> int:
     if trainer_has_own_field(profile, "nemo"):
         return _CHECKPOINTS_KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
     default = (
-        KEPT_CHECKPOINT_COUNT
+        KEPT_TRL_CHECKPOINT_COUNT
         if trainer_has_own_field(profile, "finetune")
         else _CHECKPOINTS_KEPT_BY_BUILTIN
         if trainer_of(profile).makes_model

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tui_train.facts.models.dimensions import Dimensions
+from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory import activations, losses
-from tui_train.memory.types import ALL_LORA_TARGETS, DTYPE_BYTES, Estimate, MemorySettings, Phase
+from tui_train.memory.types import ALL_LORA_TARGETS, DTYPE_BYTES, MemoryEstimate, MemorySettings, PhaseMemory
 
 # Bytes per weight: 4 bits and one fp32 scale per 64, 8-bit scales, or fp16 scales and zeros per 128.
 BYTES_PER_QUANTIZED_WEIGHT = {
@@ -16,10 +16,10 @@ BYTES_PER_QUANTIZED_WEIGHT = {
     "int8": 1 + 4 / 4096,
 }
 # Bytes of both 8-bit states: one each, with an fp32 scale per 256.
-_EIGHT_BIT_STATE_BYTES = 2 * (1 + 4 / 256)
+_EIGHT_BIT_STATE_BYTES_PER_WEIGHT = 2 * (1 + 4 / 256)
 
 
-def estimate_memory(model: Dimensions, settings: MemorySettings) -> Estimate:
+def estimate_memory(model: ModelDimensions, settings: MemorySettings) -> MemoryEstimate:
     """Return the memory of each phase: load, forward with loss, backward, optimizer step, evaluation."""
     # LayerNorm and fp32 embeddings return fp32 under autocast; bitsandbytes returns the type of its input.
     if (
@@ -31,7 +31,7 @@ def estimate_memory(model: Dimensions, settings: MemorySettings) -> Estimate:
     if model.type in {"gemma2", "gpt_oss"} and settings.attention == "sdpa":
         # Soft-capped attention and sinks are not possible with sdpa, so transformers uses eager.
         settings = replace(settings, attention="eager")
-    sums = _MemoryParts(model, settings)
+    sums = _PhaseMemoryParts(model, settings)
     persistent = (
         ("weights", sums.weights),
         ("reference model", sums.reference),
@@ -67,12 +67,12 @@ def estimate_memory(model: Dimensions, settings: MemorySettings) -> Estimate:
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
     caveats = (*settings.caveats, *model.caveats, *_estimate_caveats(model, settings))
-    return Estimate(tuple(phases), model.parameters, sums.trained, caveats)
+    return MemoryEstimate(tuple(phases), model.parameters, sums.trained, caveats)
 
 
-def checkpoint_sizes(model: Dimensions, settings: MemorySettings) -> tuple[int, int]:
+def checkpoint_weight_and_state_bytes(model: ModelDimensions, settings: MemorySettings) -> tuple[int, int]:
     """Return the bytes of the trained weights and of the optimizer's states, as a checkpoint has them, of all GPUs."""
-    sums = _MemoryParts(model, replace(settings, shards=1, offload=False))
+    sums = _PhaseMemoryParts(model, replace(settings, shards=1, offload=False))
     width = (
         2
         if settings.sharding.startswith("zero")
@@ -83,15 +83,15 @@ def checkpoint_sizes(model: Dimensions, settings: MemorySettings) -> tuple[int, 
     return int(sums.trained * width), int(sums.states)
 
 
-def _estimate_caveats(model: Dimensions, settings: MemorySettings) -> tuple[str, ...]:
+def _estimate_caveats(model: ModelDimensions, settings: MemorySettings) -> tuple[str, ...]:
     conditions = {
         "experts: the distribution of tokens is unknown": model.experts,
-        "LoRA with FSDP2: not compared with a GPU": _is_uncompared_sharding(settings),
+        "LoRA with FSDP2: not compared with a GPU": _is_sharding_never_measured(settings),
     }
     return tuple(words for words, holds in conditions.items() if holds)
 
 
-def _is_uncompared_sharding(settings: MemorySettings) -> bool:
+def _is_sharding_never_measured(settings: MemorySettings) -> bool:
     """Return whether no measurement is known for this kind of sharding."""
     return (
         settings.method == "lora"
@@ -100,14 +100,14 @@ def _is_uncompared_sharding(settings: MemorySettings) -> bool:
     )
 
 
-def _make_phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
-    return Phase(name, tuple((part, int(size)) for part, size in parts if size))
+def _make_phase(name: str, parts: Iterable[tuple[str, float]]) -> PhaseMemory:
+    return PhaseMemory(name, tuple((part, int(size)) for part, size in parts if size))
 
 
-class _MemoryParts:
+class _PhaseMemoryParts:
     """The amounts that make up the phases, in bytes."""
 
-    def __init__(self, model: Dimensions, settings: MemorySettings) -> None:
+    def __init__(self, model: ModelDimensions, settings: MemorySettings) -> None:
         self.model, self.settings = model, settings
         self.width = DTYPE_BYTES[settings.weights]
         self.adapters = self._adapter_parameters() if settings.method == "lora" else 0
@@ -157,7 +157,7 @@ class _MemoryParts:
         """Set the amounts that persist between steps."""
         model, settings = self.model, self.settings
         whole = model.expert_parameters * model.sparse_layers if settings.fused_experts else 0
-        packed = model.layers * model.linear_parameters - whole if settings.packed else 0
+        packed = model.layers * model.linear_parameters_per_layer - whole if settings.packed else 0
         frozen = model.parameters if settings.method != "full" else 0
         self.packed = packed * BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0)
         base = (frozen - packed) * self.width + self.packed
@@ -190,7 +190,7 @@ class _MemoryParts:
             else 0
         )
         self.cast_head = 0 if settings.loss in losses.CHUNKED_LOSSES else model.embedding_parameters * cast
-        self.cast_layers = 0 if settings.packed else model.layers * model.linear_parameters * cast
+        self.cast_layers = 0 if settings.packed else model.layers * model.linear_parameters_per_layer * cast
         self.cast_layer = self.cast_layers / model.layers
         self.casts = self.cast_head + (self.cast_layer if settings.checkpointing else self.cast_layers)
         until_forward_end = settings.method == "full" and self.width == 4
@@ -201,7 +201,11 @@ class _MemoryParts:
         """Return weights, gradients, states and one state per GPU, as sharded by the strategy."""
         settings, count = self.settings, max(1, self.settings.shards)
         one_state = trained
-        state_bytes = {"adamw_8bit": _EIGHT_BIT_STATE_BYTES / 2, "adafactor": 8 / self.model.hidden, "sgd": 0}
+        state_bytes = {
+            "adamw_8bit": _EIGHT_BIT_STATE_BYTES_PER_WEIGHT / 2,
+            "adafactor": 8 / self.model.hidden,
+            "sgd": 0,
+        }
         states = (
             self.trained * 2 * state_bytes[settings.optimizer] if settings.optimizer in state_bytes else 2 * one_state
         )
@@ -228,8 +232,8 @@ class _MemoryParts:
             else settings.compute_bytes
         )
         layer = (
-            model.linear_parameters * width
-            + (model.layer_parameters - model.linear_parameters) * settings.compute_bytes
+            model.linear_parameters_per_layer * width
+            + (model.layer_parameters - model.linear_parameters_per_layer) * settings.compute_bytes
         )
         rest = (model.parameters - model.layers * model.layer_parameters) * settings.compute_bytes
         gradients = 2 * model.layer_parameters * settings.compute_bytes if settings.method == "full" else 0
@@ -240,7 +244,7 @@ class _MemoryParts:
         model, settings = self.model, self.settings
         if not settings.checkpointing:
             return self.mean_layer
-        products = sum(width for _, width in list(model.linear_shapes.values())[::2])
+        products = sum(width for _, width in list(model.linear_shapes_per_layer.values())[::2])
         kept = (
             settings.stream_bytes * model.hidden
             + settings.compute_bytes * (model.query_width + products)

@@ -4,14 +4,14 @@ import math
 
 from msgspec import Struct
 
-from tui_train.facts.models.dimensions import Dimensions
+from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory.types import DTYPE_BYTES, MemorySettings
 
 # TRL's losses since 1.15 and 1.7: never all logits at once, with a copy of the input of the head.
 CHUNKED_LOSSES = frozenset({"tiled", "checkpointed"})
 # Tokens and words of a tile of TRL's logits, and tokens of one chunk.
-_TILE_TOKENS_AND_WORDS = (4096, 32768)
-_CHUNK_TOKENS = 256
+_TOKENS_AND_WORDS_PER_TILE = (4096, 32768)
+_TOKENS_PER_CHUNK = 256
 
 
 class LogitsMemory(Struct, frozen=True):
@@ -22,7 +22,7 @@ class LogitsMemory(Struct, frozen=True):
     evaluation: float
 
 
-def logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """Return the peak memory of the loss."""
     if settings.loss == "none":
         return LogitsMemory(0, 0, 0)
@@ -34,7 +34,7 @@ def logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     return functions.get(settings.loss, _unchunked_logits_memory)(model, settings)
 
 
-def _unchunked_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _unchunked_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     value_bytes = settings.compute_bytes
     # The logits, their fp32 cast if needed, and the log softmax.
     cast = value_bytes if value_bytes < 4 else 0
@@ -63,7 +63,7 @@ def _unchunked_logits_memory(model: Dimensions, settings: MemorySettings) -> Log
     )
 
 
-def _fused_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _fused_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """Liger: one chunk per multiple of the hidden size in the vocabulary, gradients computed at once."""
     parts = _next_power_of_two(model.vocab / model.hidden)
     line = model.vocab * settings.compute_bytes
@@ -75,17 +75,20 @@ def _fused_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsM
     return LogitsMemory(first * line + gradients, gradients, evaluated * line)
 
 
-def _tiled_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _tiled_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.15: one tile at a time, recomputed for gradients that are summed in fp32."""
     value_bytes, width = settings.compute_bytes, DTYPE_BYTES[settings.weights]
     cast_weights = (
-        min(_TILE_TOKENS_AND_WORDS[1], model.vocab) * model.hidden * value_bytes if width != value_bytes else 0
+        min(_TOKENS_AND_WORDS_PER_TILE[1], model.vocab) * model.hidden * value_bytes if width != value_bytes else 0
     )
-    several = settings.tokens > _TILE_TOKENS_AND_WORDS[0] or model.vocab > _TILE_TOKENS_AND_WORDS[1]
+    several = settings.tokens > _TOKENS_AND_WORDS_PER_TILE[0] or model.vocab > _TOKENS_AND_WORDS_PER_TILE[1]
 
     def tile(tokens: int) -> int:
         rows = model.hidden * value_bytes if settings.stream_bytes != value_bytes else 0
-        return min(_TILE_TOKENS_AND_WORDS[0], tokens) * (_TILE_TOKENS_AND_WORDS[1] * value_bytes + rows) + cast_weights
+        return (
+            min(_TOKENS_AND_WORDS_PER_TILE[0], tokens) * (_TOKENS_AND_WORDS_PER_TILE[1] * value_bytes + rows)
+            + cast_weights
+        )
 
     # In fp32, and cast.
     gradients = settings.tokens * model.hidden * (4 + settings.stream_bytes % 4)
@@ -95,7 +98,7 @@ def _tiled_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsM
     return LogitsMemory(tile(settings.tokens), backward, tile(settings.eval_tokens))
 
 
-def _checkpointed_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _checkpointed_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.7: chunks that are recomputed, with the head in fp32 and then in the type of autocast."""
     width = DTYPE_BYTES[settings.weights]
     value_bytes = settings.compute_bytes if settings.autocast else 4
@@ -105,14 +108,14 @@ def _checkpointed_logits_memory(model: Dimensions, settings: MemorySettings) -> 
 
     def chunk_peak(tokens: int, head_copy: float) -> float:
         """Return the peak of a chunk: at the product, or at the softmax and its gradient."""
-        each = min(_CHUNK_TOKENS, tokens) * model.vocab
+        each = min(_TOKENS_PER_CHUNK, tokens) * model.vocab
         return max(casts + each * value_bytes, head_copy + each * (value_bytes + 12))
 
     # The head's gradients of two chunks and their sum; or of one in fp32 and cast, with its inputs.
     head_gradient = (
         head_copy
         + model.embedding_parameters * (4 + width)
-        + min(_CHUNK_TOKENS, settings.tokens) * model.vocab * value_bytes
+        + min(_TOKENS_PER_CHUNK, settings.tokens) * model.vocab * value_bytes
     )
     head_peak, sums = (
         (model.embedding_parameters * 12 if width == 4 else head_gradient, model.embedding_parameters * width)

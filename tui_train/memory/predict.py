@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from tui_train.facts.types import Gpu, Machine
 from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.ladder.rungs import RUNGS, get_rung, why_rung_unusable
-from tui_train.memory.types import Estimate
-from tui_train.memory.verdict import Band, MemoryVerdict, judge_memory, reserved_bytes
-from tui_train.memory.workload import Workload, derive_workload
+from tui_train.memory.types import MemoryEstimate
+from tui_train.memory.verdict import FitBand, MemoryVerdict, judge_memory, reserved_bytes
+from tui_train.memory.workload import MemoryWorkload, derive_workload
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change, profile_differences
 from tui_train.profile.types import Profile
@@ -18,13 +18,13 @@ from tui_train.setup.setup import Setup
 
 _MAX_CHANGES_PER_RUNG = 32
 # Of the effect of a change that is a smaller part than this of what is reserved, nothing is said.
-_MIN_EFFECT_DIVISOR = 1000
+_PEAK_PER_SMALLEST_EFFECT = 1000
 # Fallbacks that do not change the result, in the order in which they are suggested.
 _SAME_RESULT_RUNGS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
 _EVALUATION_RUNG = "eval_batch"
 
 
-class MemoryPool(Struct, frozen=True):
+class MemoryPlace(Struct, frozen=True):
     """A GPU or the host's memory, and its free bytes."""
 
     name: str
@@ -38,9 +38,9 @@ class Prediction(Struct, frozen=True):
     Without an estimate, `why_no_estimate` is the reason.
     """
 
-    workload: Workload
-    estimate: Estimate | None = None
-    pools: tuple[tuple[MemoryPool, MemoryVerdict], ...] = ()
+    workload: MemoryWorkload
+    estimate: MemoryEstimate | None = None
+    pools: tuple[tuple[MemoryPlace, MemoryVerdict], ...] = ()
 
     @property
     def why_no_estimate(self) -> str:
@@ -48,12 +48,12 @@ class Prediction(Struct, frozen=True):
         return self.workload.why_unknown
 
     @property
-    def band(self) -> Band | None:
+    def band(self) -> FitBand | None:
         """The verdict for the place with the least free memory."""
         return self.pools[0][1].band if self.pools else None
 
     @property
-    def held_bytes(self) -> int:
+    def reserved_bytes_at_peak(self) -> int:
         """The bytes reserved at the peak; those of the tensors alone where no place is known."""
         if self.pools:
             return self.pools[0][1].reserved
@@ -65,11 +65,11 @@ class RungEffect(Struct, frozen=True):
 
     change: Change
     peak_difference: int
-    band: Band | None
+    band: FitBand | None
     changes_training: bool = False
 
 
-def predict(setup: Setup) -> Prediction:
+def predict_memory(setup: Setup) -> Prediction:
     """Return the estimate of an attempt, made once; pure, and far below a millisecond."""
     return setup.cached_answer(_compute_prediction)
 
@@ -79,57 +79,59 @@ def predict_on_empty_cards(setup: Setup) -> Prediction:
     machine = setup.facts.machine
     free = replace(machine, memory_available=machine.memory_total)
     cards = [replace(gpu, memory_free=gpu.memory_total) for gpu in setup.gpus]
-    return _predict_in_pools(setup, _pools_with_known_free_memory(setup.device, cards, free))
+    return _predict_in_places(setup, _places_with_known_free_memory(setup.device, cards, free))
 
 
 def _compute_prediction(setup: Setup) -> Prediction:
-    return _predict_in_pools(setup, memory_pools(setup))
+    return _predict_in_places(setup, memory_places(setup))
 
 
-def _predict_in_pools(setup: Setup, pools: tuple[MemoryPool, ...]) -> Prediction:
+def _predict_in_places(setup: Setup, places: tuple[MemoryPlace, ...]) -> Prediction:
     known = derive_workload(setup)
     if known.model is None or known.settings is None:
         return Prediction(known)
     try:
         estimated = estimate_memory(known.model, known.settings)
     except (ZeroDivisionError, OverflowError):
-        return Prediction(Workload(why_unknown="these sizes are not a valid model"))
+        return Prediction(MemoryWorkload(why_unknown="these sizes are not a valid model"))
     growing = setup.effective.recipe.expandable_segments
     return Prediction(
-        known, estimated, tuple((place, _pool_verdict(estimated, place, setup, expandable=growing)) for place in pools)
+        known,
+        estimated,
+        tuple((place, _place_verdict(estimated, place, setup, expandable=growing)) for place in places),
     )
 
 
-def memory_pools(setup: Setup) -> tuple[MemoryPool, ...]:
+def memory_places(setup: Setup) -> tuple[MemoryPlace, ...]:
     """Return the chosen GPUs with known free memory, least first; without GPUs, the host's memory."""
-    return _pools_with_known_free_memory(setup.device, setup.gpus, setup.facts.machine)
+    return _places_with_known_free_memory(setup.device, setup.gpus, setup.facts.machine)
 
 
-def _pools_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPool, ...]:
+def _places_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPlace, ...]:
     if device == "cuda":
         cards = (gpu for gpu in gpus if gpu.memory_free is not None)
-        return tuple(sorted(map(_gpu_pool, cards), key=lambda place: place.free))
+        return tuple(sorted(map(_gpu_place, cards), key=lambda place: place.free))
     free = machine.memory_available
-    return (MemoryPool("this machine's memory", free, cuda=False),) if free is not None else ()
+    return (MemoryPlace("this machine's memory", free, cuda=False),) if free is not None else ()
 
 
-def _gpu_pool(gpu: Gpu) -> MemoryPool:
-    return MemoryPool(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
+def _gpu_place(gpu: Gpu) -> MemoryPlace:
+    return MemoryPlace(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
 
 
-def _pool_verdict(estimated: Estimate, pool: MemoryPool, setup: Setup, *, expandable: bool) -> MemoryVerdict:
+def _place_verdict(estimated: MemoryEstimate, place: MemoryPlace, setup: Setup, *, expandable: bool) -> MemoryVerdict:
     caveats = bool(estimated.caveats)
-    several = pool.cuda and setup.world_size > 1
-    processes = 1 if pool.cuda else setup.processes
+    several = place.cuda and setup.world_size > 1
+    processes = 1 if place.cuda else setup.processes
     reserved_total = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
     return judge_memory(
-        estimated.peak.total * processes, reserved_total, pool.free, several_processes=several, has_caveats=caveats
+        estimated.peak.total * processes, reserved_total, place.free, several_processes=several, has_caveats=caveats
     )
 
 
 def rung_effects(setup: Setup) -> tuple[RungEffect, ...]:
     """Return the effect of each applicable fallback: those with the same result first, then by saving."""
-    current = predict(setup)
+    current = predict_memory(setup)
     if current.estimate is None:
         return ()
     useful, profile, context = [], setup.effective, setup.ladder_context
@@ -137,9 +139,9 @@ def rung_effects(setup: Setup) -> tuple[RungEffect, ...]:
         change = None if why_rung_unusable(name, context) else fallback.next_change(profile, context)
         if change is None:
             continue
-        changed = predict(setup.for_attempt(apply_change(change, profile)))
-        difference = changed.held_bytes - current.held_bytes if changed.estimate else 0
-        if abs(difference) * _MIN_EFFECT_DIVISOR > current.held_bytes:
+        changed = predict_memory(setup.for_attempt(apply_change(change, profile)))
+        difference = changed.reserved_bytes_at_peak - current.reserved_bytes_at_peak if changed.estimate else 0
+        if abs(difference) * _PEAK_PER_SMALLEST_EFFECT > current.reserved_bytes_at_peak:
             useful.append(RungEffect(change, difference, changed.band, fallback.changes_training))
     return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.peak_difference)))
 
@@ -150,7 +152,7 @@ def cannot_fit(setup: Setup) -> bool:
     Never true if something is not modelled: the script may need less than assumed.
     """
     totals = [gpu.memory_total for gpu in setup.gpus if gpu.memory_total] if setup.device == "cuda" else []
-    estimated = predict(setup).estimate if totals else None
+    estimated = predict_memory(setup).estimate if totals else None
     return (
         estimated is not None and not estimated.caveats and estimated.peak.total * (1 - estimated.error) > min(totals)
     )
@@ -162,8 +164,8 @@ def smallest_change_that_fits(setup: Setup) -> Change | None:
     In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
     evaluation has the peak, otherwise last.
     """
-    candidate, current = setup.effective, predict(setup).estimate
-    edits: dict[str, fields.Value] = {}
+    candidate, current = setup.effective, predict_memory(setup).estimate
+    edits: dict[str, fields.FieldValue] = {}
     for name in (
         (_EVALUATION_RUNG, *_SAME_RESULT_RUNGS)
         if current and current.peak.name == "eval"
@@ -177,14 +179,14 @@ def smallest_change_that_fits(setup: Setup) -> Change | None:
                 break
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
-            if predict(setup.for_attempt(candidate)).band in {"fits", "tight"}:
+            if predict_memory(setup.for_attempt(candidate)).band in {"fits", "tight"}:
                 return _combined_fitting_change(setup.effective, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break
     return None
 
 
-def _combined_fitting_change(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
+def _combined_fitting_change(before: Profile, after: Profile, edits: dict[str, fields.FieldValue]) -> Change:
     changed = profile_differences(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
     why = "fits by the estimate; same global batch"

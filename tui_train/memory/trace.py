@@ -8,7 +8,7 @@ import msgspec
 
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.models.dimensions import Dimensions
+from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory.estimate import BYTES_PER_QUANTIZED_WEIGHT
 from tui_train.memory.types import ALL_LORA_TARGETS, DTYPE_BYTES, OTHER_NAMES_BY_LORA_TARGET, MemorySettings
 
@@ -42,7 +42,7 @@ class CountedMemory(msgspec.Struct, frozen=True):
         return _LABEL_BY_PHASE.get(name, name), size
 
 
-def why_not_traceable(model: Dimensions, settings: MemorySettings) -> str:
+def why_not_traceable(model: ModelDimensions, settings: MemorySettings) -> str:
     """Return why a training cannot be traced, empty if it can."""
     reasons = {
         "the trace does not support reward models": settings.loss == "none",
@@ -62,7 +62,7 @@ def why_not_traceable(model: Dimensions, settings: MemorySettings) -> str:
     return next((words for words, holds in reasons.items() if holds), "")
 
 
-def trace_request(model: Dimensions, settings: MemorySettings, folder: str = "") -> dict[str, Any]:
+def trace_request(model: ModelDimensions, settings: MemorySettings, folder: str = "") -> dict[str, Any]:
     """Return the request for the child: the model by `folder` or dimensions, and how it is trained."""
     shared = settings.sharding == "fsdp"
     # FSDP casts full layers to the compute type, and keeps its shards in the type of the weights.
@@ -134,7 +134,7 @@ def _parse_counted_memory(result: ChildResult) -> CountedMemory:
     return CountedMemory(problem=result.why_unusable())
 
 
-def transformers_config(model: Dimensions) -> dict[str, Any]:
+def transformers_config(model: ModelDimensions) -> dict[str, Any]:
     """Return the config.json values from which transformers builds the model."""
     plain = {
         "model_type": model.type,

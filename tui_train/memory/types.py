@@ -9,13 +9,13 @@ DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 TrainedPart = Literal["full", "lora", "frozen"]
 Quantization = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
-Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
-Attention = Literal["eager", "sdpa", "flash"]
-Loss = Literal[
+OptimizerKind = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
+AttentionKind = Literal["eager", "sdpa", "flash"]
+LossComputation = Literal[
     "upcast", "copied", "plain", "fast", "fast-copied", "chunked", "compiled", "fused", "checkpointed", "tiled", "none"
 ]
-Kernels = Literal["", "norms", "liger"]
-Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
+FusedKernels = Literal["", "norms", "liger"]
+ShardingKind = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 
 # Place modules of LoRA, by PEFT's names.
 ATTENTION_LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -56,16 +56,16 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     adapters: Dtype = "fp32"
     """The type of LoRA's matrices."""
     dropout: float = 0.0
-    optimizer: Optimizer = "adamw_foreach"
-    attention: Attention = "sdpa"
+    optimizer: OptimizerKind = "adamw_foreach"
+    attention: AttentionKind = "sdpa"
     checkpointing: bool = False
     whole_layers: bool = True
     """False: selective checkpointing, which keeps the outputs of attention and of every second product."""
-    loss: Loss = "upcast"
+    loss: LossComputation = "upcast"
     """"none": one number per sequence."""
-    kernels: Kernels = ""
+    kernels: FusedKernels = ""
     """Fused norms, or all of Liger's."""
-    sharding: Sharding = ""
+    sharding: ShardingKind = ""
     shards: int = 1
     offload: bool = False
     gather: bool = False
@@ -114,7 +114,7 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
         return self.compute_bytes if cast_whole else DTYPE_BYTES[self.weights]
 
 
-class Phase(Struct, frozen=True):
+class PhaseMemory(Struct, frozen=True):
     """The peak of one phase of a step: parts by name, in bytes."""
 
     name: str
@@ -126,16 +126,16 @@ class Phase(Struct, frozen=True):
         return sum(size for _, size in self.parts)
 
 
-class Estimate(Struct, frozen=True):
+class MemoryEstimate(Struct, frozen=True):
     """The tensors on one GPU in each phase, in bytes; `caveats` are what is not modelled."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[PhaseMemory, ...]
     parameters: int
     trained: int
     caveats: tuple[str, ...] = ()
 
     @property
-    def peak(self) -> Phase:
+    def peak(self) -> PhaseMemory:
         """The phase with the highest total."""
         return max(self.phases, key=lambda phase: phase.total)
 

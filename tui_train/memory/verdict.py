@@ -4,9 +4,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.memory.types import Estimate
+from tui_train.memory.types import MemoryEstimate
 
-Band = Literal["fits", "tight", "will not fit"]
+FitBand = Literal["fits", "tight", "will not fit"]
 
 GIB = 2**30
 # Memory of the CUDA context of a process, and of the channels of NCCL.
@@ -18,7 +18,7 @@ _MAX_FITTING_SHARE, _MAX_TIGHT_SHARE = 0.90, 0.95
 # The limit of "fits" if something is not modelled.
 _MAX_FITTING_SHARE_WITH_CAVEATS = 0.3
 # Expandable segments leave fewer gaps.
-_EXPANDABLE_GAP_FACTOR = 0.5
+_GAP_FACTOR_OF_EXPANDABLE_SEGMENTS = 0.5
 
 
 class GapShares(Struct, frozen=True):
@@ -39,20 +39,20 @@ _GAP_SHARES = GapShares()
 class MemoryVerdict(Struct, frozen=True):
     """The band; the bytes of tensors, those that the allocator reserves for them, and those available for both."""
 
-    band: Band
+    band: FitBand
     needed: int
     reserved: int
     available: int
 
 
 def reserved_bytes(
-    estimate: Estimate, *, several_processes: bool, expandable: bool = False, shares: GapShares = _GAP_SHARES
+    estimate: MemoryEstimate, *, several_processes: bool, expandable: bool = False, shares: GapShares = _GAP_SHARES
 ) -> int:
     """Return the bytes that the allocator holds at the peak: the tensors and the gaps between them."""
     peak = estimate.peak.total
     logits = max(dict(phase.parts).get("logits", 0) for phase in estimate.phases)
     gaps = peak * (shares.tensors + shares.several * several_processes) + logits * shares.logits
-    return int(peak + gaps * (_EXPANDABLE_GAP_FACTOR if expandable else 1))
+    return int(peak + gaps * (_GAP_FACTOR_OF_EXPANDABLE_SEGMENTS if expandable else 1))
 
 
 def used_bytes_on_card(reserved_total: int, *, several_processes: bool) -> int:
@@ -65,7 +65,7 @@ def judge_memory(
 ) -> MemoryVerdict:
     """Return whether `reserved_total` bytes fit; with `has_caveats` the tensors must be far below `free`."""
     available = max(0, free - used_bytes_on_card(0, several_processes=several_processes))
-    band: Band = "will not fit"
+    band: FitBand = "will not fit"
     if (
         (needed <= available * _MAX_FITTING_SHARE_WITH_CAVEATS)
         if has_caveats

@@ -8,24 +8,29 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from tui_train.base.versions import is_at_least
-from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
 from tui_train.facts.types import YamlDocument
-from tui_train.memory.conventions import adapter_dtype, loss_and_kernels, weight_dtype, weight_quantization
+from tui_train.memory.conventions import (
+    adapter_dtype,
+    frozen_weight_quantization,
+    loss_and_kernels,
+    unquantized_weight_dtype,
+)
 from tui_train.memory.types import (
     ALL_LORA_TARGETS,
     ATTENTION_LORA_TARGETS,
     OTHER_NAMES_BY_LORA_TARGET,
     QUERY_VALUE_LORA_TARGETS,
-    Attention,
+    AttentionKind,
     Dtype,
     MemorySettings,
-    Optimizer,
-    Sharding,
+    OptimizerKind,
+    ShardingKind,
 )
 from tui_train.profile.presets import SCRIPT_LABEL
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
-from tui_train.setup.recipe.options import Options, script_options, user_arguments
+from tui_train.setup.recipe.options import TrainerOptions, script_options, user_arguments
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo as nemo_trainer
@@ -35,7 +40,7 @@ from tui_train.trainers import trainer_has_own_field, trainer_of
 _BUILTIN_VOCABULARY_SIZE = 264
 # Assumed if the script does not set it.
 _ASSUMED_SEQUENCE_LENGTH = 1024
-_OPTIMIZER_BY_NAME: dict[str, Optimizer] = {
+_OPTIMIZER_BY_NAME: dict[str, OptimizerKind] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
     "adamw_fused": "adamw_fused",
@@ -46,43 +51,45 @@ _OPTIMIZER_BY_NAME: dict[str, Optimizer] = {
     "sgd": "sgd",
 }
 _AUTOCAST_BY_PRECISION: dict[Precision, Literal["", "bf16", "fp16"]] = {"fp32": "", "bf16": "bf16", "fp16": "fp16"}
-_ATTENTION_BY_NAME: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
+_ATTENTION_BY_NAME: dict[str, AttentionKind] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
 
 
-class Workload(Struct, frozen=True):
+class MemoryWorkload(Struct, frozen=True):
     """The model and how it is trained; `why_unknown` is what is missing if either is None.
 
     `unknown_model` is the model of the Hub whose config.json would tell the sizes that are missing.
     """
 
-    model: Dimensions | None = None
+    model: ModelDimensions | None = None
     settings: MemorySettings | None = None
     folder: str = ""
     why_unknown: str = ""
     unknown_model: str = ""
 
 
-def derive_workload(setup: Setup) -> Workload:
+def derive_workload(setup: Setup) -> MemoryWorkload:
     """Return the model and settings of an attempt; pure."""
     profile = setup.effective
     if trainer_has_own_field(profile, "nemo"):
         return _nemo_workload(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
-        return Workload(new_model_dimensions(profile.recipe), _memory_settings(setup))
+        return MemoryWorkload(new_model_dimensions(profile.recipe), _memory_settings(setup))
     return _loaded_model_workload(setup)
 
 
-def _loaded_model_workload(setup: Setup) -> Workload:
+def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
     """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.effective, setup.facts, setup.config_document
     if _effective_micro_batch(setup) is None:
-        return Workload(why_unknown=_why_no_batch(setup))
+        return MemoryWorkload(why_unknown=_why_no_batch(setup))
     if document and document.problem:
-        return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
+        return MemoryWorkload(why_unknown=f"{profile.trainer.config}: {document.problem}")
     name = chosen_model_name(profile, setup.trainer_options)
     if not name:
         own = trainer_has_own_field(profile, "trainer.script") and "model" not in setup.ladder_context.accepted
-        return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
+        return MemoryWorkload(
+            why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)"
+        )
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
     folder = (model_folder.path or name) if model and model_folder else ""
@@ -90,13 +97,13 @@ def _loaded_model_workload(setup: Setup) -> Workload:
     model = model or shape
     if model is None:
         problem = model_folder.problem if model_folder else ""
-        fetchable = not problem and hub_cache.valid_id(name)
+        fetchable = not problem and hub_cache.is_valid_model_id(name)
         problem = problem or ("its sizes are not known here" if fetchable else "unknown model: give its folder")
-        return Workload(why_unknown=f"{name}: {problem}", unknown_model=name if fetchable else "")
+        return MemoryWorkload(why_unknown=f"{name}: {problem}", unknown_model=name if fetchable else "")
     if not name.startswith("/"):
         # The folder of a model in the cache is called after its commit.
         model = structs.replace(model, name=name)
-    return Workload(model, _memory_settings(setup, model), folder)
+    return MemoryWorkload(model, _memory_settings(setup, model), folder)
 
 
 def _why_no_batch(setup: Setup) -> str:
@@ -107,7 +114,7 @@ def _why_no_batch(setup: Setup) -> str:
     return f"{setup.preset.name_in_sentence} passes no micro batch, and the script's own is not known"
 
 
-def chosen_model_name(profile: Profile, options: Options) -> str:
+def chosen_model_name(profile: Profile, options: TrainerOptions) -> str:
     """Return the folder or name of the model, empty if none is set."""
     return profile.trainer.model or options.text("model")
 
@@ -115,13 +122,13 @@ def chosen_model_name(profile: Profile, options: Options) -> str:
 def models_to_read(profile: Profile, documents: Mapping[str, YamlDocument]) -> tuple[str, ...]:
     """Return the model in the profile, its arguments or its YAML file, a folder or an id, to read its shape."""
     name = chosen_model_name(profile, script_options(profile, documents))
-    return (name,) if name.startswith("/") or hub_cache.valid_id(name) else ()
+    return (name,) if name.startswith("/") or hub_cache.is_valid_model_id(name) else ()
 
 
-def new_model_dimensions(recipe: Recipe) -> Dimensions:
+def new_model_dimensions(recipe: Recipe) -> ModelDimensions:
     """Return the new model of the built-in trainer for the sizes of an effective recipe."""
     hidden = recipe.hidden_size or 0
-    return Dimensions(
+    return ModelDimensions(
         name="a new model",
         layers=recipe.layers or 0,
         hidden=hidden,
@@ -137,16 +144,16 @@ def _effective_micro_batch(setup: Setup) -> int | None:
     return setup.effective.recipe.micro_batch or setup.trainer_options.integer("micro_batch") or None
 
 
-def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
+def _memory_settings(setup: Setup, model: ModelDimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
     profile, options = setup.effective, setup.trainer_options
     recipe, packing, lora, precision = (
         profile.recipe,
-        weight_quantization(options),
+        frozen_weight_quantization(options),
         _trains_adapter(setup),
         _effective_precision(setup),
     )
-    filed = weight_dtype(setup, model.dtype if model else "", lora=lora)
+    filed = unquantized_weight_dtype(setup, model.dtype if model else "", trains_lora=lora)
     sharding = _sharding_kind(setup)
     # With mixed precision accelerate keeps weights that FSDP trains in fp32.
     widened = sharding == "fsdp" and precision != "fp32" and not lora
@@ -165,7 +172,9 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
         method="lora" if lora else "full",
         packed=packing,
         rank=options.integer("lora_rank", 8 if "finetuning_type" in options else 16),
-        targets=_lora_targets(Options({"lora_target": "all", **options}) if _is_lora_by_fallback(setup) else options),
+        targets=_lora_targets(
+            TrainerOptions({"lora_target": "all", **options}) if _is_lora_by_fallback(setup) else options
+        ),
         adapters=adapter_dtype(setup, quantization=packing, sharding=sharding, loaded_dtype=loaded_dtype),
         dropout=0.05 if lora else 0.0,
         optimizer=_optimizer_kind(setup),
@@ -193,7 +202,9 @@ def _trains_adapter(setup: Setup) -> bool:
     """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
     options = setup.trainer_options
     named = any("lora" in text for text in options.texts("adapter"))
-    return _is_lora_by_fallback(setup) or options.is_on("use_peft") or bool(weight_quantization(options)) or named
+    return (
+        _is_lora_by_fallback(setup) or options.is_on("use_peft") or bool(frozen_weight_quantization(options)) or named
+    )
 
 
 def _effective_precision(setup: Setup) -> Precision:
@@ -214,7 +225,7 @@ def _holds_all_quantized_weights(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = weight_quantization(setup.trainer_options), setup.effective.trainer.strategy == "fsdp2"
+    packing, sharded = frozen_weight_quantization(setup.trainer_options), setup.effective.trainer.strategy == "fsdp2"
     return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.trainer_options
 
 
@@ -228,7 +239,7 @@ def _effective_eval_batch(setup: Setup) -> int:
     return options.integer("eval_batch", setup.ladder_context.eval_batch) if evaluates else 0
 
 
-def _lora_targets(options: Options) -> tuple[str, ...]:
+def _lora_targets(options: TrainerOptions) -> tuple[str, ...]:
     text = options.text("lora_targets")
     if "all" in text or options.is_on("lora_target_linear"):
         return ALL_LORA_TARGETS
@@ -237,7 +248,7 @@ def _lora_targets(options: Options) -> tuple[str, ...]:
     return named or (QUERY_VALUE_LORA_TARGETS if not text else ATTENTION_LORA_TARGETS)
 
 
-def _optimizer_kind(setup: Setup) -> Optimizer:
+def _optimizer_kind(setup: Setup) -> OptimizerKind:
     recipe, options = setup.effective.recipe, setup.trainer_options
     if recipe.optimizer_8bit:
         return "adamw_8bit"
@@ -250,19 +261,19 @@ def _optimizer_kind(setup: Setup) -> Optimizer:
     return "adamw_fused" if fused else "adamw_foreach"
 
 
-def _attention_kind(options: Options) -> Attention:
+def _attention_kind(options: TrainerOptions) -> AttentionKind:
     named = options.text("attention").lower()
     return "flash" if "flash" in named else _ATTENTION_BY_NAME.get(named, "sdpa")
 
 
-def _sharding_kind(setup: Setup) -> Sharding:
+def _sharding_kind(setup: Setup) -> ShardingKind:
     if setup.model_copies < 2:
         return ""
     strategy = setup.effective.trainer.strategy
     return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.trainer_options) else strategy
 
 
-def _uses_fsdp1(options: Options) -> bool:
+def _uses_fsdp1(options: TrainerOptions) -> bool:
     """Return whether the script shards by itself, which means FSDP1 without a config file."""
     return "full_shard" in str(options.get("fsdp", ""))
 
@@ -294,21 +305,21 @@ def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     return tuple(words for words, holds in conditions.items() if holds)
 
 
-def _nemo_workload(setup: Setup) -> Workload:
+def _nemo_workload(setup: Setup) -> MemoryWorkload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
     profile = setup.effective
     nemo, recipe = profile.nemo, profile.recipe
     if nemo_trainer.gpus_per_model_copy(nemo, setup.nemo_flavour) > 1:
-        return Workload(why_unknown="tensor, pipeline and context parallel are not modelled")
+        return MemoryWorkload(why_unknown="tensor, pipeline and context parallel are not modelled")
     model = dimensions_by_name(nemo.recipe)
     if model is None:
-        return Workload(
+        return MemoryWorkload(
             why_unknown="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
-    if nemo_trainer.size_can_differ(profile, setup.nemo_flavour):
+    if nemo_trainer.model_size_can_differ(profile, setup.nemo_flavour):
         model = _with_recipe_sizes(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
-        return Workload(why_unknown="the recipe's batch is unknown: set micro batch and sequence length")
+        return MemoryWorkload(why_unknown="the recipe's batch is unknown: set micro batch and sequence length")
     lora = nemo.task == "finetune" and nemo.peft == "lora"
     how = MemorySettings(
         micro_batch=recipe.micro_batch,
@@ -326,10 +337,10 @@ def _nemo_workload(setup: Setup) -> Workload:
         kernels="liger",
         caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
     )
-    return Workload(model, how)
+    return MemoryWorkload(model, how)
 
 
-def _with_recipe_sizes(model: Dimensions, recipe: Recipe) -> Dimensions:
+def _with_recipe_sizes(model: ModelDimensions, recipe: Recipe) -> ModelDimensions:
     """Return the model of a recipe with the sizes that its file sets instead, as the file sets them."""
     if recipe.layers:
         model = structs.replace(model, layers=recipe.layers, exact=0)

@@ -15,8 +15,8 @@ from stat import S_ISREG
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
-from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
-from tui_train.base.text import counted, size, visible
+from tui_train.base.files import read_regular_file, reporting_write_errors, write_atomically
+from tui_train.base.text import counted, size_text, visible
 from tui_train.channel.session import Session
 from tui_train.places.asking import HostLine, parse_host_line, refusal_error
 from tui_train.runner.safe_open import open_folder
@@ -28,12 +28,12 @@ _PART_FILE_NAME = ".fetching-part"
 # The files that were fetched, each by its size, its time and its name.
 _FETCH_LIST_FILE = ".fetched-files"
 _MAX_LIST_BYTES = 256 << 20
-_MAX_FILES = 1 << 18
-_MAX_NANOSECONDS = (1 << 63) - 1
+_MAX_SENT_FILES = 1 << 18
+_MAX_MODIFICATION_TIME_NS = (1 << 63) - 1
 _MAX_FOLDER_DEPTH, _MAX_NAME_BYTES = 64, 4096
 _PIECE_BYTES = 1 << 20
 # Bytes of the disk that stay free.
-_SPARED_BYTES = 64 << 20
+_DISK_BYTES_LEFT_FREE = 64 << 20
 
 
 class FetchAnnouncement(Struct, frozen=True):
@@ -45,7 +45,7 @@ class FetchAnnouncement(Struct, frozen=True):
 
 
 @contextmanager
-def locked_fetch_folder(run_folder: Path) -> Iterator[Path]:
+def lock_fetch_folder(run_folder: Path) -> Iterator[Path]:
     """Yield the folder for what comes, emptied unless the link is lost; Unavailable while another fetch has it."""
     folder = run_folder / _FETCH_FOLDER_NAME
     with reporting_write_errors(folder):
@@ -93,15 +93,17 @@ def read_announcement(session: Session, place: RunPlace, folder: Path) -> FetchA
         if (sent := parse_host_line(line)) and not sent.beat:
             break
     else:
-        raise session.lost_error()
+        raise session.incomplete_answer_error()
     if sent.error:
         raise refusal_error(place, sent)
-    if sent.files is None or not 0 <= sent.files <= _MAX_FILES or sent.total < 0:
+    if sent.files is None or not 0 <= sent.files <= _MAX_SENT_FILES or sent.total < 0:
         raise _bad_answer_error(host, f"it announces {sent.files} files" if sent.files else "it announces no files")
     free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
-    if sent.total + _SPARED_BYTES > free:
-        message = f"the results on {host} take {size(sent.total)}, and this disk has {size(free)} free"
-        raise CannotWrite(message, f"Free {size(sent.total + _SPARED_BYTES - free)} in {visible(str(folder))}.")
+    if sent.total + _DISK_BYTES_LEFT_FREE > free:
+        message = f"the results on {host} take {size_text(sent.total)}, and this disk has {size_text(free)} free"
+        raise CannotWrite(
+            message, f"Free {size_text(sent.total + _DISK_BYTES_LEFT_FREE - free)} in {visible(str(folder))}."
+        )
     if inodes.f_files and sent.files > inodes.f_favail:
         message = f"the results on {host} are {sent.files} files, and this disk has room for {inodes.f_favail}"
         raise CannotWrite(message, "Remove files that you do not need.")
@@ -142,7 +144,7 @@ def receive_files(
         if sent.error:
             raise refusal_error(RunPlace(host, ""), sent)
         if sent.end:
-            _keep_only(folder, named)
+            _remove_all_but(folder, named)
             return
         name = _checked_file_name(host, sent)
         if name in named:
@@ -152,7 +154,7 @@ def receive_files(
             refuse_name(name)
             continue
         if sent.kept or len(named) > expected.files or not 0 <= sent.size <= expected.total - taken:
-            raise _bad_answer_error(host, f"it sends more than the {size(expected.total)} that it announced")
+            raise _bad_answer_error(host, f"it sends more than the {size_text(expected.total)} that it announced")
         refuse_name(name)
         if os.path.lexists(folder / name) and name not in here:
             raise _bad_answer_error(host, f"it sends {visible(name)} as another spelling of one name")
@@ -185,12 +187,12 @@ def _write_sent_file(session: Session, folder: Path, name: str, sent: HostLine) 
                 written.write(piece)
                 byte_count -= len(piece)
                 yield len(piece)
-        changed_at = max(0, min(sent.mtime, _MAX_NANOSECONDS))
+        changed_at = max(0, min(sent.mtime, _MAX_MODIFICATION_TIME_NS))
         os.utime(part, ns=(changed_at, changed_at))
         part.replace(path)
 
 
-def _keep_only(folder: Path, names: Container[str]) -> None:
+def _remove_all_but(folder: Path, names: Container[str]) -> None:
     """Remove what an earlier fetch left in the folder and the host has no more."""
     for path in list(_file_paths(folder)):
         if os.path.relpath(path, folder) not in names:
@@ -228,7 +230,7 @@ def has_fetch_list(run_folder: Path) -> bool:
     return os.path.lexists(run_folder / _FETCH_LIST_FILE)
 
 
-def overwrite_guard(run_folder: Path, target: Path) -> Callable[[str], None]:
+def make_overwrite_guard(run_folder: Path, target: Path) -> Callable[[str], None]:
     """Return what raises AlreadyExists for a name below `target` where something is that no fetch has left there."""
     known = _read_fetch_list(run_folder)
 
@@ -265,7 +267,7 @@ def _read_fetch_list(run_folder: Path) -> set[bytes]:
     with suppress(OSError):
         return {
             entry
-            for entry in read_regular(run_folder / _FETCH_LIST_FILE, _MAX_LIST_BYTES).split(b"\0")
+            for entry in read_regular_file(run_folder / _FETCH_LIST_FILE, _MAX_LIST_BYTES).split(b"\0")
             if entry.count(b" ") >= 2
         }
     return set()

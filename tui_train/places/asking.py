@@ -16,12 +16,12 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.channel.session import Session, ask, machine_name
-from tui_train.plan.render import SCRIPT_NAME, File
+from tui_train.channel.session import Session, ask_host, machine_name
+from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
-from tui_train.runner.state import UNCONFIRMED_STATE, Status
+from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.elsewhere import AskedStart, HostReport, RunPlace
-from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
+from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.rundir import RunDir
 
@@ -61,7 +61,7 @@ class HostLine(Struct, frozen=True, kw_only=True):
     jobs: tuple[ListedJob | None, ...] = ()
     run: str = ""
     # How a run stands.
-    status: Status | None = None
+    status: RunStatus | None = None
     checkpoint: str = ""
     starts: int = 0
     limit: bool = False
@@ -88,7 +88,7 @@ class HostLine(Struct, frozen=True, kw_only=True):
     beat: bool = False
 
 
-class RunGone(Unavailable):
+class RunFolderGone(Unavailable):
     """The run's folder is not on its host any more."""
 
 
@@ -106,7 +106,7 @@ def refusal_error(place: RunPlace, line: HostLine) -> Unavailable:
     if line.gone and place.node and line.node and line.node != place.node:
         message = f"{name} is another machine than the one on which {visible(Path(place.folder).name)} was started"
         return Unavailable(message, f"Say what that is called now: tui-train hosts add {name} NAME")
-    kind = RunGone if line.gone else Unavailable
+    kind = RunFolderGone if line.gone else Unavailable
     return kind(f"{name}: {visible(line.error[:_MAX_ERROR_LENGTH])}", look_remedy(place.host))
 
 
@@ -133,7 +133,7 @@ def ask_machine(
 ) -> HostLine:
     """Return the line with which the machine of a run answers; NoAnswer where it does not, Unavailable for a no."""
     asked = {"folder": place.folder, **question}
-    answer = ask(_address(place), asked, HostLine, deadline, stdin_data=stdin_data)
+    answer = ask_host(_address(place), asked, HostLine, deadline, stdin_data=stdin_data)
     if answer.error:
         raise refusal_error(place, answer)
     return answer
@@ -144,7 +144,7 @@ def _address(place: RunPlace) -> str:
     return host_address(place.host) if place.host else ""
 
 
-def parse_report(line: HostLine, reported_at: float) -> HostReport | None:
+def parse_host_report(line: HostLine, reported_at: float) -> HostReport | None:
     """Return what a line says of a run, None where it says nothing, or what no supervisor writes."""
     if line.status is None:
         return None
@@ -173,7 +173,7 @@ def _with_visible_texts(value: Any) -> Any:
     return value
 
 
-def create_on_host(host: str, run: RunDir, files: Sequence[File]) -> RunPlace:
+def create_run_folder_on_host(host: str, run: RunDir, files: Sequence[RenderedFile]) -> RunPlace:
     """Write files into a run folder of the same name on a host, whole or not at all, unless it has that very folder."""
     mark = run.path / f".sent-{secrets.token_hex(8)}"
     seen = mark.with_name(f"{mark.name}-seen")
@@ -189,22 +189,22 @@ def create_on_host(host: str, run: RunDir, files: Sequence[File]) -> RunPlace:
         seen.unlink(missing_ok=True)
 
 
-def _send_folder(host: str, name: str, mark: str, files: Sequence[File]) -> RunPlace:
+def _send_folder(host: str, name: str, mark: str, files: Sequence[RenderedFile]) -> RunPlace:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for file in files:
             data = file.content
             info = tarfile.TarInfo(file.path)
-            info.size, info.mode = len(data), 0o755 if file.path == SCRIPT_NAME else 0o644
+            info.size, info.mode = len(data), 0o755 if file.path == LAUNCH_SCRIPT_FILE_NAME else 0o644
             tar.addfile(info, io.BytesIO(data))
-    question = {"do": "put", "name": name, "half_made": INCOMPLETE_PREFIX, "mark": mark}
+    question = {"do": "put", "name": name, "half_made": INCOMPLETE_RUN_PREFIX, "mark": mark}
     answer = ask_machine(RunPlace(host, ""), question, stdin_data=packed.getvalue())
     if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
         raise Unavailable(f"{host} names no folder for the run", look_remedy(host))
     return RunPlace(host, answer.folder, answer.shared, visible(answer.node))
 
 
-def list_on_host(host: str) -> tuple[ListedRun, ...]:
+def list_runs_on_host(host: str) -> tuple[ListedRun, ...]:
     """Return the runs on a host, whoever started them, the newest first, without what their folders hold."""
     found: list[ListedRun] = []
     question = {"do": "runs", "most": _MAX_LISTED_RUNS}
@@ -215,17 +215,17 @@ def list_on_host(host: str) -> tuple[ListedRun, ...]:
                 return tuple(found)
             if sent is None or not sent.run or "/" in sent.run or len(found) >= _MAX_LISTED_RUNS:
                 continue
-            report = parse_report(sent, time.time())
+            report = parse_host_report(sent, time.time())
             # No folder of this machine can have that path.
             folder = Path("/dev/null", visible(sent.run))
             damage = "" if report else "its state cannot be read"
             found.append(ListedRun(run=RunDir(folder), status=report.status if report else None, damage=damage))
-        raise session.lost_error()
+        raise session.incomplete_answer_error()
 
 
 def ask_report(place: RunPlace) -> HostReport:
     """Return how a run stands where it is."""
-    report = parse_report(ask_machine(place, {"do": "status"}, deadline=_STATUS_TIMEOUT_SECONDS), time.time())
+    report = parse_host_report(ask_machine(place, {"do": "status"}, deadline=_STATUS_TIMEOUT_SECONDS), time.time())
     if report is None:
         raise NoAnswer(f"{place.host} sent no state of the run", look_remedy(place.host))
     return report

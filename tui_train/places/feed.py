@@ -11,10 +11,10 @@ from contextlib import closing
 
 from tui_train.base.errors import CannotWrite, Unavailable
 from tui_train.base.files import reporting_write_errors
-from tui_train.base.text import size, visible
+from tui_train.base.text import size_text, visible
 from tui_train.channel.session import Session
-from tui_train.places.asking import HostLine, open_session, parse_host_line, parse_report, refusal_error
-from tui_train.runs.elsewhere import RunPlace, write_report
+from tui_train.places.asking import HostLine, open_session, parse_host_line, parse_host_report, refusal_error
+from tui_train.runs.elsewhere import RunPlace, write_host_report
 from tui_train.runs.rundir import RunDir
 
 _SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
@@ -23,12 +23,12 @@ _MAX_PIECE_BYTES = 1 << 20
 # Seconds after which a look goes on without what has not come yet: the next one continues there.
 UPDATE_TIMEOUT_SECONDS = 600.0
 # Bytes of the disk that logs of other machines leave free.
-_SPARED_BYTES = 64 << 20
+_DISK_BYTES_LEFT_FREE = 64 << 20
 
 
-def receive_from_host(
+def receive_run_from_host(
     run: RunDir,
-    place: RunPlace,
+    run_place: RunPlace,
     *,
     within_seconds: float | None = None,
     on_session: Callable[[Session], object] = lambda _session: None,
@@ -39,7 +39,7 @@ def receive_from_host(
     That is when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_session` gets
     what listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
-    have = None if place.shared else _bytes_by_file(run)
+    have = None if run_place.shared else _byte_count_by_file(run)
     question = {"do": "feed", "have": have, "once": within_seconds is not None}
     answered: list[object] = []
 
@@ -49,21 +49,21 @@ def receive_from_host(
         answered[:] = [True]
 
     try:
-        with closing(open_session(place, question, within_seconds=within_seconds or math.inf)) as session:
+        with closing(open_session(run_place, question, within_seconds=within_seconds or math.inf)) as session:
             on_session(session)
-            why = _receive_lines(run, session, place, hears)
+            why = _receive_lines(run, session, run_place, hears)
     except Unavailable as error:
         why = error.message
     except _BadPieceError as error:
-        why = f"{place.host} {error}"
+        why = f"{run_place.host} {error}"
     return bool(answered), why
 
 
-def _bytes_by_file(run: RunDir) -> dict[str, int]:
+def _byte_count_by_file(run: RunDir) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)}
 
 
-def _receive_lines(run: RunDir, session: Session, place: RunPlace, on_line: Callable[[], None]) -> str:
+def _receive_lines(run: RunDir, session: Session, run_place: RunPlace, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
     while line := session.read_line():
@@ -73,8 +73,8 @@ def _receive_lines(run: RunDir, session: Session, place: RunPlace, on_line: Call
         on_line()
         if sent.end:
             return ""
-        wrong = refusal_error(place, sent).message if sent.error else wrong
-        _store_line(run, sent, keeps_files=not place.shared)
+        wrong = refusal_error(run_place, sent).message if sent.error else wrong
+        _store_host_line(run, sent, keeps_files=not run_place.shared)
     return wrong or session.failure_text()
 
 
@@ -82,13 +82,13 @@ class _BadPieceError(Exception):
     """A piece of a log that no runner sends."""
 
 
-def _store_line(run: RunDir, sent: HostLine, *, keeps_files: bool) -> None:
+def _store_host_line(run: RunDir, sent: HostLine, *, keeps_files: bool) -> None:
     """Write a piece of a file, or how the run stands."""
     if _SENT_FILE_PATTERN.fullmatch(sent.file):
         if keeps_files:
             _write_piece(run, sent.file, sent.at, _inflate_piece(sent.data))
-    elif report := parse_report(sent, time.time()):
-        write_report(run.path, report)
+    elif report := parse_host_report(sent, time.time()):
+        write_host_report(run.path, report)
 
 
 def _inflate_piece(data: bytes) -> bytes:
@@ -98,7 +98,7 @@ def _inflate_piece(data: bytes) -> bytes:
     except zlib.error:
         raise _BadPieceError("sends a piece of a log that is damaged") from None
     if len(piece) > _MAX_PIECE_BYTES:
-        raise _BadPieceError(f"sends a piece of a log of more than {size(_MAX_PIECE_BYTES)}")
+        raise _BadPieceError(f"sends a piece of a log of more than {size_text(_MAX_PIECE_BYTES)}")
     return piece
 
 
@@ -106,8 +106,10 @@ def _write_piece(run: RunDir, name: str, offset: int, data: bytes) -> None:
     """Write bytes at their place in a file that grows; what begins again begins from nothing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if offset == 0 else 0)
     path = run.path / name
-    if (free := shutil.disk_usage(run.path).free) < _SPARED_BYTES:
-        raise CannotWrite(f"cannot write {visible(str(path))}: this disk has {size(free)} left", "Free some space.")
+    if (free := shutil.disk_usage(run.path).free) < _DISK_BYTES_LEFT_FREE:
+        raise CannotWrite(
+            f"cannot write {visible(str(path))}: this disk has {size_text(free)} left", "Free some space."
+        )
     with reporting_write_errors(path):
         opened = os.open(path, flags, 0o644)
         try:

@@ -14,18 +14,18 @@ from tui_train.base.text import visible
 from tui_train.places.arriving import (
     files_already_here,
     has_fetch_list,
-    locked_fetch_folder,
+    lock_fetch_folder,
+    make_overwrite_guard,
     move_fetched,
-    overwrite_guard,
     read_announcement,
     receive_files,
 )
 from tui_train.places.asking import open_session, unreachable_remedy
 from tui_train.places.mirror import RunMirror
-from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME
+from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RUNNER_ZIP_FILE_NAME
 from tui_train.runs.elsewhere import (
-    PLACE_FILE,
-    REPORT_FILE,
+    HOST_REPORT_FILE_NAME,
+    PLACE_FILE_NAME,
     START_FILE,
     RunPlace,
     is_on_shared_disk,
@@ -40,19 +40,19 @@ _CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
 _RUN_FILE_NAMES = frozenset(
     {
-        SCRIPT_NAME,
-        PLAN_NAME,
-        PROFILE_NAME,
-        PLACE_FILE,
-        REPORT_FILE,
+        LAUNCH_SCRIPT_FILE_NAME,
+        PLAN_JSON_FILE_NAME,
+        PROFILE_FILE_NAME,
+        PLACE_FILE_NAME,
+        HOST_REPORT_FILE_NAME,
         START_FILE,
         FETCH_MARK_FILE,
-        RUNNER_NAME,
+        RUNNER_ZIP_FILE_NAME,
         "supervisor",
     }
 )
 # Files that are named as known: the others come again.
-_MAX_KNOWN_FILES = 1 << 14
+_MAX_FILES_NAMED_AS_KNOWN = 1 << 14
 # The runs that this process fetches now.
 _RUNS_BEING_FETCHED: set[Path] = set()
 
@@ -84,22 +84,22 @@ def fetch_results(
 
 
 def _update_and_fetch(
-    run: RunDir, place: RunPlace, *, with_checkpoints: bool, on_progress: Callable[[int], None]
+    run: RunDir, run_place: RunPlace, *, with_checkpoints: bool, on_progress: Callable[[int], None]
 ) -> FetchResult:
     # How it stands is heard with its results.
     if why := RunMirror(run, follow=False).update_once():
-        raise Unavailable(why, unreachable_remedy(place))
+        raise Unavailable(why, unreachable_remedy(run_place))
     status = read_status(run)
     output = str(run.plan().get("output") or "output")
-    if is_on_shared_disk(place, output):
+    if is_on_shared_disk(run_place, output):
         raise BadInput(
-            f"{visible(place.host)} has its results on this very disk",
+            f"{visible(run_place.host)} has its results on this very disk",
             f"They are in {visible(str(run.path / output))}.",
         )
     try:
         result = _copy_output(
             run,
-            place,
+            run_place,
             output,
             without_pattern="" if with_checkpoints else _CHECKPOINT_NAME_PATTERN,
             on_progress=on_progress,
@@ -113,7 +113,7 @@ def _update_and_fetch(
 
 
 def _copy_output(
-    run: RunDir, place: RunPlace, output: str, *, without_pattern: str, on_progress: Callable[[int], None]
+    run: RunDir, run_place: RunPlace, output: str, *, without_pattern: str, on_progress: Callable[[int], None]
 ) -> FetchResult:
     """Copy the output folder from its host; what was fetched before stays until all is here."""
     target, taken = local_output_folder(run.path, output), 0
@@ -125,13 +125,13 @@ def _copy_output(
         message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
         raise AlreadyExists(message, "Move it away, then fetch again.")
     question = {"do": "fetch", "output": output, "without": without_pattern}
-    with locked_fetch_folder(run.path) as folder:
+    with lock_fetch_folder(run.path) as folder:
         here = files_already_here(run.path, folder, target)
-        known = dict(list(here.items())[:_MAX_KNOWN_FILES])
+        known = dict(list(here.items())[:_MAX_FILES_NAMED_AS_KNOWN])
         known = {base64.b64encode(os.fsencode(name)).decode(): status for name, status in known.items()}
-        with closing(open_session(place, {**question, "have": known})) as session:
-            expected = read_announcement(session, place, folder)
-            for taken in receive_files(session, expected, folder, here, overwrite_guard(run.path, target)):
+        with closing(open_session(run_place, {**question, "have": known})) as session:
+            expected = read_announcement(session, run_place, folder)
+            for taken in receive_files(session, expected, folder, here, make_overwrite_guard(run.path, target)):
                 on_progress(taken)
         _mark_fetched(run, "live")
         move_fetched(run.path, folder, target)

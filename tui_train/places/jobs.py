@@ -11,18 +11,18 @@ from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
 from tui_train.channel.slurm_commands import CommandResult, run_slurm_command
 from tui_train.places.asking import ask_machine, look_remedy
-from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
+from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_run_from_host
 from tui_train.places.starting import settle_start
 from tui_train.profile.hosts import host_address
 from tui_train.runs.elsewhere import RunPlace, read_place, run_place
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import SlurmJob, queued_job, start_count, write_job
+from tui_train.runs.slurm_job import QueuedJob, known_start_count, queued_job, write_job
 
-_END_WAIT_SECONDS = 30.0
+_MAX_JOB_END_WAIT_SECONDS = 30.0
 # Seconds in which a job that is completing usually leaves the queue.
-_COMPLETING_SECONDS = 15.0
+_MAX_COMPLETING_SECONDS = 15.0
 # Seconds in which the scheduler looks at a new job, and the reasons before it has.
-_DECISION_SECONDS = 4.0
+_MAX_DECISION_SECONDS = 4.0
 _UNDECIDED_REASONS = frozenset({"", "None", "PartitionConfig"})
 # Why a job waits that nothing but its user ends.
 _IMPOSSIBLE_REASONS = frozenset({
@@ -54,8 +54,8 @@ def require_possible(run: RunDir) -> None:
         raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
 
 
-def _wait_for_decision(run: RunDir) -> SlurmJob | None:
-    deadline = time.monotonic() + _DECISION_SECONDS
+def _wait_for_decision(run: RunDir) -> QueuedJob | None:
+    deadline = time.monotonic() + _MAX_DECISION_SECONDS
     while True:
         answers = True
         try:
@@ -76,7 +76,7 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
     `with_logs`: what a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are
     kept then, too.
     """
-    asked: dict[tuple[str, str], list[tuple[RunDir, SlurmJob]]] = {}
+    asked: dict[tuple[str, str], list[tuple[RunDir, QueuedJob]]] = {}
     failed: list[Unavailable] = []
     for run in runs:
         try:
@@ -104,26 +104,26 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
         refresh_jobs(restarted, with_logs=with_logs)
 
 
-def _update_job(run: RunDir, job: SlurmJob, listed_job: SlurmJob, *, with_logs: bool) -> bool:
+def _update_job(run: RunDir, job: QueuedJob, listed_job: QueuedJob, *, with_logs: bool) -> bool:
     """Keep a job as it is listed now; return whether it was queued again since its host was heard last.
 
     `with_logs`: of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
     before its end is known here.
     """
-    begun, place = start_count(run.path), read_place(run.path)
+    begun, place = known_start_count(run.path), read_place(run.path)
     if place and with_logs and {job.state, listed_job.state} != {"PENDING"}:
-        answered, why = receive_from_host(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
+        answered, why = receive_run_from_host(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         # A host that answers but has no such folder any more will never say how it ended.
         if why and (listed_job.state or not answered):
             raise Unavailable(f"{visible(run.name)} on {place.host}: {why}", f"Check `ssh {place.host} true`.")
     if listed_job != job:
         write_job(run.path, listed_job)
-    return listed_job.state == "PENDING" and start_count(run.path) != begun
+    return listed_job.state == "PENDING" and known_start_count(run.path) != begun
 
 
 def _ask_for_jobs(
-    host: str, cluster: str, jobs: Sequence[tuple[RunDir, SlurmJob]]
-) -> Iterator[tuple[RunDir, SlurmJob, SlurmJob]]:
+    host: str, cluster: str, jobs: Sequence[tuple[RunDir, QueuedJob]]
+) -> Iterator[tuple[RunDir, QueuedJob, QueuedJob]]:
     """Yield each job with how it is listed now."""
     asked = [(job.number, run_place(run.path).folder) for run, job in jobs]
     question = {"do": "jobs", "cluster": cluster, "jobs": asked}
@@ -131,19 +131,19 @@ def _ask_for_jobs(
     if len(listed) != len(jobs):
         raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", look_remedy(host))
     for (run, job), found in zip(jobs, listed, strict=True):
-        now = SlurmJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
+        now = QueuedJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
         if found:
-            begun = start_count(run.path) if found.state == "PENDING" else job.starts
+            begun = known_start_count(run.path) if found.state == "PENDING" else job.starts
             now = msgspec.structs.replace(now, **msgspec.structs.asdict(found), starts=begun)
         yield run, job, now
 
 
-def wait_while_completing(run: RunDir) -> SlurmJob | None:
+def wait_while_completing(run: RunDir) -> QueuedJob | None:
     """Ask squeue for the job of a run that Slurm still has, None where it has none; Unavailable without an answer.
 
     One that is completing gets some seconds to leave, unless it is queued again.
     """
-    deadline = time.monotonic() + _COMPLETING_SECONDS
+    deadline = time.monotonic() + _MAX_COMPLETING_SECONDS
     while True:
         refresh_jobs([run])
         job = queued_job(run.path)
@@ -163,8 +163,8 @@ def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting:
     # Only the script hears of it.
     call_scancel(run, job, "--batch", f"--signal={'USR1' if at_once else 'TERM'}")
     for seconds in (
-        (_END_WAIT_SECONDS if at_once else grace_seconds + _END_WAIT_SECONDS),
-        grace_seconds + 2 * _END_WAIT_SECONDS,
+        (_MAX_JOB_END_WAIT_SECONDS if at_once else grace_seconds + _MAX_JOB_END_WAIT_SECONDS),
+        grace_seconds + 2 * _MAX_JOB_END_WAIT_SECONDS,
     ):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -186,7 +186,7 @@ def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting:
     raise Unavailable(f"job {job.number} has not ended", f"Look at it: {there}scontrol show job {job.number}")
 
 
-def _cancel_untrained_job(run: RunDir, job: SlurmJob) -> None:
+def _cancel_untrained_job(run: RunDir, job: QueuedJob) -> None:
     """Cancel a job that does not train: one that waits, whose nodes boot, or that may be queued again as it ends."""
     if job.state == "PENDING":
         # Its state may have changed meanwhile: one that trains is to save first.
@@ -195,7 +195,7 @@ def _cancel_untrained_job(run: RunDir, job: SlurmJob) -> None:
         call_scancel(run, job)
 
 
-def call_scancel(run: RunDir, job: SlurmJob, *options: str) -> CommandResult:
+def call_scancel(run: RunDir, job: QueuedJob, *options: str) -> CommandResult:
     """Call scancel for a run's job where that was submitted."""
     host, cluster = run_place(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
     return run_slurm_command(host_address(host) if host else "", ("scancel", *cluster, *options, job.number))

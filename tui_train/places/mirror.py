@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.channel.session import Session
-from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_from_host
+from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_run_from_host
 from tui_train.places.jobs import refresh_jobs
 from tui_train.runs.elsewhere import RunPlace, read_asked_start, read_place
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queued_job, status_in_queue
 
-_RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
+_RETRY_PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
 _QUEUE_POLL_SECONDS = 5.0  # seconds between two questions to Slurm
 
 
@@ -56,19 +56,23 @@ class RunMirror:
                 self._on_problem(why)
                 ended, pause = True, _QUEUE_POLL_SECONDS
             else:
-                heard, why = self._receive(self._place)
+                heard, why = self._receive_updates(self._place)
                 ended, failures = not why, 0 if heard else failures + 1
-                pause = _QUEUE_POLL_SECONDS if ended else _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+                pause = (
+                    _QUEUE_POLL_SECONDS
+                    if ended
+                    else _RETRY_PAUSES_SECONDS[min(failures, len(_RETRY_PAUSES_SECONDS) - 1)]
+                )
             if self._closed.is_set() or (ended and not self._is_asked_for):
                 return
             if self._place and not ended:
                 self._on_problem(why)
             self._closed.wait(pause)
 
-    def _receive(self, place: RunPlace) -> tuple[bool, str]:
+    def _receive_updates(self, place: RunPlace) -> tuple[bool, str]:
         """Take what the host sends; return whether that went well at first, and why it stopped, empty at the end."""
         try:
-            answered, why = receive_from_host(
+            answered, why = receive_run_from_host(
                 self._run, place, on_session=self._set_session, on_answer=lambda: self._on_problem("")
             )
         except CannotWrite as error:
@@ -98,7 +102,7 @@ class RunMirror:
         # Where Slurm has answered, what its job wrote is here.
         if self._place is None or (job and not why) or read_asked_start(self._run.path):
             return why
-        _, lost = receive_from_host(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
+        _, lost = receive_run_from_host(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         return why or _failure_text(self._place, lost)
 
 

@@ -16,28 +16,28 @@ from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.facts.types import Facts
 from tui_train.places import profile_facts
-from tui_train.places.asking import ask_removal, ask_report, ask_stop, create_on_host, unreachable_remedy
-from tui_train.places.feed import receive_from_host
+from tui_train.places.asking import ask_removal, ask_report, ask_stop, create_run_folder_on_host, unreachable_remedy
+from tui_train.places.feed import receive_run_from_host
 from tui_train.places.jobs import dry_run_job, refresh_jobs, require_possible, stop_job, wait_while_completing
 from tui_train.places.mirror import RunMirror
 from tui_train.places.starting import settle_start, start_elsewhere
-from tui_train.plan.render import RUNNER_NAME
+from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render.prepare import PreparedPlan
-from tui_train.plan.render.slurm import SCRIPT_NAME as SLURM_SCRIPT
+from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.runner.state import UNCONFIRMED_STATE, Status
+from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs import folders, rundir
-from tui_train.runs.elsewhere import read_host_report, read_place, run_place, write_place, write_report
+from tui_train.runs.elsewhere import read_host_report, read_place, run_place, write_host_report, write_place
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import cluster_title, queued_job
+from tui_train.runs.slurm_job import cluster_text, queued_job
 from tui_train.runs.start import is_all_trained, restart_note, resume_options, start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 # Seconds in which the log of a run that was stopped comes along.
-_LAST_LOG_SECONDS = 10.0
+_MAX_LAST_LOG_SECONDS = 10.0
 
 
 class Place(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Place(Struct, frozen=True):
     @property
     def name(self) -> str:
         """Name that the user calls it by, empty for this machine."""
-        return cluster_title(self.host) if self.slurm else self.host or str(self.machine_file or "")
+        return cluster_text(self.host) if self.slurm else self.host or str(self.machine_file or "")
 
     @property
     def can_start(self) -> bool:
@@ -82,7 +82,7 @@ class Place(Struct, frozen=True):
         if self.host:
             facts = profile_facts.probe_host_facts(self.host, profile)
         else:
-            facts = node or profile_facts.probe_facts(profile, on_wait)
+            facts = node or profile_facts.probe_profile_facts(profile, on_wait)
         if not self.slurm:
             return facts
         cluster = read_cluster(self.host)
@@ -91,7 +91,7 @@ class Place(Struct, frozen=True):
             machine=node.machine if node else profile_facts.node_for_profile(facts.machine, cluster, profile),
             toolchains=node.toolchains if node else facts.toolchains,
             cluster=cluster,
-            resources_in_use=profile_facts.resources_in_use_on_nodes(facts.resources_in_use),
+            resources_in_use=profile_facts.resources_shared_with_nodes(facts.resources_in_use),
             scheduler="slurm",
         )
 
@@ -103,10 +103,10 @@ class Place(Struct, frozen=True):
         interrupts.raise_if_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
-        run = rundir.create_run(plan.name, prepared.files)
+        run = rundir.create_run_folder(plan.name, prepared.files)
         try:
             if self.host:
-                write_place(run.path, create_on_host(self.host, run, prepared.files))
+                write_place(run.path, create_run_folder_on_host(self.host, run, prepared.files))
                 interrupts.raise_if_interrupted("")
             self._start(run, interrupts)
         except TuiTrainError:
@@ -144,7 +144,7 @@ class Place(Struct, frozen=True):
             with suppress(TuiTrainError):
                 RunMirror(run, follow=False).update_once()
 
-    def state(self, run: RunDir, *, with_log: bool = True) -> Status:
+    def state(self, run: RunDir, *, with_log: bool = True) -> RunStatus:
         """Return a run's state as it is now; `with_log`: of one elsewhere, what it wrote is brought here as well."""
         self._require_start()
         if not self.name:
@@ -161,10 +161,12 @@ class Place(Struct, frozen=True):
             report = ask_report(place)
         # A disk that is full here keeps nobody from stopping it.
         with suppress(CannotWrite):
-            write_report(run.path, report)
+            write_host_report(run.path, report)
         return report.status._replace(host=self.name)
 
-    def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+    def stop(
+        self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False
+    ) -> RunStatus:
         """End a run and every process of it, and return its state."""
         self._require_start()
         if not self.name:
@@ -181,7 +183,7 @@ class Place(Struct, frozen=True):
         if place := read_place(run.path):
             # What does not come is brought by whoever reads the log.
             with suppress(TuiTrainError):
-                receive_from_host(run, place, within_seconds=_LAST_LOG_SECONDS)
+                receive_run_from_host(run, place, within_seconds=_MAX_LAST_LOG_SECONDS)
         return ended
 
     def refuse_if_active(self, run: RunDir) -> None:
@@ -227,5 +229,5 @@ def _manual_stop_remedy(run: RunDir) -> str:
     place = read_place(run.path)
     if place is None:
         return "Check `squeue`."
-    there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_NAME}')} stop"
+    there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_ZIP_FILE_NAME}')} stop"
     return f"{unreachable_remedy(place)}. It is stopped there by: {visible(there)}"

@@ -11,7 +11,7 @@ from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput
 from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
-from tui_train.facts.data.data_use import question_key as data_key
+from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.machine.wandb_key import has_wandb_key
@@ -38,11 +38,11 @@ from tui_train.facts.types import (
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
 from tui_train.memory.data_defaults import set_up
-from tui_train.places.help_question import help_question_for_auto
+from tui_train.places.help_question import script_help_question_for_auto_preset
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
-from tui_train.runner.paths import free_bytes, why_unwritable
+from tui_train.runner.paths import free_bytes_for_path, why_unwritable
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
@@ -69,7 +69,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
 
 def read_profile_files(profile: Profile) -> ProfileFiles:
     """Read the files that a profile names."""
-    script, accelerate_config = profile.trainer.script, hub.find_accelerate_config(hub.hub_variables(profile))
+    script, accelerate_config = profile.trainer.script, hub.find_accelerate_config_path(hub.hub_variables(profile))
     config_documents = read_documents(filter(None, (*config_file_paths(profile), accelerate_config)))
     presets = user_presets()
     sources = read_script_sources(profile)
@@ -77,10 +77,12 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
     return ProfileFiles(
         paths=probe.read_path_states((*profile_paths(profile), *outputs)),
         unwritable={path: why_unwritable(path) for path in (profile.trainer.output, *outputs) if path},
-        free={path: free_bytes(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
+        free={path: free_bytes_for_path(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
         documents=config_documents,
         presets=presets,
-        models={name: read_model_shape(profile, name) for name in workload.models_to_read(profile, config_documents)},
+        models={
+            name: read_profile_model_shape(profile, name) for name in workload.models_to_read(profile, config_documents)
+        },
         sources=sources,
         wandb_key=has_wandb_key(),
         checkpoints=_read_start_checkpoint(profile),
@@ -100,7 +102,7 @@ def config_file_paths(profile: Profile) -> tuple[str, ...]:
     return tuple(filter(None, (profile.trainer.config, profile.trainer.accelerate_config)))
 
 
-def read_model_shape(profile: Profile, model: str) -> ModelFolder:
+def read_profile_model_shape(profile: Profile, model: str) -> ModelFolder:
     """Return the shape of a model by its folder, or by its id of the Hub from the cache; empty where that lacks it."""
     if model.startswith("/"):
         return model_folders.read_model_folder(model)
@@ -148,7 +150,7 @@ def _read_nemo_tokenizer(profile: Profile) -> dict[str, NemoTokenizer]:
     )
 
 
-def probe_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
+def probe_profile_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
     """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
 
     `on_wait` gets what may take longer, before it does.
@@ -157,7 +159,7 @@ def probe_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: Non
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(probe.probe_machine)
         files = read_profile_files(profile)
-        toolchains = () if in_container else probe.probe_toolchains(named_python(profile))
+        toolchains = () if in_container else probe.probe_toolchains(python_named_in_profile(profile))
     facts = Facts(
         machine=machine.result(),
         toolchains=toolchains,
@@ -169,7 +171,7 @@ def probe_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: Non
         hub=hub.read_hub_cache(hub.hub_variables(profile)),
     )
     facts = msgspec.structs.replace(facts, hub_models=ask_hub_for_model(profile, facts))
-    if question := help_question_for_auto(profile, facts):
+    if question := script_help_question_for_auto_preset(profile, facts):
         words = f"Running {question.key} --help, as its source does not name all arguments …"
         answer = read_script_help(question.python, question.words, question.folder, lambda: on_wait(words))
         facts = facts_with_script_help(msgspec.structs.replace(facts, help={question.key: answer}))
@@ -178,11 +180,11 @@ def probe_facts(profile: Profile, on_wait: Callable[[str], None] = lambda _: Non
 
 def read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
     """Return what the Python that trains reads in the profile's data; up to two minutes, at once where it is kept."""
-    asked = data_question(profile, facts)
+    asked = data_question_with_key_and_python(profile, facts)
     return {asked[0]: read_data_report(asked[2], asked[1])} if asked else {}
 
 
-def data_question(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
+def data_question_with_key_and_python(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
     setup = set_up(profile, facts)
     asked = None if setup.recipe_problem else question_about_data(setup)
@@ -214,7 +216,7 @@ def read_chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
     )
 
 
-def named_python(profile: Profile) -> tuple[str, ...]:
+def python_named_in_profile(profile: Profile) -> tuple[str, ...]:
     """Return the Python that the profile names, for the probe to read besides those that it finds."""
     return (profile.trainer.python,) if profile.trainer.python else ()
 
@@ -223,7 +225,7 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
     """Return the facts of a host that a profile needs, with what the runs on it that are known here hold."""
     script = profile.trainer.script if trainer_has_own_field(profile, "trainer.script") else ""
     facts = remote.read_planning_facts(
-        host, named_python(profile), profile_paths(profile), config_file_paths(profile), script
+        host, python_named_in_profile(profile), profile_paths(profile), config_file_paths(profile), script
     )
     return msgspec.structs.replace(with_local_files(profile, facts), resources_in_use=resources_in_use(host=host))
 
@@ -242,7 +244,7 @@ def with_local_files(profile: Profile, facts: Facts) -> Facts:
     A YAML file and a model may be on both; one that is missing here is no error.
     """
     documents = facts.documents or read_documents(config_file_paths(profile))
-    shapes = {name: read_model_shape(profile, name) for name in workload.models_to_read(profile, documents)}
+    shapes = {name: read_profile_model_shape(profile, name) for name in workload.models_to_read(profile, documents)}
     known = {
         name: found
         for name, found in shapes.items()
@@ -259,6 +261,6 @@ def node_for_profile(submit_machine: Machine, cluster: Cluster, profile: Profile
     return planned_machine(submit_machine, cluster, profile.slurm.partition, last_gres_value(profile.slurm.options))
 
 
-def resources_in_use_on_nodes(in_use: tuple[ResourcesInUse, ...]) -> tuple[ResourcesInUse, ...]:
+def resources_shared_with_nodes(in_use: tuple[ResourcesInUse, ...]) -> tuple[ResourcesInUse, ...]:
     """Return what runs hold that a job could take: cards and ports that are taken here are not those of the nodes."""
     return tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in in_use if other.run)

@@ -10,9 +10,9 @@ import msgspec
 from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
-from tui_train.places.asking import HostLine, RunGone, ask_start, look_remedy
-from tui_train.runner.state import Status
-from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
+from tui_train.places.asking import HostLine, RunFolderGone, ask_start, look_remedy
+from tui_train.runner.state import RunStatus
+from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.elsewhere import (
     AskedStart,
     HostReport,
@@ -20,16 +20,16 @@ from tui_train.runs.elsewhere import (
     read_host_report,
     run_place,
     write_asked_start,
-    write_report,
+    write_host_report,
 )
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import SlurmJob, start_count, write_job
+from tui_train.runs.slurm_job import QueuedJob, known_start_count, write_job
 
 
 def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = ()) -> None:
     """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so."""
     place, asked = run_place(run.path), AskedStart(secrets.token_hex(8), slurm=slurm)
-    with start_lock():
+    with lock_run_starts():
         refuse_if_conflicting(run)
         # From here on it may train, whatever becomes of the answer.
         write_asked_start(run.path, asked)
@@ -62,7 +62,7 @@ def settle_start(run: RunDir) -> None:
     place = run_place(run.path)
     try:
         answer = ask_start(place, asked, look=True)
-    except RunGone:
+    except RunFolderGone:
         # A start that was refused removes a folder in which nothing was started.
         answer = HostLine()
     except Unavailable as error:
@@ -73,13 +73,13 @@ def settle_start(run: RunDir) -> None:
 def _keep_outcome(run: RunDir, asked: AskedStart, answer: HostLine) -> None:
     if answer.started and asked.slurm:
         # Without a number it has begun, and ended by now.
-        state, begun = "PENDING" if answer.job else "", start_count(run.path)
-        write_job(run.path, SlurmJob(number=answer.job, cluster=answer.cluster, starts=begun, state=state))
+        state, begun = "PENDING" if answer.job else "", known_start_count(run.path)
+        write_job(run.path, QueuedJob(number=answer.job, cluster=answer.cluster, starts=begun, state=state))
     elif answer.started:
         report, now = read_host_report(run.path), time.time()
-        report = report or HostReport(at=now, status=Status("new"))
+        report = report or HostReport(at=now, status=RunStatus("new"))
         running = report.status._replace(state="running")
         # What cannot be kept here is told by whoever follows the run.
         with suppress(CannotWrite):
-            write_report(run.path, msgspec.structs.replace(report, at=now, status=running))
+            write_host_report(run.path, msgspec.structs.replace(report, at=now, status=running))
     write_asked_start(run.path, None)

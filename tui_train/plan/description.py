@@ -6,13 +6,13 @@ from collections import Counter
 from tui_train.base.text import counted, display_path, percent, visible
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
-from tui_train.launchers.job import Job
+from tui_train.launchers.job import LauncherJob
 from tui_train.profile import batch, fields
 from tui_train.profile.types import AUTO_PRESET, Profile, Recipe
 from tui_train.setup.machine import other_hosts
 from tui_train.setup.machine.idle_cards import left_out_cards_sentence
 from tui_train.setup.recipe import data_questions, launcher_config
-from tui_train.setup.recipe.effective import global_batch_change_sentence, is_default
+from tui_train.setup.recipe.effective import global_batch_change_sentence, is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, profile_paths, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, arguments_summary
@@ -62,7 +62,7 @@ def plan_number_texts(setup: Setup) -> tuple[str, ...]:
     if recipe.lr_scaling != "none":
         sources["learning_rate"] = ""
     length = effective["sequence_length"]
-    if recipe.sequence_length and is_default(length) and not length.source.endswith("default"):
+    if recipe.sequence_length and is_unset_by_user(length) and not length.source.endswith("default"):
         texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
         sources["sequence_length"] = length.source
     for name, words in _finetune_number_texts(setup).items():
@@ -202,7 +202,7 @@ def _ssh_host_notes(profile: Profile, *, needs_shared_disk: bool) -> list[str]:
     return sentences
 
 
-def batch_arithmetic_text(setup: Setup, job: Job) -> str:
+def batch_arithmetic_text(setup: Setup, job: LauncherJob) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
     recipe = setup.effective.recipe
     processes = counted(job.world_size, "process", "processes")

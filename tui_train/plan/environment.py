@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.command import GPUS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, join_pieces, word_in_run_dir
+from tui_train.base.command import (
+    GPUS_VARIABLE,
+    PYTHONPATH_VARIABLE,
+    RUN_DIR_VARIABLE,
+    CommandWord,
+    EnvSetting,
+    JoinedWord,
+    join_pieces,
+    word_in_run_dir,
+)
 from tui_train.base.versions import is_at_least, is_older
 from tui_train.launchers import LAUNCHERS
-from tui_train.launchers.job import Job
+from tui_train.launchers.job import LauncherJob
 from tui_train.profile.presets import PresetArgument, condition_holds
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables
@@ -14,82 +23,86 @@ from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placehol
 from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
-from tui_train.trainers.trainer import SHIM_FOLDER
+from tui_train.trainers.trainer import SHIM_FOLDER_NAME
 
-_TORCH_GRACE_SECONDS = 30
+_TORCHRUN_GRACE_SECONDS = 30
 # Older versions of the Hugging Face Trainer resume with the micro batch of the checkpoint, ignoring the argument.
 _MIN_TRANSFORMERS_TAKING_MICRO_BATCH = "5.2"
 
 
 def attempt_variables(
-    setup: Setup, job: Job, placeholder_values: Mapping[str, PlaceholderValue]
-) -> tuple[Setting, ...]:
+    setup: Setup, job: LauncherJob, placeholder_values: Mapping[str, PlaceholderValue]
+) -> tuple[EnvSetting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
     profile = setup.effective
     cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
     threads = max(1, cores // max((job.processes, *job.uneven_processes)))
     settings = [
-        Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
-        Setting("OMP_NUM_THREADS", str(threads), "CPU cores divided among the processes", "machine"),
+        EnvSetting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
+        EnvSetting("OMP_NUM_THREADS", str(threads), "CPU cores divided among the processes", "machine"),
     ]
     if job.gpus:
         order = "GPU indices as in nvidia-smi"
         cards = "the chosen GPUs by UUID, which does not depend on their order"
-        settings.append(Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
-        uuids: Word = ",".join(job.gpus) if job.nodes == 1 else Joined((GPUS,))
-        settings += [] if job.scheduled else [Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
+        settings.append(EnvSetting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
+        uuids: CommandWord = ",".join(job.gpus) if job.nodes == 1 else JoinedWord((GPUS_VARIABLE,))
+        settings += [] if job.scheduled else [EnvSetting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
     else:
-        settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
+        settings.append(EnvSetting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[setup.launcher](job).settings()
     settings += overridden_variables.backend_variables(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
-    if job.world_size > 1 and grace > _TORCH_GRACE_SECONDS and is_at_least(torch, "2.12"):
+    if job.world_size > 1 and grace > _TORCHRUN_GRACE_SECONDS and is_at_least(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
-        settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
+        settings.append(EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.container_variables(profile.container)
-    settings += nemo.split_model_variables(profile.nemo, setup.nemo_flavour, setup.gpus) if setup.nemo_flavour else ()
+    settings += (
+        nemo.variables_for_split_model(profile.nemo, setup.nemo_flavour, setup.gpus) if setup.nemo_flavour else ()
+    )
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
-        settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
+        settings.append(EnvSetting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
     if placeholder_values["micro_batch"] and _resumes_with_saved_micro_batch(setup):
         why = (
             f"transformers before {_MIN_TRANSFORMERS_TAKING_MICRO_BATCH} resumes with the micro batch of the checkpoint"
         )
-        settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
+        settings.append(EnvSetting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
     settings += _wandb_settings(setup)
     text = placeholder_words(placeholder_values)
     for variable in setup.preset.variables:
         if condition_holds(variable.when, first_value_texts(text)):
             filled = fill_placeholders(PresetArgument((variable.value,)), text)
-            settings += [Setting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
+            settings += [
+                EnvSetting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]
+            ]
     by_plan = {setting.name: setting for setting in settings}
     by_user = {
-        name: Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()
+        name: EnvSetting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()
     }
-    return tuple({**by_plan, **by_user, **_python_path_setting(profile)}.values())
+    return tuple({**by_plan, **by_user, **_python_path_with_shim(profile)}.values())
 
 
-def preparation_variables(profile: Profile) -> tuple[Setting, ...]:
+def preparation_variables(profile: Profile) -> tuple[EnvSetting, ...]:
     """Return the variables of what is done before the training; the user's variables override those of the plan."""
     settings = [
-        Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
-        Setting("CUDA_VISIBLE_DEVICES", "", "needs no GPU", "launcher"),
+        EnvSetting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
+        EnvSetting("CUDA_VISIBLE_DEVICES", "", "needs no GPU", "launcher"),
         *container.container_variables(profile.container),
     ]
-    by_user = [Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
+    by_user = [EnvSetting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
     return tuple({setting.name: setting for setting in (*settings, *by_user)}.values())
 
 
-def _wandb_settings(setup: Setup) -> list[Setting]:
+def _wandb_settings(setup: Setup) -> list[EnvSetting]:
     """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
     profile = setup.effective
     tracking = profile.tracking
     if not tracking.wandb or no_effect.why_no_effect("tracking.wandb", setup):
         return []
-    settings = [Setting("WANDB_DIR", word_in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
+    settings = [EnvSetting("WANDB_DIR", word_in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
     if tracking.project:
-        settings.append(Setting("WANDB_PROJECT", tracking.project, "the project at W&B", "profile"))
+        settings.append(EnvSetting("WANDB_PROJECT", tracking.project, "the project at W&B", "profile"))
     return settings
 
 
@@ -105,12 +118,12 @@ def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
     )
 
 
-def _python_path_setting(profile: Profile) -> dict[str, Setting]:
+def _python_path_with_shim(profile: Profile) -> dict[str, EnvSetting]:
     """Return PYTHONPATH with the folder of the shim first, then the value of the profile or of the calling shell."""
     if profile.container.engine != "none":
         return {}
     name = "PYTHONPATH"
     user_path = profile.trainer.environment.get(name)
-    after = PYTHONPATH if user_path is None else f":{user_path}" if user_path else ""
+    after = PYTHONPATH_VARIABLE if user_path is None else f":{user_path}" if user_path else ""
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return {name: Setting(name, join_pieces((RUN_DIR, f"/{SHIM_FOLDER}", after)), why, "launcher")}
+    return {name: EnvSetting(name, join_pieces((RUN_DIR_VARIABLE, f"/{SHIM_FOLDER_NAME}", after)), why, "launcher")}

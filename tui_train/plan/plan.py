@@ -6,17 +6,17 @@ from functools import partial
 import msgspec
 
 from tui_train.base import webhook
-from tui_train.base.command import Command, ConfigFile, Part, word_in_run_dir
+from tui_train.base.command import Command, CommandPart, ConfigFile, word_in_run_dir
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
-from tui_train.launchers.job import Job
+from tui_train.launchers.job import LauncherJob
 from tui_train.memory.ladder.attempt_order import AttemptPlan, fallback_attempts
 from tui_train.memory.predict import cannot_fit
-from tui_train.plan.attempts import attempt_output_folder, build_attempt, passed_values
+from tui_train.plan.attempts import attempt_output_folder, build_attempt, values_passed_to_trainer
 from tui_train.plan.description import plan_notes, plan_number_texts, plan_title
 from tui_train.plan.environment import preparation_variables
-from tui_train.plan.types import Attempt, LogRules, Notification, Plan, Preparation, SlurmJob
+from tui_train.plan.types import Attempt, EndNotification, LogReadingRules, Plan, PlannedPreparation, SlurmJob
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container
@@ -40,10 +40,10 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     jobs, launcher_configs = _build_jobs(setups)
     attempts, configs = _build_attempts(steps, setups, jobs)
     return Plan(
-        **_summary_fields(setup).keywords,
-        **_machine_fields(setup, jobs[0]).keywords,
-        **_number_fields(setup).keywords,
-        **_end_of_run_fields(setup).keywords,
+        **_plan_summary_fields(setup).keywords,
+        **_plan_machine_fields(setup, jobs[0]).keywords,
+        **_plan_number_fields(setup).keywords,
+        **_plan_end_of_run_fields(setup).keywords,
         preparations=_preparations(setup, jobs[0]),
         attempts=attempts,
         phases=setup.ladder_context.out_of_memory_phases,
@@ -55,12 +55,12 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
 
 
 # A part of the plan is a partial, for then its fields have types.
-def _summary_fields(setup: Setup) -> partial[Plan]:
+def _plan_summary_fields(setup: Setup) -> partial[Plan]:
     """Return what the plan is of, as users read it."""
     return partial(Plan, name=given_or_derived_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
 
 
-def _machine_fields(setup: Setup, first_job: Job) -> partial[Plan]:
+def _plan_machine_fields(setup: Setup, first_job: LauncherJob) -> partial[Plan]:
     """Return what starts the processes, on which machines and cards, and how these find each other."""
     profile, nodes = setup.profile, setup.profile.nodes
     slurm = _slurm_job(profile, first_job) if setup.is_slurm_job else None
@@ -86,7 +86,7 @@ def _machine_fields(setup: Setup, first_job: Job) -> partial[Plan]:
     )
 
 
-def _number_fields(setup: Setup) -> partial[Plan]:
+def _plan_number_fields(setup: Setup) -> partial[Plan]:
     """Return the batch, the learning rate and the steps; 0 for what is not known."""
     recipe = setup.effective.recipe
     return partial(
@@ -100,7 +100,7 @@ def _number_fields(setup: Setup) -> partial[Plan]:
     )
 
 
-def _end_of_run_fields(setup: Setup) -> partial[Plan]:
+def _plan_end_of_run_fields(setup: Setup) -> partial[Plan]:
     """Return what the supervisor needs to stop, resume and report a run."""
     profile = setup.profile
     return partial(
@@ -109,27 +109,27 @@ def _end_of_run_fields(setup: Setup) -> partial[Plan]:
         grace=setup.preset.stop.grace,
         resumes_itself=setup.trainer.resumes_itself,
         secrets=profile.trainer.secrets,
-        log=_log_rules(setup),
-        notify=_notification(profile),
+        log=_log_rules_of_preset(setup),
+        notify=_end_notification(profile),
     )
 
 
 def _build_attempts(
-    attempt_plans: tuple[AttemptPlan, ...], setups: tuple[Setup, ...], jobs: tuple[Job, ...]
+    attempt_plans: tuple[AttemptPlan, ...], setups: tuple[Setup, ...], jobs: tuple[LauncherJob, ...]
 ) -> tuple[tuple[Attempt, ...], tuple[ConfigFile, ...]]:
     """Return the attempts, and the trainer's config files, which attempts with the same values share."""
     attempts: list[Attempt] = []
     configs: list[ConfigFile] = []
     for number, (step, setup, job) in enumerate(zip(attempt_plans, setups, jobs, strict=True), start=1):
         path = config_file.config_file_name(setup.profile, setup.preset, number)
-        values = passed_values(step, setup, path)
+        values = values_passed_to_trainer(step, setup, path)
         if config := config_file.build_config_file(setup, values, path):
             equal = next((earlier for earlier in configs if earlier.values == config.values), None)
             if equal is None:
                 configs.append(config)
             else:
                 path = equal.path
-                values = {**values, "config": config_file.config_word(setup.profile, setup.preset, path)}
+                values = {**values, "config": config_file.config_path_word(setup.profile, setup.preset, path)}
         attempts.append(build_attempt(step, setup, job, values, path))
     return tuple(attempts), tuple(configs)
 
@@ -139,14 +139,14 @@ def _build_nemo_file(setup: Setup) -> NemoFile | None:
     return kind and nemo.build_nemo_file(setup.effective, kind, setup.gpus, setup.facts, setup.toolchain)
 
 
-def _log_rules(setup: Setup) -> LogRules:
+def _log_rules_of_preset(setup: Setup) -> LogReadingRules:
     profile = setup.profile
     own = (profile.trainer.progress,) if profile.trainer.progress else ()
     steps = setup.effective.recipe.steps or 0
-    return LogRules((*own, *setup.preset.log), steps, trainer_has_own_field(profile, "trainer.progress"))
+    return LogReadingRules((*own, *setup.preset.log), steps, trainer_has_own_field(profile, "trainer.progress"))
 
 
-def _slurm_job(profile: Profile, job: Job) -> SlurmJob:
+def _slurm_job(profile: Profile, job: LauncherJob) -> SlurmJob:
     chosen = profile.slurm
     return SlurmJob(
         gpus=len(job.gpus),
@@ -158,7 +158,7 @@ def _slurm_job(profile: Profile, job: Job) -> SlurmJob:
     )
 
 
-def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
+def _preparations(setup: Setup, job: LauncherJob) -> tuple[PlannedPreparation, ...]:
     """Return what the training's Python does before it, without GPUs."""
     profile = setup.profile
     env = preparation_variables(profile)
@@ -166,23 +166,25 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     trainer = trainer_of(setup.effective, facts=setup.facts)
     items = (*hub_model.model_download_steps(setup), *trainer.preparation_steps())
     return tuple(
-        Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, word_in_run_dir("")))
+        PlannedPreparation(
+            item.name, item.why, Command((CommandPart((job.python,)), *item.parts), env, word_in_run_dir(""))
+        )
         for item in items
     )
 
 
-def _notification(profile: Profile) -> Notification | None:
+def _end_notification(profile: Profile) -> EndNotification | None:
     chosen = profile.notify
     return (
-        Notification(chosen.command, webhook.webhook_reference(chosen.webhook))
+        EndNotification(chosen.command, webhook.webhook_reference(chosen.webhook))
         if chosen.command or chosen.webhook
         else None
     )
 
 
-def _build_jobs(setups: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
+def _build_jobs(setups: tuple[Setup, ...]) -> tuple[tuple[LauncherJob, ...], tuple[ConfigFile, ...]]:
     """Return the job of each attempt, and the launcher's config files, which attempts share."""
-    jobs: list[Job] = []
+    jobs: list[LauncherJob] = []
     files: list[ConfigFile] = []
     for setup in setups:
         job = _build_job(setup)
@@ -198,11 +200,11 @@ def _build_jobs(setups: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[Confi
     return tuple(jobs), tuple(files)
 
 
-def _build_job(setup: Setup) -> Job:
+def _build_job(setup: Setup) -> LauncherJob:
     """Return what the launcher starts in an attempt."""
     profile, toolchain, nodes = setup.effective, setup.toolchain, setup.profile.nodes
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
-    return Job(
+    return LauncherJob(
         python=toolchain.python if profile.container.engine == "none" else "python",
         torchrun_flags=toolchain.torchrun,
         processes=setup.processes,

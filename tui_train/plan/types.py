@@ -4,8 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.base.command import Command, ConfigFile, ContainerWrapper, PlainData, ProgramFile, Word
-from tui_train.profile.fields import Value
+from tui_train.base.command import Command, CommandWord, ConfigFile, ContainerWrapper, PlainData, ProgramFile
+from tui_train.profile.fields import FieldValue
 from tui_train.trainers.nemo_file import NemoFile
 
 
@@ -15,7 +15,7 @@ class CheckpointRule(Struct, frozen=True):
     The name is PREFIX + step + SUFFIX, or always `file` if that is set.
     """
 
-    folder: Word
+    folder: CommandWord
     prefix: str
     complete: tuple[str, ...]
     suffix: str = ""
@@ -34,7 +34,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     command: Command
     changes: tuple[str, ...] = ()
     """The titles of all that differs from the profile."""
-    edits: dict[str, Value] = {}
+    edits: dict[str, FieldValue] = {}
     """The values of all that differs from the profile, by key."""
     then: dict[str, int] = {}
     """The number of the next attempt, by the phase in which memory ran out."""
@@ -43,7 +43,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """Files with paths that runner/fill.py fills in there, each with its value if there is no checkpoint."""
 
 
-class Preparation(Struct, frozen=True):
+class PlannedPreparation(Struct, frozen=True):
     """A step of launch.sh before the training: its name (lower-case letters), purpose and command.
 
     It runs before each attempt, so its program must do nothing where all is done.
@@ -54,7 +54,7 @@ class Preparation(Struct, frozen=True):
     command: Command
 
 
-class LogRules(Struct, frozen=True):
+class LogReadingRules(Struct, frozen=True):
     """Rules to read a trainer's log lines: regular expressions with named groups; `steps` is 0 if not known.
 
     `nameable`: where none fits, the profile's trainer.progress can be one.
@@ -76,7 +76,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
 
 
-class Notification(Struct, frozen=True):
+class EndNotification(Struct, frozen=True):
     """Notification at the end of a run: the words of a command, and `$NAME` or the file of an address."""
 
     command: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     steps: int
     numbers: tuple[str, ...]
     """Learning rate and steps as text."""
-    preparations: tuple[Preparation, ...] = ()
+    preparations: tuple[PlannedPreparation, ...] = ()
     attempts: tuple[Attempt, ...]
     phases: tuple[str, ...] = ()
     """Those in which GPU memory can run out."""
@@ -131,9 +131,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     container: ContainerWrapper | None = None
     backend: str = ""
     """"nccl", "gloo", or empty if the plan does not set it."""
-    log: LogRules = LogRules()
+    log: LogReadingRules = LogReadingRules()
     notes: tuple[str, ...] = ()
-    notify: Notification | None = None
+    notify: EndNotification | None = None
     slurm: SlurmJob | None = None
     """Slurm starts it, and chooses machines and cards."""
     hosts: tuple[str, ...] = ()

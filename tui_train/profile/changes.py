@@ -12,7 +12,7 @@ class Change(Struct, frozen=True):
 
     title: str
     why: str
-    edits: tuple[tuple[str, fields.Value], ...]
+    edits: tuple[tuple[str, fields.FieldValue], ...]
 
 
 class ValueDifference(Struct, frozen=True):
@@ -27,7 +27,7 @@ class ValueDifference(Struct, frozen=True):
 def apply_change(change: Change, profile: Profile) -> Profile:
     """Return the profile with the change made; BadInput when a value is outside its limits."""
     for key, value in change.edits:
-        profile = fields.with_value(profile, key, value)
+        profile = fields.profile_with_value(profile, key, value)
     return profile
 
 

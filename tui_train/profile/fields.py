@@ -29,13 +29,13 @@ _MIN_KEY_SIMILARITY = 0.7
 _LEADING_NUMBER_PATTERN = re.compile(
     r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE
 )
-_MISTYPED_FACTOR = 10  # times the largest value: what was meant is another number
+_MAX_FACTOR_ABOVE_LIMIT = 10  # times the largest value: what was meant is another number
 _FACTOR_BY_SUFFIX = {"": 1, "k": 1_000, "m": 1_000_000}
 
 _EMPTY_PROFILE = Profile()
 
 # None: not chosen.
-Value = str | int | float | bool | tuple[str | float, ...] | dict[str, str] | None
+FieldValue = str | int | float | bool | tuple[str | float, ...] | dict[str, str] | None
 
 
 FIELDS: dict[str, Field] = {get_field.key: get_field for get_field in ROWS}
@@ -72,13 +72,13 @@ def most_similar_key(key: str) -> str:
     return best if similarity(best)[0] >= _MIN_KEY_SIMILARITY else ""
 
 
-def get_value(profile: Profile, key: str) -> Value:
+def get_value(profile: Profile, key: str) -> FieldValue:
     """Return the value at a key such as `recipe.layers`."""
     section, _, name = (key if key in FIELDS else get_field(key).key).rpartition(".")
-    return cast("Value", getattr(getattr(profile, section) if section else profile, name))
+    return cast("FieldValue", getattr(getattr(profile, section) if section else profile, name))
 
 
-def with_value(profile: Profile, key: str, value: Value) -> Profile:
+def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile:
     """Return the profile with one value replaced; BadInput when it is outside the field's limits."""
     check_limits(get_field(key), value)
     section, _, name = key.rpartition(".")
@@ -88,7 +88,7 @@ def with_value(profile: Profile, key: str, value: Value) -> Profile:
     return msgspec.structs.replace(profile, **{section: changed})
 
 
-def check_limits(row: Field, value: Value) -> None:
+def check_limits(row: Field, value: FieldValue) -> None:
     """Raise BadInput where a value of the right type is outside the limits of its field."""
     if value is None:
         if not row.optional:
@@ -104,13 +104,13 @@ def check_limits(row: Field, value: Value) -> None:
         raise BadInput("the profile has no name", "Give it a name.")
     if row.kind == "paths" and isinstance(value, tuple) and "" in value:
         raise BadInput(f"{row.key} holds an empty path", "Remove it, or name a file.")
-    if "\0" in joined_text(value):
+    if "\0" in all_text_of_value(value):
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
-    if any("\ud800" <= letter <= "\udfff" for letter in joined_text(value)):
-        raise BadInput(f"{row.key} is not UTF-8 text: {visible(joined_text(value))}", "Rename what is not.")
+    if any("\ud800" <= letter <= "\udfff" for letter in all_text_of_value(value)):
+        raise BadInput(f"{row.key} is not UTF-8 text: {visible(all_text_of_value(value))}", "Rename what is not.")
 
 
-def _numbers_in(value: Value) -> Iterator[float]:
+def _numbers_in(value: FieldValue) -> Iterator[float]:
     """Yield the numbers that a value is, or that it holds."""
     for part in value if isinstance(value, tuple) else (value,):
         if isinstance(part, (int, float)) and not isinstance(part, bool):
@@ -122,14 +122,14 @@ def is_secret_variable(name: str) -> bool:
     return bool(_SECRET_VARIABLE_PATTERN.search(name)) or secrets.is_secret_name(name)
 
 
-def joined_text(value: Value) -> str:
+def all_text_of_value(value: FieldValue) -> str:
     """Return all text of a value joined, for searches in it."""
     if isinstance(value, dict):
         return "\n".join([*value, *value.values()])
     return "\n".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def parse_value(row: Field, text: str, folder: Path | None = None) -> Value:
+def parse_value(row: Field, text: str, folder: Path | None = None) -> FieldValue:
     """Return what was typed as a value of the field's kind, None where nothing was typed for an optional one.
 
     Relative paths are taken from `folder` (default: here).
@@ -140,7 +140,7 @@ def parse_value(row: Field, text: str, folder: Path | None = None) -> Value:
     return value
 
 
-def most_likely_value(row: Field, text: str) -> Value:
+def most_likely_value(row: Field, text: str) -> FieldValue:
     """Return the value that a text which cannot be read most likely means; None where it means none.
 
     A number is taken from the text's beginning, with k or M after it, and brought within the field's limits unless it
@@ -148,9 +148,9 @@ def most_likely_value(row: Field, text: str) -> Value:
     """
     if row.kind not in {"integer", "number"}:
         return (
-            _parse_or_none(row, typed_lists.commas_to_spaces(row, text))
-            or _parse_or_none(row, text + "'")
-            or _parse_or_none(row, text + '"')
+            _parsed_or_none(row, typed_lists.commas_to_spaces(row, text))
+            or _parsed_or_none(row, text + "'")
+            or _parsed_or_none(row, text + '"')
         )
     match = _LEADING_NUMBER_PATTERN.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
     if match is None:
@@ -159,14 +159,14 @@ def most_likely_value(row: Field, text: str) -> Value:
     if not math.isfinite(amount):
         return None
     low, high = row.minimum, row.maximum
-    if high is not None and amount > high * _MISTYPED_FACTOR:
+    if high is not None and amount > high * _MAX_FACTOR_ABOVE_LIMIT:
         return None
     amount = amount if low is None else max(low, amount)
     amount = amount if high is None else min(high, amount)
-    return _parse_or_none(row, str(round(amount)) if row.kind == "integer" else repr(amount))
+    return _parsed_or_none(row, str(round(amount)) if row.kind == "integer" else repr(amount))
 
 
-def _parse_or_none(row: Field, text: str) -> Value:
+def _parsed_or_none(row: Field, text: str) -> FieldValue:
     try:
         return parse_value(row, text)
     except BadInput:
@@ -183,7 +183,7 @@ def is_chosen(profile: Profile, key: str) -> bool:
     return key != "name" and get_value(profile, key) != get_value(_EMPTY_PROFILE, key)
 
 
-def format_value(value: Value) -> str:
+def format_value(value: FieldValue) -> str:
     """Return a value as it would be typed; parsing it gives the value back."""
     if value is None:
         return ""
@@ -196,8 +196,8 @@ def format_value(value: Value) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _format_list_item(part: str | float) -> str:
-    return part if isinstance(part, str) else repr(part).removesuffix(".0")
+def _format_list_item(item: str | float) -> str:
+    return item if isinstance(item, str) else repr(item).removesuffix(".0")
 
 
 def absolute_path(path: str, folder: Path) -> str:
@@ -215,10 +215,10 @@ def absolute_field_path(row: Field, path: str, folder: Path) -> str:
     return absolute_path(program, Path.cwd())
 
 
-def absolute_model(path: str, folder: Path) -> str:
+def absolute_model_reference(path: str, folder: Path) -> str:
     """Return the id of a model of the Hub as it is, a path as absolute; a folder there is no id, as in transformers."""
     text = path.strip()
-    if not hub_cache.valid_id(text):
+    if not hub_cache.is_valid_model_id(text):
         return absolute_path(path, folder)
     try:
         return absolute_path(text, folder) if Path(folder, text).is_dir() else text
@@ -226,10 +226,10 @@ def absolute_model(path: str, folder: Path) -> str:
         return text
 
 
-def absolute_webhook(row: Field, text: str, folder: Path) -> str:
+def absolute_webhook_reference(row: Field, text: str, folder: Path) -> str:
     """Return an address or $NAME as it is, a path as absolute; BadInput shows nothing of what may be a secret."""
     word = text.strip()
-    if not word or webhook.is_address(word) or webhook.is_variable(word):
+    if not word or webhook.is_webhook_address(word) or webhook.is_variable_reference(word):
         return word
     if word.startswith(("/", "~", "./", "../")):
         return absolute_path(text.lstrip(), folder)
@@ -315,12 +315,12 @@ def is_dotted_name(name: str) -> bool:
     return plain and len(parts) > 1 and not any(part.startswith("_") for part in parts)
 
 
-_PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
+_PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str, Path], FieldValue]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
     "path": absolute_field_path,
     "paths": _parse_paths,
-    "model": lambda _row, text, folder: absolute_model(text, folder),
+    "model": lambda _row, text, folder: absolute_model_reference(text, folder),
     "integer": _parse_integer,
     "integers": _parse_integers,
     "number": _parse_number,
@@ -330,5 +330,5 @@ _PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "names": _parse_names,
     "table": _parse_table,
     "dotted": _parse_dotted_table,
-    "webhook": absolute_webhook,
+    "webhook": absolute_webhook_reference,
 }

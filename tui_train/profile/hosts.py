@@ -7,7 +7,7 @@ import tomli_w
 from tui_train.base.app_paths import hosts_file
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
-from tui_train.base.parse import Missing, Unparsable, read_bytes, toml_table
+from tui_train.base.parse import Missing, Unparsable, read_bounded_bytes, toml_table
 from tui_train.base.text import visible
 from tui_train.channel import ssh
 
@@ -19,7 +19,7 @@ def saved_hosts() -> dict[str, str]:
     """Return the address of each saved host by its name; BadInput where the file cannot be read."""
     path = hosts_file()
     try:
-        addresses = toml_table(read_bytes(path, _MAX_FILE_BYTES))
+        addresses = toml_table(read_bounded_bytes(path, _MAX_FILE_BYTES))
     except Missing:
         return {}
     except Unparsable as error:
@@ -41,7 +41,7 @@ def host_address(name: str) -> str:
     return saved_hosts().get(name, name)
 
 
-def save_host(name: str, address: str = "", *, replace: bool = False) -> None:
+def save_host(name: str, address: str = "", *, may_replace: bool = False) -> None:
     """Save a host under a name, which is its address where none is given; AlreadyExists where another has the name."""
     if not _HOST_NAME_PATTERN.fullmatch(name):
         words = visible(name) or "an empty text"
@@ -49,7 +49,7 @@ def save_host(name: str, address: str = "", *, replace: bool = False) -> None:
     address = address or name
     ssh.require_host_name(address)
     saved = saved_hosts()
-    if saved.get(name, address) != address and not replace:
+    if saved.get(name, address) != address and not may_replace:
         raise AlreadyExists(f"{visible(name)} is {visible(saved[name])}", "Use another name, or --force to replace it.")
     _write_hosts({**saved, name: address})
 

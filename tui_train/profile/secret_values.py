@@ -8,12 +8,12 @@ from tui_train.base import secrets, webhook
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
-ENVIRONMENT_KEY = "trainer.environment"
+ENVIRONMENT_PROFILE_KEY = "trainer.environment"
 # Those of variables, which name secrets.
-_SECRETS_KEY = "trainer.secrets"
+_SECRETS_PROFILE_KEY = "trainer.secrets"
 # Its address is kept in a file, and the profile names that.
-_WEBHOOK_KEY = "notify.webhook"
-_COMMAND_KEY = "notify.command"
+_WEBHOOK_PROFILE_KEY = "notify.webhook"
+_NOTIFY_COMMAND_PROFILE_KEY = "notify.command"
 
 
 class SecretPosition(NamedTuple):
@@ -34,7 +34,7 @@ class SecretPosition(NamedTuple):
         return self.name or ("an argument" if self.key == "trainer.arguments" else self.key)
 
 
-def find_secrets(profile: Profile) -> Iterator[SecretPosition]:
+def find_profile_secrets(profile: Profile) -> Iterator[SecretPosition]:
     """Yield the values of a profile that look like secrets."""
     for key in fields.chosen_keys(profile):
         value = fields.get_value(profile, key)
@@ -42,21 +42,25 @@ def find_secrets(profile: Profile) -> Iterator[SecretPosition]:
             yield from _secrets_in_table(key, value)
         elif isinstance(value, tuple):
             words = tuple(map(str, value))
-            yield from _secrets_in_names(key, words) if key == _SECRETS_KEY else _secrets_in_words(key, words)
-        elif isinstance(value, str) and key != _WEBHOOK_KEY and secrets.has_secret_format(value):
-            yield SecretPosition(key, "", secrets.has_certain_format(value))
+            yield from _secrets_in_names(key, words) if key == _SECRETS_PROFILE_KEY else _secrets_in_words(key, words)
+        elif isinstance(value, str) and key != _WEBHOOK_PROFILE_KEY and secrets.has_secret_format(value):
+            yield SecretPosition(key, "", secrets.has_surely_secret_format(value))
 
 
-def without_secrets(profile: Profile) -> tuple[Profile, tuple[SecretPosition, ...]]:
+def profile_without_secrets(profile: Profile) -> tuple[Profile, tuple[SecretPosition, ...]]:
     """Return a profile without the values that surely are secrets, and those."""
-    removed = tuple(found for found in find_secrets(profile) if found.certain)
+    removed = tuple(found for found in find_profile_secrets(profile) if found.certain)
     for key in dict.fromkeys(secret.key for secret in removed):
         of_key = [secret for secret in removed if secret.key == key]
-        profile = fields.with_value(profile, key, _value_without_secrets(key, fields.get_value(profile, key), of_key))
+        profile = fields.profile_with_value(
+            profile, key, _value_without_secrets(key, fields.get_value(profile, key), of_key)
+        )
     return profile, removed
 
 
-def _value_without_secrets(key: str, value: fields.Value, found_secrets: list[SecretPosition]) -> fields.Value:
+def _value_without_secrets(
+    key: str, value: fields.FieldValue, found_secrets: list[SecretPosition]
+) -> fields.FieldValue:
     """Return what is left of a value; half a command would be another one."""
     if isinstance(value, dict):
         names = {secret.name for secret in found_secrets}
@@ -73,17 +77,19 @@ def displayed_value(profile: Profile, key: str) -> str:
     if isinstance(value, dict):
         hidden = {secret.name for secret in _secrets_in_table(key, value)}
         return fields.format_value({name: "…" if name in hidden else text for name, text in value.items()})
-    if key == _WEBHOOK_KEY:
+    if key == _WEBHOOK_PROFILE_KEY:
         return webhook.displayed_webhook(str(value))
     return secrets.mask_secrets(fields.format_value(value))[0]
 
 
 def _secrets_in_table(key: str, table: dict[str, str]) -> Iterator[SecretPosition]:
     for name, value in table.items():
-        if secrets.has_certain_format(value) or (key == ENVIRONMENT_KEY and fields.is_secret_variable(name)):
+        if secrets.has_surely_secret_format(value) or (
+            key == ENVIRONMENT_PROFILE_KEY and fields.is_secret_variable(name)
+        ):
             yield SecretPosition(key, name, certain=True)
         elif secrets.has_secret_format(value) or (
-            key != ENVIRONMENT_KEY and secrets.is_secret_name(name) and not secrets.is_harmless_value(value)
+            key != ENVIRONMENT_PROFILE_KEY and secrets.is_secret_name(name) and not secrets.is_harmless_value(value)
         ):
             yield SecretPosition(key, name, certain=False)
 
@@ -95,14 +101,14 @@ def _secrets_in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretPositi
 
 
 def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretPosition]:
-    command = key == _COMMAND_KEY
+    command = key == _NOTIFY_COMMAND_PROFILE_KEY
     found = [
         SecretPosition(key, secret.name, secret.certain, () if command else secret.word_indexes)
-        for secret in secrets.find_secret_arguments(words, command=command)
+        for secret in secrets.find_secret_arguments(words, is_command=command)
     ]
     yield from found
     # A password of a command, such as curl -u, shows only beside the words before it.
     line = shlex.join(words)
-    sure = command and secrets.has_certain_format(line, command=True)
+    sure = command and secrets.has_surely_secret_format(line, is_command=True)
     if (sure and not any(secret.certain for secret in found)) or (not found and secrets.has_secret_format(line)):
         yield SecretPosition(key, "", sure)

@@ -10,13 +10,13 @@ import tomli_w
 from tui_train.base import webhook
 from tui_train.base.app_paths import expand_home, profiles_folder
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors, write_atomically, write_new
-from tui_train.base.parse import Missing, Unparsable, prepared_type, read_bytes, toml_table
+from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors, write_atomically, write_if_absent
+from tui_train.base.parse import Missing, Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
-from tui_train.profile.presets.user_presets import plain_msgspec_message, user_preset_names, user_presets
-from tui_train.profile.secret_values import find_secrets
+from tui_train.profile.presets.user_presets import msgspec_message_with_key_first, user_preset_names, user_presets
+from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
 from tui_train.profile.upgrade import upgrade_schema_1
 
@@ -27,22 +27,24 @@ _PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 _NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN_PRESET = "builtin"
-_WEBHOOK_KEY = "notify.webhook"
+_WEBHOOK_PROFILE_KEY = "notify.webhook"
 
 
-def dumps(profile: Profile) -> str:
+def profile_to_toml(profile: Profile) -> str:
     """Return what was chosen as TOML; `loads` of it is equal, but for the address of a webhook: it names its file."""
     data: dict[str, Any] = {"schema": SCHEMA_VERSION, "name": profile.name}
     for key in fields.chosen_keys(profile):
         section, _, name = key.partition(".")
         value = (
-            webhook.webhook_reference(profile.notify.webhook) if key == _WEBHOOK_KEY else fields.get_value(profile, key)
+            webhook.webhook_reference(profile.notify.webhook)
+            if key == _WEBHOOK_PROFILE_KEY
+            else fields.get_value(profile, key)
         )
         data.setdefault(section, {})[name] = msgspec.to_builtins(value)
     return tomli_w.dumps(data)
 
 
-def loads(text: bytes | str, source: str = "the profile", folder: Path | None = None) -> Profile:
+def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Path | None = None) -> Profile:
     """Return the profile in a TOML text; relative paths are taken from `folder`, `source` names it in a BadInput."""
     try:
         data = toml_table(text)
@@ -62,9 +64,9 @@ def loads(text: bytes | str, source: str = "the profile", folder: Path | None = 
         data = {**data, "schema": 0}
     _refuse_unknown_keys(data, source)
     try:
-        profile = msgspec.convert(data, prepared_type(Profile), strict=True)
+        profile = msgspec.convert(data, prepared_for_msgspec(Profile), strict=True)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain_msgspec_message(str(error))}", "Fix that value.") from None
+        raise BadInput(f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value.") from None
     return _with_absolute_paths(profile, source, folder or Path.cwd())
 
 
@@ -75,17 +77,17 @@ def _upgrade_schema_1(data: dict[str, Any], source: str) -> dict[str, Any]:
         raise BadInput(f"{source}: {error.message}", error.remedy) from None
 
 
-def load(reference: str) -> Profile:
+def load_profile_file(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = profile_path(reference)
     try:
-        text = read_bytes(path, _MAX_FILE_BYTES)
+        text = read_bounded_bytes(path, _MAX_FILE_BYTES)
     except Missing:
         saved = visible(", ".join(saved_profile_names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
     except Unparsable as error:
         raise BadInput(f"cannot read {visible(str(path))}: {error}", "Give a TOML file that you may read.") from None
-    return loads(text, visible(str(path)), path.parent.absolute())
+    return profile_from_toml(text, visible(str(path)), path.parent.absolute())
 
 
 def profile_path(reference: str) -> Path:
@@ -103,21 +105,21 @@ def saved_profile_names() -> tuple[str, ...]:
         return ()
 
 
-def save(profile: Profile, *, overwrite: bool = False) -> Path:
+def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
     """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
     check_profile_name(profile.name)
     check_preset_exists(profile)
-    for secret in find_secrets(profile):
+    for secret in find_profile_secrets(profile):
         if secret.certain:
             remedy = "Name it under trainer.secrets, and export it where you start the run."
             message = f"{visible(secret.description)} looks like a secret, and profiles are files: it is not saved"
             raise BadInput(message, remedy)
-    return _write_profile(profile, dumps(with_webhook_stored(profile)), overwrite=overwrite)
+    return _write_profile(profile, profile_to_toml(with_webhook_stored(profile)), overwrite=overwrite)
 
 
 def with_webhook_stored(profile: Profile) -> Profile:
     """Write the address of a webhook to its file, and return the profile that names that; CannotWrite if it fails."""
-    return fields.with_value(profile, _WEBHOOK_KEY, webhook.store_address(profile.notify.webhook))
+    return fields.profile_with_value(profile, _WEBHOOK_PROFILE_KEY, webhook.store_webhook(profile.notify.webhook))
 
 
 def check_profile_name(name: str) -> None:
@@ -133,7 +135,7 @@ def _write_profile(profile: Profile, text: str, *, overwrite: bool = False) -> P
     path = profiles_folder() / f"{profile.name}.toml"
     if overwrite:
         write_atomically(path, text, PRIVATE_FILE_MODE)
-    elif not write_new(path, text, PRIVATE_FILE_MODE):
+    elif not write_if_absent(path, text, PRIVATE_FILE_MODE):
         message = f"a profile named {profile.name} already exists"
         raise AlreadyExists(message, "Choose another name, or replace it (--force).")
     return path
@@ -158,16 +160,16 @@ def rename_profile(name: str, new_name: str) -> Path:
 def duplicate_profile(name: str, new_name: str) -> Path:
     """Save a saved profile once more under another name, its comments included; AlreadyExists where that is taken."""
     path = saved_profile_path(name)
-    copied = fields.with_value(load(name), "name", new_name)
+    copied = fields.profile_with_value(load_profile_file(name), "name", new_name)
     check_profile_name(new_name)
     text, count = _NAME_LINE_PATTERN.subn(
-        lambda _: f"name = {_toml_quoted(new_name)}", read_bytes(path, _MAX_FILE_BYTES).decode("utf-8-sig"), 1
+        lambda _: f"name = {_toml_quoted(new_name)}", read_bounded_bytes(path, _MAX_FILE_BYTES).decode("utf-8-sig"), 1
     )
     try:
-        reads_back = count == 1 and loads(text, folder=path.parent) == copied
+        reads_back = count == 1 and profile_from_toml(text, folder=path.parent) == copied
     except BadInput:
         reads_back = False
-    return _write_profile(copied, text if reads_back else dumps(copied))
+    return _write_profile(copied, text if reads_back else profile_to_toml(copied))
 
 
 def _toml_quoted(name: str) -> str:
@@ -202,12 +204,12 @@ def _refuse_unknown_keys(data: dict[str, Any], source: str) -> None:
         if name in sections and isinstance(value, dict):
             for key in value:
                 if f"{name}.{key}" not in fields.FIELDS:
-                    _raise_unknown_key(f"{name}.{key}", source)
+                    _raise_for_unknown_key(f"{name}.{key}", source)
         elif name not in sections and name not in {"schema", "name"}:
-            _raise_unknown_key(name, source)
+            _raise_for_unknown_key(name, source)
 
 
-def _raise_unknown_key(key: str, source: str) -> None:
+def _raise_for_unknown_key(key: str, source: str) -> None:
     sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
     remedy = fields.similar_key_remedy(key) if "." in key else fields.similar_word_remedy(key, ("schema", *sections))
     raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
@@ -220,12 +222,12 @@ def _with_absolute_paths(profile: Profile, source: str, folder: Path) -> Profile
             if row.kind == "path":
                 value = fields.absolute_field_path(row, str(value), folder)
             elif row.kind == "model":
-                value = fields.absolute_model(str(value), folder)
+                value = fields.absolute_model_reference(str(value), folder)
             elif row.kind == "webhook":
-                value = fields.absolute_webhook(row, str(value), folder)
+                value = fields.absolute_webhook_reference(row, str(value), folder)
             elif row.kind == "paths" and isinstance(value, tuple):
                 value = tuple(fields.absolute_path(str(path), folder) for path in value)
-            profile = fields.with_value(profile, row.key, value)
+            profile = fields.profile_with_value(profile, row.key, value)
         except BadInput as error:
             raise BadInput(f"{source}: {error.message}", error.remedy) from None
     try:

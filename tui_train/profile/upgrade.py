@@ -6,7 +6,7 @@ from tui_train.profile.presets import KEY_BY_PLACEHOLDER, UserPresets, accepted_
 
 _MODEL_SIZE_NAMES = ("layers", "hidden_size", "heads")
 # Defaults of schema 1 for values that a file does not set.
-_SCHEMA_1_DEFAULTS: dict[str, Any] = {
+_DEFAULT_BY_SCHEMA_1_NAME: dict[str, Any] = {
     "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
     "learning_rate": 3e-3, "precision": "fp32", "steps": 60, "activation_checkpointing": False,
     "checkpoint_every": 20, "seed": 1,
@@ -33,7 +33,7 @@ def upgrade_schema_1(data: dict[str, Any], user_presets: UserPresets) -> dict[st
             passed.add("precision")
     else:
         keeps_model_size = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
-        passed = _SCHEMA_1_DEFAULTS.keys() - set(_MODEL_SIZE_NAMES if keeps_model_size else ())
-    complete = {**{name: value for name, value in _SCHEMA_1_DEFAULTS.items() if name in passed}, **recipe}
-    dropped = _SCHEMA_1_DEFAULTS.keys() - passed
+        passed = _DEFAULT_BY_SCHEMA_1_NAME.keys() - set(_MODEL_SIZE_NAMES if keeps_model_size else ())
+    complete = {**{name: value for name, value in _DEFAULT_BY_SCHEMA_1_NAME.items() if name in passed}, **recipe}
+    dropped = _DEFAULT_BY_SCHEMA_1_NAME.keys() - passed
     return {**data, **sections, "recipe": {name: value for name, value in complete.items() if name not in dropped}}

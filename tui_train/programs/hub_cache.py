@@ -16,46 +16,51 @@ from pathlib import Path
 from typing import BinaryIO
 
 # As huggingface_hub.utils.validate_repo_id: at most one slash, no "--", "..", no ".git" at the end.
-ID = re.compile(r"(?:\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)
-COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+MODEL_ID_PATTERN = re.compile(r"(?:\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)
+COMMIT_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 # Of a branch, a tag or a commit, as git names them; "refs/pr/1" is one too.
-REVISION = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_./+-]{0,199}", re.ASCII)
-SHARD = re.compile(r"[^/\0]{1,200}")
-DTYPE = re.compile(rb'"dtype"\s*:\s*"(\w{1,16})"')
-DTYPES = {
+REVISION_PATTERN = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_./+-]{0,199}", re.ASCII)
+SHARD_NAME_PATTERN = re.compile(r"[^/\0]{1,200}")
+CONFIG_DTYPE_PATTERN = re.compile(rb'"dtype"\s*:\s*"(\w{1,16})"')
+SHORT_NAME_BY_DTYPE = {
     "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float64": "fp64",
     "F32": "fp32", "BF16": "bf16", "F16": "fp16", "F64": "fp64", "F8_E4M3": "fp8", "F8_E5M2": "fp8", "I8": "int8",
 }  # fmt: skip
-TOKENIZERS = (
+TOKENIZER_FILE_NAMES = (
     "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model",
     "tekken.json",
 )  # fmt: skip
 # Each a file of all weights, and the index of several.
-WEIGHTS = (("model.safetensors", "model.safetensors.index.json"), ("pytorch_model.bin", "pytorch_model.bin.index.json"))
-CAUSAL = ("ForCausalLM", "LMHeadModel")
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-TRUE = ("1", "ON", "YES", "TRUE")
-MOST_FOLDERS = 20_000
-MOST_FILES = 5_000
-MOST_REVISIONS = 20
-MOST_CONFIG = 1 << 20
-MOST_INDEX = 1 << 24
-MOST_HEADER = 1 << 16
-SECONDS = 5.0
+WEIGHTS_AND_INDEX_FILE_NAMES = (
+    ("model.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+CAUSAL_ARCHITECTURE_SUFFIXES = ("ForCausalLM", "LMHeadModel")
+OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+TRUE_WORDS = ("1", "ON", "YES", "TRUE")
+MAX_MODEL_FOLDERS = 20_000
+MAX_FILES_IN_FOLDER = 5_000
+MAX_REVISIONS = 20
+MAX_CONFIG_BYTES = 1 << 20
+MAX_INDEX_BYTES = 1 << 24
+MAX_HEADER_BYTES = 1 << 16
+MAX_READ_SECONDS = 5.0
 
 
-def valid_id(text: str) -> bool:
+def is_valid_model_id(text: str) -> bool:
     """Return whether a text can be the id of a model: NAME or ORG/NAME, by the rules of huggingface_hub."""
-    return bool(ID.fullmatch(text)) and "--" not in text and ".." not in text and not text.endswith(".git")
+    return (
+        bool(MODEL_ID_PATTERN.fullmatch(text)) and "--" not in text and ".." not in text and not text.endswith(".git")
+    )
 
 
-def valid_revision(text: str) -> bool:
+def is_valid_revision(text: str) -> bool:
     """Return whether a text can name a revision: a branch, a tag or a commit."""
     odd = any(part in text for part in ("..", "//", "/."))
-    return bool(REVISION.fullmatch(text)) and not odd and not text.endswith(("/", ".", ".lock"))
+    return bool(REVISION_PATTERN.fullmatch(text)) and not odd and not text.endswith(("/", ".", ".lock"))
 
 
-def whole(path: str) -> Path:
+def expanded_path(path: str) -> Path:
     """Return a path without variables and ~."""
     named = Path(os.path.expandvars(path))
     try:
@@ -64,69 +69,71 @@ def whole(path: str) -> Path:
         return named.absolute()
 
 
-def home_of(environment: dict[str, str]) -> Path:
+def hugging_face_home(environment: dict[str, str]) -> Path:
     """Return the folder of Hugging Face for these environment variables."""
-    return whole(environment.get("HF_HOME") or "{}/huggingface".format(environment.get("XDG_CACHE_HOME") or "~/.cache"))
+    return expanded_path(
+        environment.get("HF_HOME") or "{}/huggingface".format(environment.get("XDG_CACHE_HOME") or "~/.cache")
+    )
 
 
-def folder_of(environment: dict[str, str]) -> Path:
+def hub_cache_folder(environment: dict[str, str]) -> Path:
     """Return the folder of the cache for these environment variables, as huggingface_hub finds it."""
     named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-    return whole(named) if named else home_of(environment) / "hub"
+    return expanded_path(named) if named else hugging_face_home(environment) / "hub"
 
 
 def accelerate_config(environment: dict[str, str]) -> str:
     """Return the file that `accelerate launch` reads by itself for these environment variables, empty for none."""
-    path = home_of(environment) / "accelerate" / "default_config.yaml"
+    path = hugging_face_home(environment) / "accelerate" / "default_config.yaml"
     return str(path) if path.is_file() else ""
 
 
-def opened(path: Path) -> BinaryIO:
+def open_without_waiting(path: Path) -> BinaryIO:
     """Open a file for reading; a pipe in its place is not waited for."""
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
-def token(environment: dict[str, str]) -> bool:
+def has_token(environment: dict[str, str]) -> bool:
     """Return whether huggingface_hub would find a token, which is not read."""
     if environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN"):
         return True
-    kept = environment.get("HF_TOKEN_PATH") or str(home_of(environment) / "token")
+    kept = environment.get("HF_TOKEN_PATH") or str(hugging_face_home(environment) / "token")
     try:
         return Path(kept).expanduser().stat().st_size > 0
     except (OSError, ValueError, RuntimeError):
         return False
 
 
-def small(path: Path, most: int) -> bytes:
+def read_small_file(path: Path, max_bytes: int) -> bytes:
     """Return what a regular file holds, at most so many bytes; OSError for pipes, devices and what is larger."""
-    with opened(path) as file:
+    with open_without_waiting(path) as file:
         told = os.fstat(file.fileno())
-        if not stat.S_ISREG(told.st_mode) or told.st_size > most:
+        if not stat.S_ISREG(told.st_mode) or told.st_size > max_bytes:
             raise OSError("not a small file")
-        return file.read(most)
+        return file.read(max_bytes)
 
 
-def table(path: Path, most: int) -> dict[str, object]:
+def read_json_object(path: Path, max_bytes: int) -> dict[str, object]:
     """Return the JSON object in a file, an empty one where there is none."""
     try:
-        found = json.loads(small(path, most).decode("utf-8", "replace"))
+        found = json.loads(read_small_file(path, max_bytes).decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def names(folder: Path, most: int) -> list[str]:
+def names_in_folder(folder: Path, max_names: int) -> list[str]:
     """Return the names in a folder, not more than so many."""
     with os.scandir(folder) as entries:
-        return [entry.name for entry in itertools.islice(entries, most)]
+        return [entry.name for entry in itertools.islice(entries, max_names)]
 
 
-def sizes(folder: Path) -> dict[str, int]:
+def file_sizes_in_folder(folder: Path) -> dict[str, int]:
     """Return the files of a folder with their sizes; links that lead nowhere or to no file are left out."""
     found: dict[str, int] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
-            if len(found) >= MOST_FILES:
+            if len(found) >= MAX_FILES_IN_FOLDER:
                 break
             try:
                 told = entry.stat()
@@ -137,72 +144,72 @@ def sizes(folder: Path) -> dict[str, int]:
     return found
 
 
-def snapshot(model: Path, revision: str = "") -> tuple[Path | None, bool]:
+def snapshot_folder(model: Path, revision: str = "") -> tuple[Path | None, bool]:
     """Return the folder of a model's files, and whether the revision names it; empty where there is none.
 
     Without a revision it is "main", and where that names none the newest folder.
     """
     folder = model / "snapshots"
-    commit = commit_of(model, revision or "main")
+    commit = cached_commit_of_revision(model, revision or "main")
     if commit and (folder / commit).is_dir():
         return folder / commit, True
     if revision:
         return None, False
     try:
-        commits = [name for name in names(folder, MOST_FILES) if COMMIT.fullmatch(name)]
+        commits = [name for name in names_in_folder(folder, MAX_FILES_IN_FOLDER) if COMMIT_PATTERN.fullmatch(name)]
         newest = max(((folder / name).stat().st_mtime, name) for name in commits)[1]
     except (OSError, ValueError):
         return None, False
     return folder / newest, False
 
 
-def commit_of(model: Path, revision: str) -> str:
+def cached_commit_of_revision(model: Path, revision: str) -> str:
     """Return the commit that a revision of a cached model is, by the cache alone; empty where it is not known."""
-    if not valid_revision(revision):
+    if not is_valid_revision(revision):
         return ""
     try:
-        commit = small(model / "refs" / revision, 200).decode("ascii", "replace").strip()
+        commit = read_small_file(model / "refs" / revision, 200).decode("ascii", "replace").strip()
     except OSError:
         commit = revision
-    return commit if COMMIT.fullmatch(commit) else ""
+    return commit if COMMIT_PATTERN.fullmatch(commit) else ""
 
 
 def named_revisions(model: Path) -> dict[str, list[str]]:
     """Return the newest commits in the cache, each with the branches and tags that name it; not main."""
     folder = model / "snapshots"
     try:
-        found = [name for name in names(folder, MOST_FILES) if COMMIT.fullmatch(name)]
-        commits = sorted(found, key=lambda name: (folder / name).stat().st_mtime, reverse=True)[:MOST_REVISIONS]
+        found = [name for name in names_in_folder(folder, MAX_FILES_IN_FOLDER) if COMMIT_PATTERN.fullmatch(name)]
+        commits = sorted(found, key=lambda name: (folder / name).stat().st_mtime, reverse=True)[:MAX_REVISIONS]
     except (OSError, ValueError):
         return {}
     named: dict[str, list[str]] = {commit: [] for commit in commits}
     refs = (Path(place, file) for place, _, files in os.walk(model / "refs") for file in sorted(files))
-    for path in itertools.islice(refs, MOST_FILES):
+    for path in itertools.islice(refs, MAX_FILES_IN_FOLDER):
         name = str(path.relative_to(model / "refs"))
-        commit = commit_of(model, name)
+        commit = cached_commit_of_revision(model, name)
         if name != "main" and commit in named:
             named[commit].append(name)
     return named
 
 
-def lacking(folder: Path, files: dict[str, int]) -> list[str]:
+def missing_weights(folder: Path, files: dict[str, int]) -> list[str]:
     """Return what of a model's weights is not there: nothing, some files, or the word "weights"."""
     fewest = ["weights"]
-    for whole, index in WEIGHTS:
+    for whole, index in WEIGHTS_AND_INDEX_FILE_NAMES:
         if files.get(whole):
             return []
-        placed = table(folder / index, MOST_INDEX).get("weight_map") if index in files else None
+        placed = read_json_object(folder / index, MAX_INDEX_BYTES).get("weight_map") if index in files else None
         if isinstance(placed, dict) and placed:
             named = sorted({str(name) for name in placed.values()})
             missing = [name for name in named if not files.get(name)]
             if not missing:
                 return []
-            if all(SHARD.fullmatch(name) for name in missing) and fewest == ["weights"]:
+            if all(SHARD_NAME_PATTERN.fullmatch(name) for name in missing) and fewest == ["weights"]:
                 fewest = missing
     return fewest
 
 
-def dtype_of(config: dict[str, object], folder: Path, files: dict[str, int]) -> str:
+def weights_dtype(config: dict[str, object], folder: Path, files: dict[str, int]) -> str:
     """Return the type of a model's weights as a short name, empty where nothing tells."""
     quantized = config.get("quantization_config")
     if isinstance(quantized, dict):
@@ -211,28 +218,28 @@ def dtype_of(config: dict[str, object], folder: Path, files: dict[str, int]) -> 
     for told in (config, inner if isinstance(inner, dict) else {}):
         named = told.get("dtype") or told.get("torch_dtype")
         if isinstance(named, str):
-            return DTYPES.get(named.replace("torch.", ""), named[:20])
+            return SHORT_NAME_BY_DTYPE.get(named.replace("torch.", ""), named[:20])
     first = min((name for name in files if name.endswith(".safetensors")), default="")
     if not first:
         return ""
     try:
-        with opened(folder / first) as file:
+        with open_without_waiting(folder / first) as file:
             # The header says the type of each tensor; its beginning has enough of them.
-            types = DTYPE.findall(file.read(MOST_HEADER))
+            types = CONFIG_DTYPE_PATTERN.findall(file.read(MAX_HEADER_BYTES))
     except OSError:
         return ""
     most = max(sorted(set(types)), key=types.count, default=b"").decode("ascii")
-    return DTYPES.get(most, most.lower())
+    return SHORT_NAME_BY_DTYPE.get(most, most.lower())
 
 
-def model(folder: Path, name: str) -> dict[str, object] | None:
+def describe_cached_model(folder: Path, name: str) -> dict[str, object] | None:
     """Return what the cache has of a model, None where it has no model of a valid name."""
     path = folder / name
     identity = name[len("models--") :].replace("--", "/")
-    if not valid_id(identity):
+    if not is_valid_model_id(identity):
         return None
-    files_at, named = snapshot(path)
-    found = held(path, identity, files_at, [] if named or not files_at else ["refs/main"])
+    files_at, named = snapshot_folder(path)
+    found = describe_model_folder(path, identity, files_at, [] if named or not files_at else ["refs/main"])
     revisions: list[dict[str, object]] = []
     if files_at:
         # TRL reads the configuration of main as well, whatever the revision.
@@ -241,22 +248,33 @@ def model(folder: Path, name: str) -> dict[str, object] | None:
             if commit == files_at.name:
                 found["names"] = [commit, *others]
             else:
-                revisions.append({**held(path, identity, files_at.parent / commit, lacks), "names": [commit, *others]})
+                revisions.append(
+                    {
+                        **describe_model_folder(path, identity, files_at.parent / commit, lacks),
+                        "names": [commit, *others],
+                    }
+                )
     return {**found, "revisions": revisions}
 
 
-def held(path: Path, identity: str, files_at: Path | None, lacks: list[str]) -> dict[str, object]:
-    """Return what a folder of a model's files holds; `lacks` is missing besides what is found to be."""
-    files = sizes(files_at) if files_at else {}
-    config = table(files_at / "config.json", MOST_CONFIG) if files_at and "config.json" in files else {}
+def describe_model_folder(
+    path: Path, identity: str, files_folder: Path | None, already_missing: list[str]
+) -> dict[str, object]:
+    """Return what a folder of a model's files holds; `already_missing` is missing besides what is found to be."""
+    files = file_sizes_in_folder(files_folder) if files_folder else {}
+    config = (
+        read_json_object(files_folder / "config.json", MAX_CONFIG_BYTES)
+        if files_folder and "config.json" in files
+        else {}
+    )
     missing = [] if config else ["config.json"]
-    missing += lacking(files_at, files) if files_at else ["weights"]
-    missing += [] if any(files.get(other) for other in TOKENIZERS) else ["tokenizer"]
-    missing += lacks
+    missing += missing_weights(files_folder, files) if files_folder else ["weights"]
+    missing += [] if any(files.get(other) for other in TOKENIZER_FILE_NAMES) else ["tokenizer"]
+    missing += already_missing
     partial = 0
     if missing:
         try:
-            blobs = sizes(path / "blobs")
+            blobs = file_sizes_in_folder(path / "blobs")
         except OSError:
             blobs = {}
         partial = sum(size for other, size in blobs.items() if other.endswith(".incomplete"))
@@ -264,34 +282,34 @@ def held(path: Path, identity: str, files_at: Path | None, lacks: list[str]) -> 
     first = architectures[0] if isinstance(architectures, list) and architectures else ""
     return {
         "id": identity,
-        "folder": str(files_at or ""),
+        "folder": str(files_folder or ""),
         "size": sum(files.values()),
-        "dtype": dtype_of(config, files_at, files) if files_at else "",
+        "dtype": weights_dtype(config, files_folder, files) if files_folder else "",
         "kind": str(config.get("model_type") or "")[:60],
         "architecture": str(first)[:100],
-        "causal": str(first).endswith(CAUSAL),
+        "causal": str(first).endswith(CAUSAL_ARCHITECTURE_SUFFIXES),
         "missing": [str(part)[:200] for part in missing],
         "partial": partial,
     }
 
 
-def read(environment: dict[str, str], seconds: float = SECONDS) -> dict[str, object]:
+def read(environment: dict[str, str], seconds: float = MAX_READ_SECONDS) -> dict[str, object]:
     """Return the cache that these environment variables name, and the models in it within some seconds."""
-    folder = folder_of(environment)
-    offline = next((environment[name] for name in OFFLINE if environment.get(name)), "")
+    folder = hub_cache_folder(environment)
+    offline = next((environment[name] for name in OFFLINE_VARIABLES if environment.get(name)), "")
     models: list[dict[str, object]] = []
     found: dict[str, object] = {
         "folder": str(folder),
-        "free": free(folder),
-        "offline": offline.upper() in TRUE,
-        "token": token(environment),
+        "free": free_bytes(folder),
+        "offline": offline.upper() in TRUE_WORDS,
+        "token": has_token(environment),
         "endpoint": environment.get("HF_ENDPOINT", "").rstrip("/"),
         "models": models,
         "problem": "",
     }
     ends = time.monotonic() + seconds
     try:
-        found_names = sorted(name for name in names(folder, MOST_FOLDERS) if name.startswith("models--"))
+        found_names = sorted(name for name in names_in_folder(folder, MAX_MODEL_FOLDERS) if name.startswith("models--"))
     except FileNotFoundError:
         return found
     except (OSError, ValueError) as error:
@@ -302,7 +320,7 @@ def read(environment: dict[str, str], seconds: float = SECONDS) -> dict[str, obj
             found["problem"] = f"only {len(models)} of {len(found_names)} models were read in {seconds:.0f} s"
             break
         try:
-            one = model(folder, name)
+            one = describe_cached_model(folder, name)
         except (OSError, ValueError, RecursionError):
             continue
         if one is not None:
@@ -310,7 +328,7 @@ def read(environment: dict[str, str], seconds: float = SECONDS) -> dict[str, obj
     return found
 
 
-def free(folder: Path) -> int | None:
+def free_bytes(folder: Path) -> int | None:
     """Return the bytes free where a folder is or would be made, None where that is unknown."""
     for place in (folder, *folder.parents):
         try:

@@ -20,52 +20,52 @@ from pathlib import Path
 from typing import Any
 
 # Other programs' formats of the same weights, and pictures.
-UNWANTED = (
+UNWANTED_FILE_GLOBS = (
     "*.gguf", "*.ggml", "*.onnx", "*.onnx_data", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.mlmodel", "*.pth",
     "onnx/*", "openvino/*", "coreml/*", "original/*", "consolidated*", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.mp4",
 )  # fmt: skip
-_OLD_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
-_TRIES = 3
-_PAUSES = (1.0, 8.0)
-_EVERY = 2.0
+_PYTORCH_WEIGHTS_GLOBS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_MAX_DOWNLOAD_TRIES = 3
+_RETRY_PAUSES_SECONDS = (1.0, 8.0)
+_REPORT_INTERVAL_SECONDS = 2.0
 # Another try would not help.
-_FINAL = (
+_FINAL_ERROR_NAMES = (
     "GatedRepoError", "RepositoryNotFoundError", "RevisionNotFoundError", "HFValidationError", "OfflineModeIsEnabled",
 )  # fmt: skip
-_OF_THE_DISK = (28, 122, 27, 13, 30)  # ENOSPC, EDQUOT, EFBIG, EACCES, EROFS
-_FAULT = 1
+_DISK_ERRNOS = (28, 122, 27, 13, 30)  # ENOSPC, EDQUOT, EFBIG, EACCES, EROFS
+_FAULT_EXIT_CODE = 1
 
 
-def unwanted(names: list[str]) -> list[str]:
+def unwanted_globs(names: list[str]) -> list[str]:
     """Return the patterns of what is not downloaded of a model with these files."""
     safe = any(fnmatch.fnmatch(name, "*.safetensors") and "/" not in name for name in names)
-    return [*UNWANTED, *(_OLD_WEIGHTS if safe else ())]
+    return [*UNWANTED_FILE_GLOBS, *(_PYTORCH_WEIGHTS_GLOBS if safe else ())]
 
 
-def wanted(sizes: dict[str, int]) -> dict[str, int]:
+def wanted_file_sizes(sizes: dict[str, int]) -> dict[str, int]:
     """Return the files that are downloaded, of all files with their sizes in bytes."""
-    patterns = unwanted(list(sizes))
+    patterns = unwanted_globs(list(sizes))
     return {name: size for name, size in sizes.items() if not any(fnmatch.fnmatch(name, each) for each in patterns)}
 
 
-def amount(count: float) -> str:
+def bytes_text(count: float) -> str:
     """Return bytes as text: 512 MiB, 3.4 GiB."""
     if count >= 2**30:
         return f"{count / 2**30:.1f} GiB"
     return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"
 
 
-def progress(there: int, whole: int, speed: float) -> str:
+def download_progress_text(done_bytes: int, total_bytes: int, bytes_per_second: float) -> str:
     """Return how far a download is as text: bytes, share, bytes a second, and the time that is left."""
-    text = f"{amount(there)} of {amount(whole)} ({there / max(whole, 1):.0%})"
-    if speed <= 0:
+    text = f"{bytes_text(done_bytes)} of {bytes_text(total_bytes)} ({done_bytes / max(total_bytes, 1):.0%})"
+    if bytes_per_second <= 0:
         return text
-    left = (whole - there) / speed
+    left = (total_bytes - done_bytes) / bytes_per_second
     time_left = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
-    return f"{text}, {amount(speed)}/s, {time_left} left"
+    return f"{text}, {bytes_text(bytes_per_second)}/s, {time_left} left"
 
 
-class Report:
+class DownloadReporter:
     """Reports every two seconds how many bytes of a model the cache has, where these have become more."""
 
     def __init__(self, blobs: Path, whole: int, before: int) -> None:
@@ -86,14 +86,14 @@ class Report:
     def run(self) -> None:
         """Print a line at a time until it is over."""
         began, last = time.monotonic(), 0
-        while not self.ended.wait(_EVERY):
-            there = min(max(0, stored(self.blobs) - self.before), self.whole)
+        while not self.ended.wait(_REPORT_INTERVAL_SECONDS):
+            there = min(max(0, stored_bytes(self.blobs) - self.before), self.whole)
             if there > last:
-                say(progress(there, self.whole, there / (time.monotonic() - began)))
+                print_line(download_progress_text(there, self.whole, there / (time.monotonic() - began)))
                 last = there
 
 
-def stored(blobs: Path) -> int:
+def stored_bytes(blobs: Path) -> int:
     """Return the bytes of the files in a model's folder of the cache, unfinished ones included."""
     total = 0
     try:
@@ -108,42 +108,42 @@ def stored(blobs: Path) -> int:
     return total
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line at once."""
     print(f"download: {text}", flush=True)
 
 
-def missing(hub: Any, model: str, revision: str, files: dict[str, int]) -> dict[str, int]:
+def files_missing_in_cache(hub: Any, model: str, revision: str, files: dict[str, int]) -> dict[str, int]:
     """Return those of a revision's files that the cache has not."""
     cached = hub.try_to_load_from_cache
     return {name: size for name, size in files.items() if not isinstance(cached(model, name, revision=revision), str)}
 
 
-def room(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
     """Return the bytes that are free where a folder is or will be."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
     return shutil.disk_usage(there).free
 
 
-def noted(done: Path) -> bool:
+def are_noted_files_there(done_file: Path) -> bool:
     """Return whether all files that were noted as downloaded are there."""
     try:
-        files = json.loads(done.read_text(encoding="utf-8"))
+        files = json.loads(done_file.read_text(encoding="utf-8"))
         return bool(files) and all(Path(file).is_file() for file in files)
     except (OSError, ValueError, TypeError):
         return False
 
 
-def complete(model: str, revision: str, begun: Path) -> bool:
+def was_complete_before_run(model: str, revision: str, begun_file: Path) -> bool:
     """Return whether the cache had the whole model at a revision before this run began to download it."""
     # Of a download that was interrupted, only the Hub knows which of the small files are missing.
-    if begun.exists():
+    if begun_file.exists():
         return False
     # It lies beside this program, which is also imported as a part of the package.
     hub_cache: Any = importlib.import_module("hub_cache")
-    folder = hub_cache.folder_of(dict(os.environ))
+    folder = hub_cache.hub_cache_folder(dict(os.environ))
     try:
-        found = hub_cache.model(folder, "models--{}".format(model.replace("/", "--")))
+        found = hub_cache.describe_cached_model(folder, "models--{}".format(model.replace("/", "--")))
     except (OSError, ValueError, RecursionError):
         return False
     if found and revision:
@@ -151,40 +151,40 @@ def complete(model: str, revision: str, begun: Path) -> bool:
     return bool(found and not found["missing"])
 
 
-def once(model: str, revision: str, done: Path) -> None:
+def download_missing_files(model: str, revision: str, done_file: Path) -> None:
     """Download what the cache has not of a model at a revision (empty: main); whatever the library raises."""
     import huggingface_hub as hub
     from huggingface_hub import constants
 
     info = hub.HfApi().model_info(model, revision=revision or None, files_metadata=True, timeout=30)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    rest = missing(hub, model, info.sha or revision or "main", wanted(sizes))
+    rest = files_missing_in_cache(hub, model, info.sha or revision or "main", wanted_file_sizes(sizes))
     need, cache = sum(rest.values()), Path(constants.HF_HUB_CACHE)
-    if need > room(cache):
-        free = amount(room(cache))
-        raise OSError(28, f"No space left on device: {model} needs {amount(need)}, and {free} are free", str(cache))
+    if need > free_bytes(cache):
+        free = bytes_text(free_bytes(cache))
+        raise OSError(28, f"No space left on device: {model} needs {bytes_text(need)}, and {free} are free", str(cache))
     named = f"{model}@{revision}" if revision else model
-    say(f"{named}, {len(rest)} of {len(sizes)} files, {amount(need)}, to {cache}")
+    print_line(f"{named}, {len(rest)} of {len(sizes)} files, {bytes_text(need)}, to {cache}")
     blobs = cache / "models--{}".format(model.replace("/", "--")) / "blobs"
-    with Report(blobs, need, stored(blobs)):
-        folder = hub.snapshot_download(model, revision=revision or None, ignore_patterns=unwanted(list(sizes)))
+    with DownloadReporter(blobs, need, stored_bytes(blobs)):
+        folder = hub.snapshot_download(model, revision=revision or None, ignore_patterns=unwanted_globs(list(sizes)))
         if revision:
             # TRL reads the configuration of main as well.
             hub.hf_hub_download(model, "config.json")
-    files = [str(Path(folder, name)) for name in wanted(sizes)]
-    done.write_text(json.dumps(files), encoding="utf-8")
-    say(f"complete: {folder}")
+    files = [str(Path(folder, name)) for name in wanted_file_sizes(sizes)]
+    done_file.write_text(json.dumps(files), encoding="utf-8")
+    print_line(f"complete: {folder}")
 
 
-def final(error: BaseException) -> bool:
+def is_final_error(error: BaseException) -> bool:
     """Return whether another try would end the same way."""
-    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+    if isinstance(error, OSError) and error.errno in _DISK_ERRNOS:
         return True
     names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names.intersection(_FINAL)) or isinstance(error, (ImportError, TypeError, AttributeError))
+    return bool(names.intersection(_FINAL_ERROR_NAMES)) or isinstance(error, (ImportError, TypeError, AttributeError))
 
 
-def reason_of(error: Exception, model: str) -> str:
+def error_reason(error: Exception, model: str) -> str:
     """Return an error as Python shows it; of a model that is not there the library speaks of a user's password."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     if type(error).__name__ == "RepositoryNotFoundError":
@@ -192,30 +192,33 @@ def reason_of(error: Exception, model: str) -> str:
     return f"{kind}: {error}".strip()
 
 
-def main(model: str, done: Path, revision: str = "") -> int:
+def main(model: str, done_file: Path, revision: str = "") -> int:
     """Download a model, in several tries; return the exit code."""
-    begun = done.with_suffix(".begun")
-    if noted(done) or complete(model, revision, begun):
+    begun = done_file.with_suffix(".begun")
+    if are_noted_files_there(done_file) or was_complete_before_run(model, revision, begun):
         return 0
     begun.touch()
     # Its bars would hide the lines of this program in the log.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    for attempt in range(1, _TRIES + 1):
+    for attempt in range(1, _MAX_DOWNLOAD_TRIES + 1):
         try:
-            once(model, revision, done)
+            download_missing_files(model, revision, done_file)
         except Exception as error:  # noqa: BLE001  # whatever it is, the last line of the log is to say it
-            reason = reason_of(error, model)
-            if final(error) or attempt == _TRIES:
+            reason = error_reason(error, model)
+            if is_final_error(error) or attempt == _MAX_DOWNLOAD_TRIES:
                 print(reason, file=sys.stderr, flush=True)
-                if not final(error):
-                    say(f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'} cannot be reached")
-                say(f"{model} is not complete; finished files are kept for the next try")
-                return _FAULT
-            say(f"interrupted, try {attempt + 1} of {_TRIES} in {_PAUSES[attempt - 1]:.0f} s: {reason.splitlines()[0]}")
-            time.sleep(_PAUSES[attempt - 1])
+                if not is_final_error(error):
+                    print_line(f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'} cannot be reached")
+                print_line(f"{model} is not complete; finished files are kept for the next try")
+                return _FAULT_EXIT_CODE
+            print_line(
+                f"interrupted, try {attempt + 1} of {_MAX_DOWNLOAD_TRIES} in "
+                f"{_RETRY_PAUSES_SECONDS[attempt - 1]:.0f} s: {reason.splitlines()[0]}"
+            )
+            time.sleep(_RETRY_PAUSES_SECONDS[attempt - 1])
         else:
             return 0
-    return _FAULT
+    return _FAULT_EXIT_CODE
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 import warnings
 
 # These are no causal language models, whose data has another form; hyena_base only helps to write others.
-OTHER_RECIPE_PREFIXES = ("bert_", "e5_", "hyena_base", "llama_embedding", "llama_reranker", "t5_")
+PREFIXES_OF_OTHER_RECIPES = ("bert_", "e5_", "hyena_base", "llama_embedding", "llama_reranker", "t5_")
 NEMO_TASKS = ("pretrain", "finetune")
 BRIDGE_RECIPE_PATTERN = re.compile("^(.+)_(pretrain|sft|peft)_config$")
 TASK_BY_BRIDGE_KIND = {"pretrain": "pretrain", "sft": "finetune", "peft": "lora"}
@@ -31,7 +31,7 @@ def list_nemo_recipes() -> dict[str, list[str]]:
     for name in sorted(dir(llm)):
         module = getattr(llm, name)
         tasks = [task for task in NEMO_TASKS if callable(getattr(module, f"{task}_recipe", None))]
-        if tasks and not name.startswith(OTHER_RECIPE_PREFIXES):
+        if tasks and not name.startswith(PREFIXES_OF_OTHER_RECIPES):
             found[name] = tasks
     return found
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 
-class Samples(torch.utils.data.Dataset[Any]):
+class ShuffledSamples(torch.utils.data.Dataset[Any]):
     """`count` samples of shuffled epochs one after another, in an order that depends only on the seed."""
 
     def __init__(self, blocks: Any, seed: int, count: int) -> None:
@@ -64,40 +64,44 @@ class Pretraining(hf.Trainer):
         super().log(logs, *more)
 
 
-def load(own: Any) -> tuple[Any, Any]:
+def load_model_and_tokenizer(options: Any) -> tuple[Any, Any]:
     """Return the model in fp32, and its tokenizer."""
-    names, auto = os.listdir(own.model) if own.model else [], hf.AutoModelForCausalLM
+    names, auto = os.listdir(options.model) if options.model else [], hf.AutoModelForCausalLM
     safe: Any = {"trust_remote_code": False}  # else transformers asks on stdin whether to run the model's code
     if any("token" in name for name in names):
-        tokenizer = hf.AutoTokenizer.from_pretrained(own.model, model_max_length=10**12, **safe)
+        tokenizer = hf.AutoTokenizer.from_pretrained(options.model, model_max_length=10**12, **safe)
     else:
         tokens = Tokenizer(models.BPE(vocab={text: byte for byte, text in bytes_to_unicode().items()}, merges=[]))
         tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokens.decoder = decoders.ByteLevel()
         tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=tokens, eos_token="<|endoftext|>")
     # A new model has 257 tokens, and room up to a multiple of eight, which suits tensor cores.
-    shape = {"num_hidden_layers": own.layers, "num_attention_heads": own.heads, "hidden_size": own.hidden_size}
-    shape |= {"intermediate_size": math.ceil(own.hidden_size / 12) * 32, "tie_word_embeddings": True}
-    shape |= {"max_position_embeddings": max(2048, own.sequence_length), "vocab_size": 264}
+    shape = {
+        "num_hidden_layers": options.layers,
+        "num_attention_heads": options.heads,
+        "hidden_size": options.hidden_size,
+    }
+    shape |= {"intermediate_size": math.ceil(options.hidden_size / 12) * 32, "tie_word_embeddings": True}
+    shape |= {"max_position_embeddings": max(2048, options.sequence_length), "vocab_size": 264}
     new = hf.LlamaConfig(**shape, bos_token_id=None, eos_token_id=256)
-    config = hf.AutoConfig.from_pretrained(own.model, **safe) if own.model else new
+    config = hf.AutoConfig.from_pretrained(options.model, **safe) if options.model else new
     has_weights = any(name.endswith((".safetensors", ".bin")) for name in names)
-    model = auto.from_pretrained(own.model, **safe) if has_weights else auto.from_config(config, **safe)
+    model = auto.from_pretrained(options.model, **safe) if has_weights else auto.from_config(config, **safe)
     if len(tokenizer) > (known := model.get_input_embeddings().num_embeddings):
         raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {known} | Take the model's own.")
     return model.float(), tokenizer
 
 
-def read(paths: list[str], own: Any, tokenizer: Any) -> Any:
+def read_token_blocks(paths: list[str], options: Any, tokenizer: Any) -> Any:
     """Return the tokens of all texts, those of .jsonl files with an end, as blocks of the sequence length."""
-    tokens, length, raw, end = array("i"), own.sequence_length, len(tokenizer) == 257, tokenizer.eos_token_id
+    tokens, length, raw, end = array("i"), options.sequence_length, len(tokenizer) == 257, tokenizer.eos_token_id
     for path in paths:
         rows, number = path.endswith(".jsonl"), 0
         try:
             with open(path, encoding="utf-8-sig") as file:
                 pieces = filter(str.strip, file) if rows else iter(lambda: file.read(1 << 20) + file.readline(), "")
                 for number, piece in enumerate(pieces, 1):
-                    text = json.loads(piece)[own.text_field] if rows else piece
+                    text = json.loads(piece)[options.text_field] if rows else piece
                     ids = text.encode(errors="replace") if raw else tokenizer.encode(text, add_special_tokens=False)
                     tokens.extend(ids if end is None or not rows else [*ids, end])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -124,14 +128,16 @@ def main() -> None:
         if own.expect not in {None, found := f"{args.world_size}x{args.device.type}"}:
             raise ValueError(f"expected {own.expect}, got {found} | Check the launcher and CUDA_VISIBLE_DEVICES.")
         hf.set_seed(args.seed)
-        model, tokenizer = load(own)
-        data, held_out = (read(paths, own, tokenizer) for paths in (own.data, own.validation_data))
+        model, tokenizer = load_model_and_tokenizer(own)
+        data, held_out = (read_token_blocks(paths, own, tokenizer) for paths in (own.data, own.validation_data))
     except (ValueError, OSError) as error:
         print("error |", error, file=sys.stderr)
         sys.exit(2)
     batch = args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size
-    samples = Samples(data, args.seed, args.max_steps * math.prod(batch))
-    trainer = Pretraining(model, args, hf.default_data_collator, samples, Samples(held_out, args.seed, len(held_out)))
+    samples = ShuffledSamples(data, args.seed, args.max_steps * math.prod(batch))
+    trainer = Pretraining(
+        model, args, hf.default_data_collator, samples, ShuffledSamples(held_out, args.seed, len(held_out))
+    )
     trainer.tokenizer = trainer.processing_class = tokenizer  # one of the two is saved with the model, by the version
     trainer.step_tokens = math.prod(batch) * own.sequence_length
     trainer.accelerator.print("batch | micro {} x accumulation {} x world {} = global".format(*batch), math.prod(batch))

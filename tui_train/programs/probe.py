@@ -15,9 +15,9 @@ import sys
 from importlib import metadata, util
 from pathlib import Path
 
-VERSION_PATTERN = re.compile(r"^__version__\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-CUDA_PATTERN = re.compile(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-FLAG_PATTERN = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"],", re.MULTILINE)
+VERSION_ASSIGNMENT_PATTERN = re.compile(r"^__version__\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+CUDA_ASSIGNMENT_PATTERN = re.compile(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+LONG_FLAG_PATTERN = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"],", re.MULTILINE)
 # The value of CUDA_ARCH_FLAGS, a C string of its own in the binding.
 ARCH_FLAGS_PATTERN = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
 
@@ -25,7 +25,7 @@ _MAX_FILE_BYTES = 1 << 24
 # libtorch_python.so has some 30 MB, and what is looked for lies in their middle.
 _MAX_LIBRARY_BYTES = 1 << 30
 # Libraries whose presence or version decides what can be generated.
-OTHER_LIBRARIES = (
+OTHER_LIBRARIES_LISTED = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
     "datasets", "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl",
     "lightning", "liger-kernel", "huggingface_hub", "wandb", "tensorboard", "transformer-engine", "apex",
@@ -33,9 +33,9 @@ OTHER_LIBRARIES = (
 # TRL's programs, each of which names the classes whose fields are its options.
 TRL_PROGRAMS = ("sft", "dpo", "kto", "reward")
 # Bases that have no options of their own.
-BASES_WITHOUT_OPTIONS = ("object", "ABC")
+BASE_CLASSES_WITHOUT_OPTIONS = ("object", "ABC")
 # Those that are there where this can be imported.
-MODULE_BY_BUILT_LIBRARY = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
+MODULE_BY_COMPILED_LIBRARY = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
 
 def read_content(path: Path, max_bytes: int = _MAX_FILE_BYTES) -> bytes:
@@ -74,7 +74,7 @@ def package_version(name: str, init_file: Path | None) -> str | None:
         found = None
     if found:
         return str(found)
-    match = VERSION_PATTERN.search(read_text(init_file))
+    match = VERSION_ASSIGNMENT_PATTERN.search(read_text(init_file))
     return match.group(1) if match else "unknown"
 
 
@@ -108,19 +108,19 @@ def released_architectures(torch_folder: Path, cuda: str) -> list[str]:
 
 def long_flags(program: Path) -> list[str]:
     """Return the long flags that a program names to its argument parser."""
-    return sorted(set(FLAG_PATTERN.findall(read_text(program))))
+    return sorted(set(LONG_FLAG_PATTERN.findall(read_text(program))))
 
 
 def library_versions() -> dict[str, str]:
     """Return the versions of those of OTHER_LIBRARIES that are installed."""
     found = {}
-    for name in OTHER_LIBRARIES:
+    for name in OTHER_LIBRARIES_LISTED:
         try:
             found[name] = str(metadata.version(name))
         except (metadata.PackageNotFoundError, OSError, KeyError, ValueError):
             continue
     # Images have these built, some without saying so where packages are listed. Another project is named apex as well.
-    for name, module in MODULE_BY_BUILT_LIBRARY.items():
+    for name, module in MODULE_BY_COMPILED_LIBRARY.items():
         init_file = find_package(module)
         found.pop(name, None) if init_file is None else found.setdefault(name, "unknown")
     return found
@@ -160,7 +160,7 @@ def read_trl_options() -> dict[str, list[str]]:
         options: set[str] = set()
         while wanted:
             name = wanted.pop()
-            if name not in known and name not in BASES_WITHOUT_OPTIONS:
+            if name not in known and name not in BASE_CLASSES_WITHOUT_OPTIONS:
                 return {}
             bases, fields = known.get(name, ([], []))
             wanted += bases
@@ -185,10 +185,10 @@ def describe_toolchain() -> dict[str, object]:
         return found
     # The installed metadata leaves out the local part, "+cu132".
     version_text = read_text(torch_file.parent / "version.py")
-    match = VERSION_PATTERN.search(version_text)
+    match = VERSION_ASSIGNMENT_PATTERN.search(version_text)
     found["torch"] = match.group(1) if match else package_version("torch", torch_file)
     found["torchrun"] = long_flags(torch_file.parent / "distributed" / "run.py")
-    match = CUDA_PATTERN.search(version_text)
+    match = CUDA_ASSIGNMENT_PATTERN.search(version_text)
     if match:
         found["cuda"] = match.group(1)
         found["arch_list"] = compiled_architectures(torch_file.parent) or released_architectures(

@@ -15,8 +15,8 @@ if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from runner import compiled, program  # type: ignore[import-not-found,unused-ignore]
 
-    program.ZIP_PATH = os.path.dirname(os.path.realpath(__file__))
-    compiled.use(program.ZIP_PATH, may_write=sys.argv[1:2] == ["launch"])
+    program.RUNNER_ZIP_PATH = os.path.dirname(os.path.realpath(__file__))
+    compiled.import_from_compiled_cache(program.RUNNER_ZIP_PATH, may_write=sys.argv[1:2] == ["launch"])
     from runner.command_line import main  # type: ignore[import-not-found,unused-ignore]
 
-    sys.exit(main(sys.argv[1:], os.path.dirname(program.ZIP_PATH)))
+    sys.exit(main(sys.argv[1:], os.path.dirname(program.RUNNER_ZIP_PATH)))

@@ -9,21 +9,21 @@ import time
 from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
 from . import cgroup, checkpoints, container, energy, lock, machines, other_programs
-from .planned import log_reading_of
+from .planned import log_reading_of_plan
 from .processes import (
     LEFTOVER_WAIT_SECONDS,
     MARK_VARIABLE,
     Process,
     ProcessFamily,
     become_subreaper,
-    process_at,
+    process_with_pid,
     send_signal,
 )
 from .refused import CANNOT_WRITE_EXIT_CODE, TRAINED_APART_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import reset_signals
-from .start import Start, print_message, record_event
-from .transport import NodeCommand, Task
+from .start import RunStart, print_message, record_event
+from .transport import NodeCommand, NodeTask
 
 if TYPE_CHECKING:
     from .unanswered import UnansweredConnections
@@ -56,17 +56,17 @@ class AttemptEnd(NamedTuple):
     """The machine on which the training was asked to stop before it ended here."""
 
 
-def run_attempt(start: Start, position: int, number: int, log: str) -> AttemptEnd:
+def run_attempt(run_start: RunStart, position: int, number: int, log: str) -> AttemptEnd:
     """Make one attempt, its output in `log`, and return how it ended."""
     try:
-        resumed_from = _shared_checkpoint(start, position)
+        resumed_from = _shared_checkpoint(run_start, position)
     except Refused as refused:
         print_message(refused.message)
         return AttemptEnd(refused.code)
-    return _run_from_checkpoint(start, position, number, log, resumed_from)
+    return _run_from_checkpoint(run_start, position, number, log, resumed_from)
 
 
-def _shared_checkpoint(start: Start, position: int) -> str:
+def _shared_checkpoint(start: RunStart, position: int) -> str:
     """Return the checkpoint from which all machines can resume, empty where there is none."""
     resumed_from = checkpoint_to_resume(start, position)
     why_unusable = start.transport.share_checkpoint(resumed_from) if resumed_from else ""
@@ -75,22 +75,22 @@ def _shared_checkpoint(start: Start, position: int) -> str:
     return "" if why_unusable else resumed_from
 
 
-def _run_from_checkpoint(start: Start, position: int, number: int, log: str, resumed_from: str) -> AttemptEnd:
+def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, resumed_from: str) -> AttemptEnd:
     resumed = checkpoints.step_in_name(resumed_from) if resumed_from else 0
     begins = f"resumes from {visible(resumed_from)} and writes" if resumed_from else "writes"
-    print_message(f"{attempt_title(start, position)} {begins} {visible(log)}")
+    print_message(f"{attempt_title_text(start, position)} {begins} {visible(log)}")
     name = container.container_name(start.planned.engine, start.mark, number)
     # A container is in a cgroup that its engine makes.
-    cgroup_path = "" if name else cgroup.make_for_attempt(start.mark, number)
+    cgroup_path = "" if name else cgroup.make_cgroup_for_attempt(start.mark, number)
     try:
         started = start.transport.start(
             _attempt_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path)
         )
     except OSError as error:
-        cgroup.remove(cgroup_path, start.mark)
+        cgroup.remove_cgroup(cgroup_path, start.mark)
         print_message(f"cannot start it, its output in {log}: {error.strerror}")
         return AttemptEnd(CANNOT_WRITE_EXIT_CODE)
-    task: Task = started
+    task: NodeTask = started
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
     from . import cgroup_limits, evidence, first_step, group_check, memory_end, rejoin  # noqa: F401
@@ -107,8 +107,8 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     )
     family = ProcessFamily(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
-    family.excluded |= other_programs.stuck_pids
-    metering = energy.start_metering(start.cards)
+    family.excluded |= other_programs.STUCK_PIDS
+    metering = energy.start_energy_metering(start.cards)
     family.excluded.add(metering.child.pid)
     try:
         code, stopped = _wait_for_end(start, task, family, name, log)
@@ -119,9 +119,9 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
     elsewhere = newly_stopped_rank(start) if code == 0 else None
-    left = _leftover_processes(task, family)
+    left = _leftover_processes_as_text(task, family)
     energy_used = metering.finish()
-    cgroup.remove(cgroup_path, start.mark)
+    cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
     elsewhere = elsewhere if code == 0 else newly_stopped_rank(start)
@@ -139,55 +139,55 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
             metered=energy_used.cards,
             cards=energy_used.total_cards,
         )
-    more = _details_of_end(start, ended, kills_before)
+    more = _event_details_of_end(start, ended, kills_before)
     if ignored:
         more["ignored_checkpoint"] = True
     record_event(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
     return ended._replace(resumed_from=resumed_from)
 
 
-def _details_of_end(start: Start, ended: AttemptEnd, kills_before: int | None) -> dict[str, object]:
+def _event_details_of_end(start: RunStart, ended: AttemptEnd, kills_before: int | None) -> dict[str, object]:
     """Return what is known of an end besides its exit code: of a failure, the state of this machine now."""
     details: dict[str, object] = {}
     if ended.phase:
         details.update(out_of_memory=True, phase=ended.phase, next=ended.next_position)
     if ended.code != 0 and not ended.stopped:
-        from .evidence import read_evidence
+        from .evidence import read_machine_evidence
 
         output = os.path.join(start.run_dir, os.path.expanduser(start.planned.output) or "output")
-        details.update(read_evidence(output, kills_before)._asdict())
+        details.update(read_machine_evidence(output, kills_before)._asdict())
     return details
 
 
-def attempt_title(start: Start, position: int) -> str:
+def attempt_title_text(start: RunStart, position: int) -> str:
     """Return what an attempt of the plan is called in messages."""
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
-def newly_stopped_rank(start: Start) -> int | None:
+def newly_stopped_rank(start: RunStart) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
     return machines.newly_stopped_rank(start.planned, start.run_dir, start.node_rank, start.stop_counts)
 
 
-def checkpoint_to_resume(start: Start, position: int) -> str:
+def checkpoint_to_resume(start: RunStart, position: int) -> str:
     """Return the checkpoint that an attempt resumes from, empty where there is none."""
     # Several machines resume from one only where that was asked for on each.
-    return "" if start.planned.by_hand and not start.resume else newest_loadable_checkpoint(start, position)
+    return "" if start.planned.is_started_by_hand and not start.resume else newest_loadable_checkpoint(start, position)
 
 
-def newest_loadable_checkpoint(start: Start, position: int) -> str:
+def newest_loadable_checkpoint(start: RunStart, position: int) -> str:
     """Return the newest complete checkpoint that an attempt could load, empty where there is none."""
     rule = start.attempts[position - 1].checkpoints
-    return checkpoints.newest(rule, start.run_dir) if rule else ""
+    return checkpoints.newest_complete_checkpoint(rule, start.run_dir) if rule else ""
 
 
-def _attempt_command(start: Start, position: int, log: str, resumed_from: str, container_name: str) -> NodeCommand:
+def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str, container_name: str) -> NodeCommand:
     words = ["bash", start.script, "--plain", f"--attempt={position}"]
     if resumed_from:
         words.append(f"--checkpoint={resumed_from}")
     if start.cards_overridden:
         words.append(f"--gpus={','.join(start.cards)}")
-    if start.planned.by_hand:
+    if start.planned.is_started_by_hand:
         words.append(f"--node-rank={start.node_rank}")
     environment = {**os.environ, **start.environment, MARK_VARIABLE: start.mark}
     if container_name:
@@ -195,7 +195,9 @@ def _attempt_command(start: Start, position: int, log: str, resumed_from: str, c
     return NodeCommand(tuple(words), environment, log)
 
 
-def _wait_for_end(start: Start, task: Task, family: ProcessFamily, container_name: str, log: str) -> tuple[int, bool]:
+def _wait_for_end(
+    start: RunStart, task: NodeTask, family: ProcessFamily, container_name: str, log: str
+) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
 
     A stop asks it to, and so does a lost lock.
@@ -205,29 +207,31 @@ def _wait_for_end(start: Start, task: Task, family: ProcessFamily, container_nam
     while True:
         code = task.poll()
         if start.signals.stop and (
-            code is None or (container_name and container.exit_code(engine, container_name) != code)
+            code is None or (container_name and container.container_exit_code(engine, container_name) != code)
         ):
             return _stop_attempt(start, task, family, container_name), True
         if code is None:
-            _renew_locks(start)
+            _renew_locks_or_stop(start)
             if unanswered:
-                _append_lines(log, unanswered.new_sentences(family.living(), time.monotonic()))
+                _append_lines(log, unanswered.new_sentences(family.living_processes(), time.monotonic()))
             start.signals.wait(lock.RENEW_INTERVAL_SECONDS)
-        elif container_name and container.must_rejoin(engine, container_name, code, lambda: bool(family.living())):
+        elif container_name and container.must_rejoin_container(
+            engine, container_name, code, lambda: bool(family.living_processes())
+        ):
             print_message(f"the client of {engine} is gone, its container trains on")
             from . import rejoin
 
-            task = rejoin.rejoin(start.transport, engine, container_name, log, start.mark)
+            task = rejoin.rejoin_container(start.transport, engine, container_name, log, start.mark)
             family.leader = task.leader
         else:
             if code != 0:
                 _kill_attempt(task, family)
             if container_name:
-                container.remove(engine, container_name)
+                container.remove_container(engine, container_name)
             return code, False
 
 
-def _watched_connections(start: Start) -> UnansweredConnections | None:
+def _watched_connections(start: RunStart) -> UnansweredConnections | None:
     if start.planned.nodes == 1:
         return None
     from .unanswered import UnansweredConnections
@@ -243,7 +247,7 @@ def _append_lines(log: str, lines: Sequence[str]) -> None:
         file.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
 
 
-def _renew_locks(start: Start) -> None:
+def _renew_locks_or_stop(start: RunStart) -> None:
     """Say that this start still runs; where another one has taken its place, this one stops."""
     for held in start.locks:
         if not held.renew() and not start.signals.stop:
@@ -251,43 +255,45 @@ def _renew_locks(start: Start) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _stop_attempt(start: Start, task: Task, family: ProcessFamily, container_name: str) -> int:
+def _stop_attempt(start: RunStart, task: NodeTask, family: ProcessFamily, container_name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
-    family.living()
+    family.living_processes()
     stopper = Process()
     if container_name:
         engine, leader = start.planned.engine, task.leader
-        stopper = _run_in_child(lambda: container.stop(engine, container_name, start.grace, lambda: leader.alive))
+        stopper = _run_in_child(
+            lambda: container.stop_container(engine, container_name, start.grace, lambda: leader.alive)
+        )
         family.excluded.add(stopper.pid)
     else:
         task.request_stop()
     record_event(start, "stopping", signal=start.signals.stop)
     while time.monotonic() < deadline and not start.signals.at_once:
-        if not (family.living() if task.poll() is None else family.ask_to_end()):
+        if not (family.living_processes() if task.poll() is None else family.ask_to_end()):
             break
-        _renew_locks(start)
+        _renew_locks_or_stop(start)
         start.signals.wait(0.1)
     _kill_attempt(task, family)
     if container_name:
         send_signal(stopper, signal.SIGKILL)
-        container.remove(start.planned.engine, container_name)
+        container.remove_container(start.planned.engine, container_name)
     code = task.poll()
     return start.signals.code if code is None else code
 
 
-def _kill_attempt(task: Task, family: ProcessFamily) -> None:
+def _kill_attempt(task: NodeTask, family: ProcessFamily) -> None:
     task.end_remote_parts()
     family.kill(lambda: _sleep_and_poll(task))
 
 
-def _sleep_and_poll(task: Task) -> None:
+def _sleep_and_poll(task: NodeTask) -> None:
     time.sleep(0.05)
     task.poll()
 
 
-def _leftover_processes(task: Task, family: ProcessFamily) -> str:
+def _leftover_processes_as_text(task: NodeTask, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
     living = family.wait(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
     if living:
@@ -304,25 +310,25 @@ def _run_in_child(work: Callable[[], None]) -> Process:
             work()
         finally:
             os._exit(0)
-    return process_at(pid)
+    return process_with_pid(pid)
 
 
-def _first_step_if_checkpoint_ignored(start: Start, log: str, resumed_step: int) -> int:
+def _first_step_if_checkpoint_ignored(start: RunStart, log: str, resumed_step: int) -> int:
     """Return the step at which an attempt began that did not load its checkpoint, else 0."""
     if not resumed_step:
         return 0
     from . import first_step
 
-    return first_step.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of(start.planned))
+    return first_step.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of_plan(start.planned))
 
 
-def _end_from_log(start: Start, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:
+def _end_from_log(start: RunStart, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
     from . import group_check, memory_end
 
     if code == 0:
-        apart = group_check.each_trained_alone(log, start.planned.world_size)
+        apart = group_check.has_each_process_trained_alone(log, start.planned.world_size)
         return AttemptEnd(TRAINED_APART_EXIT_CODE, trained_apart=True) if apart else AttemptEnd(0)
     end = memory_end.read_memory_end(log, family.seen_ticks)
     # Whoever was killed had no error of its own.

@@ -8,14 +8,14 @@ from typing import Iterator
 _MAX_READ_BYTES = 1 << 20
 
 
-def make_for_attempt(mark: str, attempt_number: int) -> str:
+def make_cgroup_for_attempt(run_mark: str, attempt_number: int) -> str:
     """Make an empty cgroup (version 2) below this process's own, and return its folder; empty where that is refused."""
     for mount, root in _cgroup_mounts():
         own = _own_cgroup()
         inside = own if root == "/" else own[len(root) :] if own.startswith(root) else ""
         if not inside.startswith("/") or ".." in inside.split("/"):
             continue
-        folder = os.path.join(mount, inside.lstrip("/"), f"{_name_prefix(mark)}{attempt_number}")
+        folder = os.path.join(mount, inside.lstrip("/"), f"{_cgroup_name_prefix(run_mark)}{attempt_number}")
         try:
             os.mkdir(folder)
         except OSError:
@@ -24,7 +24,7 @@ def make_for_attempt(mark: str, attempt_number: int) -> str:
     return ""
 
 
-def move_process_into(cgroup_folder: str, pid: int) -> bool:
+def try_to_move_process_into(cgroup_folder: str, pid: int) -> bool:
     """Move a process into a cgroup; false where that is refused."""
     try:
         with open(os.path.join(cgroup_folder, "cgroup.procs"), "w", encoding="ascii") as file:
@@ -34,42 +34,46 @@ def move_process_into(cgroup_folder: str, pid: int) -> bool:
     return True
 
 
-def member_pids(folder: str, mark: str) -> set[int]:
+def cgroup_member_pids(cgroup_folder: str, run_mark: str) -> set[int]:
     """Return the processes in a run's cgroup; none where a folder is no cgroup of that run."""
-    if not _is_cgroup_of_run(folder, mark):
+    if not _is_cgroup_of_run(cgroup_folder, run_mark):
         return set()
     pids: set[int] = set()
-    for inner, _, _ in os.walk(folder):
+    for inner, _, _ in os.walk(cgroup_folder):
         pids.update(int(word) for word in _read_text(os.path.join(inner, "cgroup.procs")).split() if word.isdigit())
     return pids - {0}
 
 
-def is_empty(folder: str, mark: str) -> bool:
+def is_cgroup_empty(cgroup_folder: str, run_mark: str) -> bool:
     """Tell whether a run's cgroup is there, and nobody is in it."""
-    return _is_cgroup_of_run(folder, mark) and os.path.isdir(folder) and not member_pids(folder, mark)
+    return (
+        _is_cgroup_of_run(cgroup_folder, run_mark)
+        and os.path.isdir(cgroup_folder)
+        and not cgroup_member_pids(cgroup_folder, run_mark)
+    )
 
 
-def remove(folder: str, mark: str) -> None:
+def remove_cgroup(cgroup_folder: str, run_mark: str) -> None:
     """Remove a run's cgroup that nobody is in; one with processes stays, and names them."""
-    if not _is_cgroup_of_run(folder, mark):
+    if not _is_cgroup_of_run(cgroup_folder, run_mark):
         return
-    for inner, _, _ in os.walk(folder, topdown=False):
+    for inner, _, _ in os.walk(cgroup_folder, topdown=False):
         try:
             os.rmdir(inner)
         except OSError:
             return
 
 
-def _is_cgroup_of_run(folder: str, mark: str) -> bool:
+def _is_cgroup_of_run(folder: str, run_mark: str) -> bool:
     """Tell whether a folder, which a file names, is a cgroup of this run: only its name and place say so."""
     parent, name = os.path.split(folder)
-    if not mark or not name.startswith(_name_prefix(mark)) or ".." in parent.split("/"):
+    if not run_mark or not name.startswith(_cgroup_name_prefix(run_mark)) or ".." in parent.split("/"):
         return False
     return any(os.path.join(parent, "").startswith(os.path.join(mount, "")) for mount, _ in _cgroup_mounts())
 
 
-def _name_prefix(mark: str) -> str:
-    return f"tui-train-{mark}-"
+def _cgroup_name_prefix(run_mark: str) -> str:
+    return f"tui-train-{run_mark}-"
 
 
 def _own_cgroup() -> str:

@@ -6,7 +6,7 @@ import os
 import re
 
 from .planned import CheckpointRule
-from .safe_open import open_regular
+from .safe_open import open_regular_file
 
 _LAST_NUMBER_PATTERN = re.compile(r"(\d+)\D*$", re.ASCII)
 _DIGITS_PATTERN = re.compile(r"\d+", re.ASCII)
@@ -22,7 +22,7 @@ _STEP_IN_NAME_PATTERN = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.AS
 _MAX_FOLDER_DEPTH = 4
 
 
-def newest(rule: CheckpointRule, run_dir: str) -> str:
+def newest_complete_checkpoint(rule: CheckpointRule, run_dir: str) -> str:
     """Return the path of the newest complete checkpoint, empty where there is none; a relative folder is the run's."""
     folder = os.path.join(run_dir, rule.folder)
     if rule.file:
@@ -32,7 +32,7 @@ def newest(rule: CheckpointRule, run_dir: str) -> str:
         names = sorted(os.listdir(folder))
     except OSError:
         return ""
-    steps = ((_step_by_rule(name, rule), os.path.join(folder, name)) for name in names)
+    steps = ((_checkpoint_step_by_rule(name, rule), os.path.join(folder, name)) for name in names)
     # The highest step first, and only as many are looked into as it takes.
     for _, path in sorted(((number, path) for number, path in steps if number >= 0), key=lambda pair: -pair[0]):
         if _is_complete_checkpoint(path, rule):
@@ -46,7 +46,7 @@ def step_in_name(path: str) -> int:
     return int(match[1][-_MAX_STEP_DIGITS:]) if match else 0
 
 
-def highest_step_below(output_folder: str) -> int:
+def highest_checkpoint_step_in(output_folder: str) -> int:
     """Return the highest step of the checkpoints that a trainer names itself, 0 where there is none.
 
     They are below an output folder, or one that is named after it, as those of fallbacks are.
@@ -70,7 +70,7 @@ def highest_step_below(output_folder: str) -> int:
 def is_complete_file(path: str) -> bool:
     """Tell whether a file is not empty and, if it is an archive as torch.save writes it, has its end."""
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             begin = file.read(len(_ZIP_START_BYTES))
             if begin != _ZIP_START_BYTES:
                 return begin != b""
@@ -80,7 +80,7 @@ def is_complete_file(path: str) -> bool:
         return False
 
 
-def _step_by_rule(name: str, rule: CheckpointRule) -> int:
+def _checkpoint_step_by_rule(name: str, rule: CheckpointRule) -> int:
     """Return the step of a checkpoint by its name, -1 for what is no checkpoint."""
     begin, end = len(rule.prefix), len(name) - len(rule.suffix)
     if not (name.startswith(rule.prefix) and name.endswith(rule.suffix) and end > begin):

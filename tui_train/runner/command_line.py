@@ -40,11 +40,11 @@ def main(words: Sequence[str], run_dir: str) -> int:
 def _run_command(words: list[str], run_dir: str) -> int:
     name, rest = (words or [""])[0], words[1:]
     if name == "launch":
-        from .launch import launch
+        from .launch import launch_training
 
         if not rest:
             raise Refused(USAGE_EXIT_CODE, "launch: which script?")
-        return launch(run_dir, rest[0], rest[1:])
+        return launch_training(run_dir, rest[0], rest[1:])
     if name in ("checkpoint", "fill", "meter", "rejoin", "fan", "reach", "look", "keep"):
         return _run_internal_command(name, rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):
@@ -53,37 +53,37 @@ def _run_command(words: list[str], run_dir: str) -> int:
     return 0 if name in ("help", "--help", "-h") else USAGE_EXIT_CODE
 
 
-def _run_internal_command(name: str, rest: list[str], run_dir: str) -> int:
+def _run_internal_command(name: str, words: list[str], run_dir: str) -> int:
     """Carry out what only launch.sh and other parts of the supervisor ask for."""
-    if name == "checkpoint" and len(rest) == 1:
-        return _print_checkpoints(rest[0], run_dir)
+    if name == "checkpoint" and len(words) == 1:
+        return _print_checkpoints(words[0], run_dir)
     if name == "fill":
-        return _fill_config_files(rest, run_dir)
+        return _fill_config_files(words, run_dir)
     if name == "meter":
         from .meter import main as meter
 
-        meter(int(rest[0]), rest[1:])
+        meter(int(words[0]), words[1:])
         return 0
-    if name == "rejoin" and len(rest) == 3:
+    if name == "rejoin" and len(words) == 3:
         from .rejoin import main as rejoin
 
-        return rejoin(*rest)
+        return rejoin(*words)
     if name in ("fan", "reach", "look", "keep"):
-        return _run_multi_machine_command(name, rest, run_dir)
-    raise Refused(USAGE_EXIT_CODE, f"{name} does not take {visible(' '.join(rest))}", "see python3 runner.pyz help")
+        return _run_multi_machine_command(name, words, run_dir)
+    raise Refused(USAGE_EXIT_CODE, f"{name} does not take {visible(' '.join(words))}", "see python3 runner.pyz help")
 
 
-def _run_multi_machine_command(name: str, rest: list[str], run_dir: str) -> int:
+def _run_multi_machine_command(name: str, words: list[str], run_dir: str) -> int:
     """Do what one of several machines does for the others."""
     from . import multi_machine_attempt, node, reach
 
     if name == "keep":
         return node.run_machine_part(run_dir)
-    if name == "fan" and len(rest) > 1:
-        return multi_machine_attempt.main(rest[0], rest[1:], run_dir)
-    if len(rest) != 1:
+    if name == "fan" and len(words) > 1:
+        return multi_machine_attempt.main(words[0], words[1:], run_dir)
+    if len(words) != 1:
         raise Refused(USAGE_EXIT_CODE, f"{name}: what is asked?")
-    return (reach.main if name == "reach" else node.print_readiness)(rest[0], run_dir)
+    return (reach.main if name == "reach" else node.print_readiness)(words[0], run_dir)
 
 
 def _print_checkpoints(attempt: str, run_dir: str) -> int:
@@ -93,18 +93,18 @@ def _print_checkpoints(attempt: str, run_dir: str) -> int:
     """
     from . import checkpoints, planned
 
-    plan = planned.read(run_dir)
+    plan = planned.read_plan(run_dir)
     attempts = plan.attempts
     if attempt == "all":
         if plan.resumes_itself:
             output = os.path.expanduser(plan.output) or "output"
-            sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_step_below(os.path.join(run_dir, output)))
+            sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_checkpoint_step_in(os.path.join(run_dir, output)))
         rules = [each.checkpoints for each in attempts if each.checkpoints]
-        paths = {os.fsencode(checkpoints.newest(rule, run_dir)) for rule in rules}
+        paths = {os.fsencode(checkpoints.newest_complete_checkpoint(rule, run_dir)) for rule in rules}
         sys.stdout.buffer.write(b"".join(path + b"\n" for path in sorted(paths)))
         return 0
     rule = attempts[int(attempt) - 1].checkpoints if attempt.isdigit() and 0 < int(attempt) <= len(attempts) else None
-    sys.stdout.buffer.write(os.fsencode(checkpoints.newest(rule, run_dir) if rule else ""))
+    sys.stdout.buffer.write(os.fsencode(checkpoints.newest_complete_checkpoint(rule, run_dir) if rule else ""))
     return 0
 
 
@@ -112,7 +112,7 @@ def _fill_config_files(words: list[str], run_dir: str) -> int:
     from . import planned
     from .fill import fill_config_files
 
-    plan = planned.read(run_dir)
+    plan = planned.read_plan(run_dir)
     if not words or not words[0].isdigit() or not 1 <= int(words[0]) <= len(plan.attempts):
         raise Refused(USAGE_EXIT_CODE, f"fill: which attempt, 1 to {len(plan.attempts)}?")
     fill_config_files(plan, int(words[0]), run_dir, words[1] if len(words) > 1 else "")

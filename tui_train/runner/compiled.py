@@ -20,15 +20,15 @@ from importlib.machinery import ModuleSpec
 from importlib.util import MAGIC_NUMBER
 from typing import Any, BinaryIO, Mapping, Sequence
 
-_MAX_BYTES = 8 << 20
+_MAX_CACHE_FILE_BYTES = 8 << 20
 _CHECKSUM_BYTES = 4
 # What a machine that is asked says before it answers; whatever comes earlier is a login script's.
 MISSING_LINE, READY_LINE = b'{"runner": "missing"}\n', b'{"runner": "ready"}\n'
 # Where a file is written, those of other versions go that are older than that.
-_OLD_SECONDS = 60 * 86400.0
+_MAX_CACHE_FILE_AGE_SECONDS = 60 * 86400.0
 
 
-class _CompiledModules:
+class _CompiledModuleFinder:
     """Finds the modules of this package in memory."""
 
     def __init__(self, code_by_name: Mapping[str, bytes], path: str) -> None:
@@ -52,21 +52,21 @@ class _CompiledModules:
         exec(marshal.loads(self._code_by_name[module.__name__]), module.__dict__)  # noqa: S102, S302 - the user's own
 
 
-def use(zip_path: str, *, may_write: bool) -> None:
+def import_from_compiled_cache(zip_path: str, *, may_write: bool) -> None:
     """Import the modules of a zip from the cache from now on, which is written where there is none and it may be."""
     folder = _cache_folder()
     with contextlib.suppress(OSError), open(zip_path, "rb") as file:
         content = file.read()
-        path = folder and os.path.join(folder, _file_name(f"{zlib.crc32(content):08x}"))
-        modules = _read(path) if path else {}
+        path = folder and os.path.join(folder, _cache_file_name(f"{zlib.crc32(content):08x}"))
+        modules = _read_cache_file(path) if path else {}
         if path and not modules and may_write:
-            modules = _compile(content, zip_path)
-            _write(path, modules)
+            modules = _compile_modules(content, zip_path)
+            _write_cache_file(path, modules)
         if modules:
-            sys.meta_path.insert(0, _CompiledModules(modules, zip_path))
+            sys.meta_path.insert(0, _CompiledModuleFinder(modules, zip_path))
 
 
-def answer_question(asked: BinaryIO, said: BinaryIO) -> int:
+def answer_question(question_stream: BinaryIO, answer_stream: BinaryIO) -> int:
     """Answer the question of another machine, and return the exit code.
 
     Its first line has the checksum and the size of the zip, which is asked for where the cache has no file of it, and
@@ -74,19 +74,19 @@ def answer_question(asked: BinaryIO, said: BinaryIO) -> int:
     """
     import json
 
-    first = json.loads(asked.readline())
+    first = json.loads(question_stream.readline())
     folder = _cache_folder()
-    path = folder and os.path.join(folder, _file_name(first["checksum"]))
-    modules = _read(path) if path else {}
+    path = folder and os.path.join(folder, _cache_file_name(first["checksum"]))
+    modules = _read_cache_file(path) if path else {}
     if not modules:
-        said.write(MISSING_LINE)
-        said.flush()
-        modules = _compile(asked.read(first["size"]), "runner.pyz")
+        answer_stream.write(MISSING_LINE)
+        answer_stream.flush()
+        modules = _compile_modules(question_stream.read(first["size"]), "runner.pyz")
         if path:
-            _write(path, modules)
-    said.write(READY_LINE)
-    said.flush()
-    sys.meta_path.insert(0, _CompiledModules(modules, "runner.pyz"))
+            _write_cache_file(path, modules)
+    answer_stream.write(READY_LINE)
+    answer_stream.flush()
+    sys.meta_path.insert(0, _CompiledModuleFinder(modules, "runner.pyz"))
     from runner.questions.answer import answer  # type: ignore[import-not-found,unused-ignore]
 
     code: int = answer(first["question"])
@@ -100,11 +100,11 @@ def _cache_folder() -> str:
     return os.path.join(cache, "tui-train", "runner") if os.path.isabs(cache) else ""
 
 
-def _file_name(checksum: str) -> str:
+def _cache_file_name(checksum: str) -> str:
     return f"{checksum}-{MAGIC_NUMBER.hex()}"
 
 
-def _read(path: str) -> Mapping[str, bytes]:
+def _read_cache_file(path: str) -> Mapping[str, bytes]:
     """Return the compiled modules of a file, none where it is torn, or others could have written it."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -113,21 +113,21 @@ def _read(path: str) -> Mapping[str, bytes]:
     with open(file, "rb") as opened:
         status = os.fstat(file)
         own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-        if not own or not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+        if not own or not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_CACHE_FILE_BYTES:
             return {}
         content = opened.read()
     checksum, packed = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
-    if checksum != _checksum(packed):
+    if checksum != _modules_checksum(packed):
         return {}
     modules: Mapping[str, bytes] = marshal.loads(packed)  # noqa: S302 - the user's own file
     return modules
 
 
-def _checksum(packed: bytes) -> bytes:
+def _modules_checksum(packed: bytes) -> bytes:
     return zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "big")
 
 
-def _compile(zip_content: bytes, zip_path: str) -> Mapping[str, bytes]:
+def _compile_modules(zip_content: bytes, zip_path: str) -> Mapping[str, bytes]:
     import zipfile
 
     modules = {}
@@ -140,14 +140,14 @@ def _compile(zip_content: bytes, zip_path: str) -> Mapping[str, bytes]:
     return modules
 
 
-def _write(path: str, modules: Mapping[str, bytes]) -> None:
+def _write_cache_file(path: str, modules: Mapping[str, bytes]) -> None:
     """Write compiled modules beside and rename them; nothing is kept on a disk that is full or cannot be written."""
     folder, packed = os.path.dirname(path), marshal.dumps(dict(modules))
     beside = f"{path}.{os.getpid()}"
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(_checksum(packed) + packed)
+            file.write(_modules_checksum(packed) + packed)
         os.rename(beside, path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -156,5 +156,5 @@ def _write(path: str, modules: Mapping[str, bytes]) -> None:
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):
             other = os.path.join(folder, name)
-            if time.time() - os.stat(other).st_mtime > _OLD_SECONDS:
+            if time.time() - os.stat(other).st_mtime > _MAX_CACHE_FILE_AGE_SECONDS:
                 os.unlink(other)

@@ -8,8 +8,8 @@ import time
 from typing import Callable, Mapping
 
 from . import other_programs
-from .planned import Planned
-from .refused import CANNOT_WRITE_EXIT_CODE, MISSING_EXIT_CODE, Refused
+from .planned import SupervisorPlan
+from .refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 from .safe_text import visible
 
 # Engines whose containers live beside whoever started them, and are stopped by name.
@@ -17,13 +17,13 @@ ENGINES_STOPPED_BY_NAME = frozenset({"docker", "podman"})
 # events.jsonl is a file that others may have written.
 _CONTAINER_NAME_PATTERN = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 # Seconds for an engine to answer.
-_ANSWER_SECONDS = 60.0
+_ENGINE_ANSWER_SECONDS = 60.0
 # And for it to have removed a container, however it hangs.
 _REMOVE_TIMEOUT_SECONDS = 90.0
 _CSV_SPECIAL_PATTERN = re.compile('[,"\n\r]')
 
 
-def prepare_environment(planned: Planned, run_dir: str) -> Mapping[str, str]:
+def container_environment(planned: SupervisorPlan, run_dir: str) -> Mapping[str, str]:
     """Return the variables by which launch.sh is told of this machine: who you are to the engine, where caches lie.
 
     The folders that are mounted are made. Raises Refused (69) where the engine or its image is not there, for nothing
@@ -60,19 +60,19 @@ def prepare_environment(planned: Planned, run_dir: str) -> Mapping[str, str]:
 def _require_image(engine: str, image: str) -> None:
     if engine == "apptainer":
         if not _is_on_path(engine):
-            raise Refused(MISSING_EXIT_CODE, "there is no apptainer on this machine: install it")
+            raise Refused(UNAVAILABLE_EXIT_CODE, "there is no apptainer on this machine: install it")
         if not os.path.exists(image):
-            raise Refused(MISSING_EXIT_CODE, f"there is no {visible(image)}: build or copy it first")
+            raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(image)}: build or copy it first")
         return
     if not _is_on_path(engine):
-        raise Refused(MISSING_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
-    answer = other_programs.run((engine, "ps", "-q"), _ANSWER_SECONDS)
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
+    answer = other_programs.run_program((engine, "ps", "-q"), _ENGINE_ANSWER_SECONDS)
     if answer.code != 0:
-        answered = visible((answer.err.strip() or f"no word in {_ANSWER_SECONDS:.0f} s").splitlines()[-1])
-        raise Refused(MISSING_EXIT_CODE, f"{engine} does not answer: {answered}")
-    if other_programs.run((engine, "image", "inspect", image), _ANSWER_SECONDS).code != 0:
+        answered = visible((answer.err.strip() or f"no word in {_ENGINE_ANSWER_SECONDS:.0f} s").splitlines()[-1])
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{engine} does not answer: {answered}")
+    if other_programs.run_program((engine, "image", "inspect", image), _ENGINE_ANSWER_SECONDS).code != 0:
         where = f"the image {visible(image)} is not on this machine"
-        raise Refused(MISSING_EXIT_CODE, f"{where}: {engine} pull {visible(image)}")
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{where}: {engine} pull {visible(image)}")
 
 
 def _is_on_path(program: str) -> bool:
@@ -84,7 +84,9 @@ def _is_on_path(program: str) -> bool:
 def _is_rootless_engine(engine: str) -> bool:
     if engine == "podman":
         return os.geteuid() != 0
-    return "name=rootless" in other_programs.run(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
+    return (
+        "name=rootless" in other_programs.run_program(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
+    )
 
 
 def _user_option(engine: str, rootless: bool) -> str:
@@ -109,7 +111,7 @@ def _max_locked_bytes(rootless: bool) -> int:
 def _apptainer_home_option(cache_folder: str) -> str:
     if re.search("[:,]", cache_folder):
         why = f"apptainer has no way to mount {visible(cache_folder)}"
-        raise Refused(MISSING_EXIT_CODE, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
     return f"--home={cache_folder}:/cache"
 
 
@@ -133,7 +135,7 @@ def _require_mount_option(engine: str, host_path: str, inside_path: str) -> str:
     if word is None:
         separators = "line breaks" if engine != "podman" else "colons, commas and quotes"
         raise Refused(
-            MISSING_EXIT_CODE,
+            UNAVAILABLE_EXIT_CODE,
             f"{engine} has no way to mount {visible(host_path)}: choose a folder without {separators}",
         )
     return word
@@ -145,9 +147,9 @@ def _quoted_csv_field(field: str) -> str:
     return f'"{quoted}"' if _CSV_SPECIAL_PATTERN.search(field) else field
 
 
-def container_name(engine: str, mark: str, attempt_number: int) -> str:
+def container_name(engine: str, run_mark: str, attempt_number: int) -> str:
     """Return the name of the container of a start's attempt; empty where the engine names none."""
-    return f"tui-train-{mark}-{attempt_number}" if engine in ENGINES_STOPPED_BY_NAME else ""
+    return f"tui-train-{run_mark}-{attempt_number}" if engine in ENGINES_STOPPED_BY_NAME else ""
 
 
 def is_named_like_ours(engine: str, container: str) -> bool:
@@ -155,44 +157,44 @@ def is_named_like_ours(engine: str, container: str) -> bool:
     return engine in ENGINES_STOPPED_BY_NAME and bool(_CONTAINER_NAME_PATTERN.fullmatch(container))
 
 
-def exit_code(engine: str, container: str) -> int | None:
+def container_exit_code(engine: str, container: str) -> int | None:
     """Return the exit code of a container that has ended; None where it runs, or is not there."""
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
-    answer = other_programs.run(asked, _ANSWER_SECONDS, interruptible=False)
+    answer = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False)
     running, _, code = answer.out.strip().partition(" ")
     return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
 
 
-def still_runs(engine: str, container: str, any_alive: Callable[[], bool]) -> bool:
+def container_still_runs(engine: str, container: str, any_alive: Callable[[], bool]) -> bool:
     """Tell whether a container trains on, its client being gone; an engine that restarts is waited for.
 
     That is as long as processes of the run live (`any_alive`); a start that is asked to stop does not wait.
     """
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:
-        answer = other_programs.run(asked, _ANSWER_SECONDS)
+        answer = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS)
         if answer.code == 0:
             return answer.out.strip() == "true"
-        if other_programs.interrupted():
+        if other_programs.is_interrupted():
             return any_alive()
-        if other_programs.run((engine, "ps", "-q"), _ANSWER_SECONDS).code == 0 or not any_alive():
+        if other_programs.run_program((engine, "ps", "-q"), _ENGINE_ANSWER_SECONDS).code == 0 or not any_alive():
             return False
         time.sleep(1.0)
 
 
-def must_rejoin(engine: str, container: str, code: int, any_alive: Callable[[], bool]) -> bool:
+def must_rejoin_container(engine: str, container: str, code: int, any_alive: Callable[[], bool]) -> bool:
     """Tell whether a container must be rejoined after its client ended with this code, as a shell counts it.
 
     So it is where it trains on, and where it has ended otherwise than its client says: then its last lines may be
     missing from the log.
     """
-    if still_runs(engine, container, any_alive):
+    if container_still_runs(engine, container, any_alive):
         return True
-    ended = exit_code(engine, container)
+    ended = container_exit_code(engine, container)
     return ended is not None and ended != code
 
 
-def stop(
+def stop_container(
     engine: str,
     container: str,
     grace: int,
@@ -205,23 +207,26 @@ def stop(
     """
     asked = (engine, "stop", "-t", str(grace), container)
     while (
-        other_programs.run(asked, grace + _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting).code != 0
+        other_programs.run_program(
+            asked, grace + _ENGINE_ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting
+        ).code
+        != 0
         and client_alive()
     ):
         time.sleep(0.5)
 
 
-def remove(engine: str, container: str, while_waiting: Callable[[], object] = lambda: None) -> None:
+def remove_container(engine: str, container: str, while_waiting: Callable[[], object] = lambda: None) -> None:
     """Kill and remove a container; looks twice, for the engine may still be making what its killed client asked for."""
     missed = 0
     deadline = time.monotonic() + _REMOVE_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
-        other_programs.run(
-            (engine, "rm", "-f", container), _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting
+        other_programs.run_program(
+            (engine, "rm", "-f", container), _ENGINE_ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting
         )
-        inspected = other_programs.run(
+        inspected = other_programs.run_program(
             (engine, "container", "inspect", container),
-            _ANSWER_SECONDS,
+            _ENGINE_ANSWER_SECONDS,
             interruptible=False,
             while_waiting=while_waiting,
         )
@@ -231,20 +236,20 @@ def remove(engine: str, container: str, while_waiting: Callable[[], object] = la
         time.sleep(0.2)
 
 
-def remove_ended_and_list_running(engine: str, mark: str) -> tuple[str, ...]:
+def remove_ended_and_list_running(engine: str, run_mark: str) -> tuple[str, ...]:
     """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
     if engine not in ENGINES_STOPPED_BY_NAME:
         return ()
-    names = _names_with_mark(engine, mark, "ps")
-    for ended in set(_names_with_mark(engine, mark, "ps", "-a")) - set(names):
-        if exit_code(engine, ended) is not None:
-            other_programs.run((engine, "rm", ended), _ANSWER_SECONDS, interruptible=False)
+    names = _names_with_mark(engine, run_mark, "ps")
+    for ended in set(_names_with_mark(engine, run_mark, "ps", "-a")) - set(names):
+        if container_exit_code(engine, ended) is not None:
+            other_programs.run_program((engine, "rm", ended), _ENGINE_ANSWER_SECONDS, interruptible=False)
     return names
 
 
-def _names_with_mark(engine: str, mark: str, *ps_words: str) -> tuple[str, ...]:
-    beginning = container_name(engine, mark, 0)[:-1]
+def _names_with_mark(engine: str, run_mark: str, *ps_words: str) -> tuple[str, ...]:
+    beginning = container_name(engine, run_mark, 0)[:-1]
     asked = (engine, *ps_words, "--filter", "name=" + beginning, "--format", "{{.Names}}")
-    names = other_programs.run(asked, _ANSWER_SECONDS, interruptible=False).out.split()
+    names = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False).out.split()
     # To the engine it is an expression, which may be found anywhere in a name.
     return tuple(found for found in names if found.startswith(beginning) and _CONTAINER_NAME_PATTERN.fullmatch(found))

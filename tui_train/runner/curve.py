@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 _POINTS_PER_CHUNK = 512
 _MAX_CHUNKS = 64
-_NEWEST_POINTS_KEPT = 4 * _POINTS_PER_CHUNK
+_NEWEST_POINTS_NEVER_THINNED = 4 * _POINTS_PER_CHUNK
 
 
-class Point(NamedTuple):
+class LossPoint(NamedTuple):
     """The loss at a step; the learning rate there (None: unknown), and the tokens seen until then (0: unknown)."""
 
     step: int
@@ -22,14 +22,14 @@ class Point(NamedTuple):
     tokens: int = 0
 
 
-class Curve(NamedTuple):
+class LossCurve(NamedTuple):
     """Points in the order of their steps: `chunks` of equal size, of which no more is changed, and the `tail`.
 
     To add points copies the rest at most, however long the curve is; so does comparing it with an earlier state.
     """
 
-    chunks: tuple[tuple[Point, ...], ...] = ()
-    tail: tuple[Point, ...] = ()
+    chunks: tuple[tuple[LossPoint, ...], ...] = ()
+    tail: tuple[LossPoint, ...] = ()
 
     @property
     def size(self) -> int:
@@ -37,28 +37,28 @@ class Curve(NamedTuple):
         return len(self.chunks) * _POINTS_PER_CHUNK + len(self.tail)
 
     @property
-    def first(self) -> Point | None:
+    def first(self) -> LossPoint | None:
         """Its first point."""
         part = self.chunks[0] if self.chunks else self.tail
         return part[0] if part else None
 
     @property
-    def last(self) -> Point | None:
+    def last(self) -> LossPoint | None:
         """Its newest point."""
         part = self.tail or (self.chunks[-1] if self.chunks else ())
         return part[-1] if part else None
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[LossPoint, ...]:
         """Return all points; it takes as long as there are many."""
         return tuple(point for part in (*self.chunks, self.tail) for point in part)
 
-    def backwards(self) -> Iterator[Point]:
+    def backwards(self) -> Iterator[LossPoint]:
         """Yield the points, the newest first."""
         yield from reversed(self.tail)
         for part in reversed(self.chunks):
             yield from reversed(part)
 
-    def thinned(self, max_points: int) -> list[Point]:
+    def thinned_points(self, max_points: int) -> list[LossPoint]:
         """Return the points, of more than `max_points` only every so many-th, the last one always among them."""
         size = self.size
         every = max(1, -(-size // max(1, max_points)))
@@ -67,24 +67,24 @@ class Curve(NamedTuple):
             numbers.append(size - 1)
         return [self._point_at(number) for number in numbers]
 
-    def _point_at(self, number: int) -> Point:
+    def _point_at(self, number: int) -> LossPoint:
         part, place = divmod(number, _POINTS_PER_CHUNK)
         return self.chunks[part][place] if part < len(self.chunks) else self.tail[place]
 
 
-class CurveBuilder:
+class LossCurveBuilder:
     """A curve to which points are being added."""
 
-    def __init__(self, curve: Curve) -> None:
+    def __init__(self, curve: LossCurve) -> None:
         self._chunks = curve.chunks
         self._tail = list(curve.tail)
 
-    def add(self, point: Point) -> None:
+    def add(self, point: LossPoint) -> None:
         """Add a point; a step that was there already replaces what came after it. Step 0 is one that nobody named."""
         last = self.last
         if not point.step and last:
             point = point._replace(step=last.step + 1)
-        self.drop_from(point.step)
+        self.drop_points_from(point.step)
         self._tail.append(point)
         if len(self._tail) == _POINTS_PER_CHUNK:
             self._chunks = (*self._chunks, tuple(self._tail))
@@ -92,7 +92,7 @@ class CurveBuilder:
             if len(self._chunks) > _MAX_CHUNKS:
                 self._thin_older_points()
 
-    def drop_from(self, step: int) -> bool:
+    def drop_points_from(self, step: int) -> bool:
         """Drop all points from a step on, and return whether there were any; none for a step of 0."""
         dropped = False
         while (last := self.last) and last.step >= step > 0:
@@ -100,12 +100,12 @@ class CurveBuilder:
             dropped = True
         return dropped
 
-    def curve(self) -> Curve:
+    def curve(self) -> LossCurve:
         """Return it as it is now."""
-        return Curve(self._chunks, tuple(self._tail))
+        return LossCurve(self._chunks, tuple(self._tail))
 
     @property
-    def last(self) -> Point | None:
+    def last(self) -> LossPoint | None:
         """Its newest point."""
         part = self._tail or (self._chunks[-1] if self._chunks else ())
         return part[-1] if part else None
@@ -126,7 +126,7 @@ class CurveBuilder:
         A viewer looks there for what is wrong.
         """
         points = [point for part in self._chunks for point in part]
-        old = len(points) - _NEWEST_POINTS_KEPT
+        old = len(points) - _NEWEST_POINTS_NEVER_THINNED
         apart = (points[old].step - points[0].step) / (_POINTS_PER_CHUNK * _MAX_CHUNKS // 2)
         kept = points[:1]
         for point in points[1:old]:
@@ -138,9 +138,9 @@ class CurveBuilder:
         self._tail = kept[chunked:]
 
 
-def build_curve(points: Iterable[Point]) -> Curve:
+def build_loss_curve(points: Iterable[LossPoint]) -> LossCurve:
     """Return a curve of points."""
-    growing = CurveBuilder(Curve())
+    growing = LossCurveBuilder(LossCurve())
     for point in points:
         growing.add(point)
     return growing.curve()

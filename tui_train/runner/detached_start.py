@@ -7,7 +7,7 @@ import subprocess
 from typing import Sequence
 
 from . import events
-from .processes import Process, is_or_descends_from, start_ticks
+from .processes import Process, is_or_descends_from, process_start_ticks
 
 LOG_NAME = "launch.log"
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
@@ -29,10 +29,10 @@ def start_detached(run_dir: str, options: Sequence[str]) -> Process:
         start_new_session=True,
     )
     pid = int(child.stdout) if child.stdout.strip().isdigit() else 0
-    return Process(pid, start_ticks(pid) or 0)
+    return Process(pid, process_start_ticks(pid) or 0)
 
 
 def has_reported(run_dir: str, earlier_event_count: int, launcher: Process) -> bool:
     """Return whether a launch.sh has reported its start; another start of the same folder may come between, and win."""
-    new = events.read(run_dir)[earlier_event_count:]
+    new = events.read_events(run_dir)[earlier_event_count:]
     return any(event.event == "run_started" and is_or_descends_from(event.pid, launcher.pid) for event in new)

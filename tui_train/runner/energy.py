@@ -9,10 +9,10 @@ import signal
 from typing import NamedTuple, Sequence
 
 from . import other_programs, program
-from .processes import NO_PROCESS, Process, process_at, send_signal
+from .processes import NO_PROCESS, Process, process_with_pid, send_signal
 
 _MAX_ANSWER_BYTES = 100
-_ANSWER_SECONDS = 1.0  # seconds; a driver that hangs does not answer
+_METER_ANSWER_SECONDS = 1.0  # seconds; a driver that hangs does not answer
 _ANSWER_PATTERN = re.compile(rb"(\d{1,12}(?:\.\d+)?) (\d{1,4})\n")
 
 
@@ -24,7 +24,7 @@ class EnergyUsed(NamedTuple):
     total_cards: int
 
 
-class Metering(NamedTuple):
+class EnergyMetering(NamedTuple):
     """A child that meters so many cards, and where its answer is read; `answer` -1: there is none."""
 
     child: Process = NO_PROCESS
@@ -37,7 +37,7 @@ class Metering(NamedTuple):
             return None
         send_signal(self.child, signal.SIGTERM)
         # It writes its answer at once, or ends without one.
-        ready = select.select([self.answer], [], [], _ANSWER_SECONDS)[0]
+        ready = select.select([self.answer], [], [], _METER_ANSWER_SECONDS)[0]
         match = _ANSWER_PATTERN.fullmatch(os.read(self.answer, _MAX_ANSWER_BYTES) if ready else b"")
         self.kill()
         return EnergyUsed(float(match.group(1)), int(match.group(2)), self.cards) if match else None
@@ -48,19 +48,19 @@ class Metering(NamedTuple):
             os.close(self.answer)
             # Whoever waits for all children may have collected it, and its number may be another's.
             if self.child.alive:
-                other_programs.kill_group(self.child.pid)
+                other_programs.kill_process_group(self.child.pid)
 
 
-def start_metering(cards: Sequence[str]) -> Metering:
+def start_energy_metering(cards: Sequence[str]) -> EnergyMetering:
     """Begin to meter these cards; parts of one (MIG) have no meter of their own."""
     whole_cards = [card for card in cards if card.startswith("GPU-")]
     if not whole_cards:
-        return Metering()
+        return EnergyMetering()
     try:
-        pid, answer, errors = other_programs.spawn(
-            program.own_command("meter", str(os.getpid()), *whole_cards), os.environ
+        pid, answer, errors = other_programs.spawn_program(
+            program.runner_command("meter", str(os.getpid()), *whole_cards), os.environ
         )
     except OSError:
-        return Metering()
+        return EnergyMetering()
     os.close(errors)
-    return Metering(process_at(pid), answer, len(cards))
+    return EnergyMetering(process_with_pid(pid), answer, len(cards))

@@ -12,11 +12,11 @@ from . import safe_open, untrusted_json
 JOURNAL_FILE_NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
 _MAX_INTEGER = 2**53
-_LIMIT_BY_FIELD = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
+_MAX_VALUE_BY_EVENT_FIELD = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
 MAX_UNIX_TIME = 1e11
 
 
-class Event(NamedTuple):
+class JournalEvent(NamedTuple):
     """One line of the journal."""
 
     time: float = 0.0
@@ -70,18 +70,20 @@ class Event(NamedTuple):
     cards: int = 0
 
 
-_TYPE_BY_FIELD = {name: type(value) for name, value in Event._field_defaults.items()}
+_TYPE_BY_EVENT_FIELD = {name: type(value) for name, value in JournalEvent._field_defaults.items()}
 
 
-def read(folder: str) -> tuple[Event, ...]:
+def read_events(folder: str) -> tuple[JournalEvent, ...]:
     """Return what happened so far; a line that is not whole, or not ours, is passed over."""
-    return read_with_damage(folder)[0]
+    return read_events_with_damage(folder)[0]
 
 
-def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
+def read_events_with_damage(folder: str) -> tuple[tuple[JournalEvent, ...], str]:
     """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
-        data = safe_open.read(os.path.join(folder, JOURNAL_FILE_NAME), safe_open.DEFAULT_MAX_BYTES + 1, end=True)
+        data = safe_open.read_bounded(
+            os.path.join(folder, JOURNAL_FILE_NAME), safe_open.DEFAULT_MAX_BYTES + 1, from_end=True
+        )
     except FileNotFoundError:
         return (), ""
     except OSError as error:
@@ -102,26 +104,28 @@ def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
     return tuple(events), damage
 
 
-def _parse_event(line: bytes) -> Event | None:
+def _parse_event(line: bytes) -> JournalEvent | None:
     try:
-        values = untrusted_json.parse(line)
+        values = untrusted_json.parse_json(line)
     except untrusted_json.Unparsable:
         return None
     if not isinstance(values.get("event"), str):
         return None
-    fields = {name: value for name, value in values.items() if name in _TYPE_BY_FIELD}
-    if not all(_is_valid_field(name, value) for name, value in fields.items()):
+    fields = {name: value for name, value in values.items() if name in _TYPE_BY_EVENT_FIELD}
+    if not all(_is_valid_event_field(name, value) for name, value in fields.items()):
         return None
-    return Event(**fields)
+    return JournalEvent(**fields)
 
 
-def _is_valid_field(name: str, value: Any) -> bool:
-    kind = _TYPE_BY_FIELD[name]
+def _is_valid_event_field(name: str, value: Any) -> bool:
+    kind = _TYPE_BY_EVENT_FIELD[name]
     if kind is float:
         return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < MAX_UNIX_TIME
     if kind is str:
-        return safe_open.is_text(value)
-    return type(value) is kind and (not isinstance(value, int) or -1 <= value < _LIMIT_BY_FIELD.get(name, _MAX_INTEGER))
+        return safe_open.is_valid_text(value)
+    return type(value) is kind and (
+        not isinstance(value, int) or -1 <= value < _MAX_VALUE_BY_EVENT_FIELD.get(name, _MAX_INTEGER)
+    )
 
 
 class Journal:
@@ -163,7 +167,7 @@ class Journal:
             os.close(descriptor)
 
 
-def seconds_between(begin: Event, end: Event) -> float:
+def seconds_between_events(begin: JournalEvent, end: JournalEvent) -> float:
     """Return the seconds between two events that one start wrote, and so one boot; never less than 0.
 
     By the time since boot, where both have it: a wall clock is set back and forward.
@@ -173,7 +177,7 @@ def seconds_between(begin: Event, end: Event) -> float:
     return max(0.0, end.time - begin.time)
 
 
-def seconds_since(begin: Event, *, is_local: bool) -> float:
+def seconds_since_event(begin: JournalEvent, *, is_local: bool) -> float:
     """Return the whole seconds since an event; `is_local` where it was written on this boot of this machine.
 
     Elsewhere the wall clocks of both have to do.

@@ -6,12 +6,12 @@ import os
 from typing import NamedTuple
 
 from .cgroup_limits import cgroup_limits, count_oom_kills
-from .paths import free_bytes
+from .paths import free_bytes_for_path
 
-_MAX_BYTES = 2**53 - 1
+_MAX_EVIDENCE_BYTES = 2**53 - 1
 
 
-class Evidence(NamedTuple):
+class MachineEvidence(NamedTuple):
     """The machine of a failure, in bytes; -1 where something is not known."""
 
     host: str
@@ -25,25 +25,25 @@ class Evidence(NamedTuple):
     """The kernel's kills in the control group while the attempt ran."""
 
 
-def read_evidence(output: str, kills_before: int | None) -> Evidence:
+def read_machine_evidence(output: str, kills_before: int | None) -> MachineEvidence:
     """Return how this machine stands, with its kills since there were `kills_before`."""
-    return Evidence(
+    return MachineEvidence(
         os.uname().nodename,
-        _known(free_bytes(output)),
-        _known(free_bytes("/tmp")),  # noqa: S108 - only asked
-        _known(free_bytes("/dev/shm")),  # noqa: S108 - only asked
-        _known(cgroup_limits().memory),
-        _known(_kills_since(kills_before, count_oom_kills())),
+        _minus_one_if_unknown(free_bytes_for_path(output)),
+        _minus_one_if_unknown(free_bytes_for_path("/tmp")),  # noqa: S108 - only asked
+        _minus_one_if_unknown(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
+        _minus_one_if_unknown(cgroup_limits().memory),
+        _minus_one_if_unknown(_oom_kills_since(kills_before, count_oom_kills())),
     )
 
 
-def _kills_since(before: int | None, now: int | None) -> int | None:
+def _oom_kills_since(kills_before: int | None, kills_now: int | None) -> int | None:
     """Return the kills meanwhile; None also where earlier ones hide whether another group had one."""
-    if now is None or not before:
-        return now
-    return now - before if now > before else None
+    if kills_now is None or not kills_before:
+        return kills_now
+    return kills_now - kills_before if kills_now > kills_before else None
 
 
-def _known(value: int | None) -> int:
+def _minus_one_if_unknown(value: int | None) -> int:
     # What an event may hold: some network disks call themselves endless.
-    return -1 if value is None else min(value, _MAX_BYTES)
+    return -1 if value is None else min(value, _MAX_EVIDENCE_BYTES)

@@ -9,7 +9,7 @@ from . import safe_open
 from .refused import Refused
 
 if TYPE_CHECKING:
-    from .planned import Planned
+    from .planned import SupervisorPlan
 
 # They stand in files of the plan for what only the running machine knows, in texts between double quotes.
 RUN_DIR_PLACEHOLDER = "@TUI_TRAIN_RUN_DIR@"
@@ -17,25 +17,25 @@ CHECKPOINT_PLACEHOLDER = "@TUI_TRAIN_CHECKPOINT@"
 _ESCAPE_BY_CHARACTER = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
 
 
-def filled_path(path: str) -> str:
+def filled_config_path(path: str) -> str:
     """Return where a file of the plan is written with the paths put in: `config.filled.yaml`."""
     stem, dot, ending = path.rpartition(".")
     return f"{stem}.filled{dot}{ending}"
 
 
-def fill_config_files(planned: Planned, position: int, run_dir: str, checkpoint: str) -> None:
+def fill_config_files(planned: SupervisorPlan, position: int, run_dir: str, checkpoint: str) -> None:
     """Write the files of an attempt, counted from 1, with its paths put in, each whole or not at all.
 
     Where there is no checkpoint, the value that the plan names takes its place. Refused: 69 where a file of the plan
     cannot be read, 73 where one cannot be written.
     """
     for path, otherwise in planned.attempts[position - 1].fills:
-        source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled_path(path))
+        source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled_config_path(path))
         try:
-            text = safe_open.read(source).decode("utf-8", "surrogateescape")
+            text = safe_open.read_bounded(source).decode("utf-8", "surrogateescape")
         except OSError as error:
             raise Refused(69, f"{source} cannot be read: {error.strerror}") from None
-        _write_filled_file(target, _insert_paths(text, run_dir, checkpoint, otherwise))
+        _write_filled_file(target, _insert_run_dir_and_checkpoint(text, run_dir, checkpoint, otherwise))
 
 
 def yaml_text(value: Any) -> str:
@@ -63,9 +63,9 @@ def _yaml_number(value: float) -> str:
     return f"{digits}{exponent}{power if power[:1] in {'', '-', '+'} else '+' + power}"
 
 
-def _insert_paths(text: str, run_dir: str, checkpoint: str, otherwise: object) -> str:
+def _insert_run_dir_and_checkpoint(text: str, run_dir: str, checkpoint: str, without_checkpoint: object) -> str:
     if not checkpoint:
-        text = text.replace(f'"{CHECKPOINT_PLACEHOLDER}"', yaml_text(otherwise))
+        text = text.replace(f'"{CHECKPOINT_PLACEHOLDER}"', yaml_text(without_checkpoint))
     # Piece by piece: a path may hold what looks like a mark.
     pieces = (
         piece.replace(CHECKPOINT_PLACEHOLDER, _escape_for_yaml(checkpoint)) for piece in text.split(RUN_DIR_PLACEHOLDER)

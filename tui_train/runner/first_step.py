@@ -17,7 +17,7 @@ _LABELLED_BAR_PATTERN = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 def first_logged_step(log: str, reading: LogReading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
-        head = safe_open.read(log, LOG_HEAD_BYTES)
+        head = safe_open.read_bounded(log, LOG_HEAD_BYTES)
     except OSError:
         return 0
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:

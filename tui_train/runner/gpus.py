@@ -7,17 +7,17 @@ import time
 from typing import Callable, Collection, NamedTuple, Sequence
 
 from . import other_programs
-from .planned import Planned
-from .refused import MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
+from .planned import SupervisorPlan
+from .refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from .safe_text import visible
 
 # A driver that wakes up takes its time; one that hangs never answers.
-_ANSWER_SECONDS = 30.0
+_NVIDIA_SMI_ANSWER_SECONDS = 30.0
 _UUID_PATTERN = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+", re.ASCII)
 _LISTED_CARD_PATTERN = re.compile(r"\s*(.*?): (.*?)\s*\(UUID: ([^)]+)\)")
 
 
-class Card(NamedTuple):
+class ListedCard(NamedTuple):
     """A card as nvidia-smi lists it; a part of one (MIG) has its UUID as `parent_uuid`, and no card of its own."""
 
     uuid: str
@@ -26,24 +26,24 @@ class Card(NamedTuple):
     parent_uuid: str = ""
 
 
-def list_cards() -> tuple[Card, ...] | None:
+def list_cards() -> tuple[ListedCard, ...] | None:
     """Return the cards of this machine; None where nvidia-smi does not answer."""
-    answer = other_programs.run(("nvidia-smi", "-L"), _ANSWER_SECONDS)
+    answer = other_programs.run_program(("nvidia-smi", "-L"), _NVIDIA_SMI_ANSWER_SECONDS)
     if answer.code != 0:
         return None
-    cards: list[Card] = []
+    cards: list[ListedCard] = []
     parent_uuid = ""
     for line in answer.out.splitlines():
         match = _LISTED_CARD_PATTERN.match(line)
         if match and line.startswith("GPU "):
             parent_uuid = match.group(3)
-            cards.append(Card(parent_uuid, visible(f"{match.group(1)} {match.group(2)}"), match.group(2)))
+            cards.append(ListedCard(parent_uuid, visible(f"{match.group(1)} {match.group(2)}"), match.group(2)))
         elif match:
-            cards.append(Card(match.group(3), visible(match.group(1)), match.group(1), parent_uuid))
+            cards.append(ListedCard(match.group(3), visible(match.group(1)), match.group(1), parent_uuid))
     return tuple(cards)
 
 
-def choose_cards(planned: Planned, gpus_option: str, node_rank: int) -> tuple[str, ...]:
+def choose_cards(planned: SupervisorPlan, gpus_option: str, node_rank: int) -> tuple[str, ...]:
     """Return the UUIDs of the cards to train on: those of --gpus, else the plan's, else all of another machine.
 
     Where another machine no longer has those of the plan, or the plan knows none, and it has more, such as one for the
@@ -61,7 +61,7 @@ def choose_cards(planned: Planned, gpus_option: str, node_rank: int) -> tuple[st
     if present is None and chosen:
         return chosen
     if present is None:
-        raise Refused(MISSING_EXIT_CODE, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
+        raise Refused(UNAVAILABLE_EXIT_CODE, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
     split_uuids = {card.parent_uuid for card in present}
     whole_cards = [card for card in present if not card.parent_uuid and card.uuid not in split_uuids]
     if chosen and {card.uuid for card in whole_cards}.issuperset(chosen):
@@ -71,11 +71,11 @@ def choose_cards(planned: Planned, gpus_option: str, node_rank: int) -> tuple[st
     if len(cards) != wanted:
         trains = "this machine trains" if planned.uneven else "each machine trains"
         words = "%s on %d GPU%s, and this one has: %s; choose with --gpus=UUID,…"
-        raise Refused(MISSING_EXIT_CODE, words % (trains, wanted, "s" * (wanted != 1), _cards_text(present)))
+        raise Refused(UNAVAILABLE_EXIT_CODE, words % (trains, wanted, "s" * (wanted != 1), _listed_cards_text(present)))
     return tuple(card.uuid for card in cards)
 
 
-def _cards_named_by_option(planned: Planned, gpus_option: str, wanted_count: int) -> tuple[str, ...]:
+def _cards_named_by_option(planned: SupervisorPlan, gpus_option: str, wanted_count: int) -> tuple[str, ...]:
     shown = f"--gpus={visible(gpus_option)}"
     if not planned.gpus:
         raise Refused(USAGE_EXIT_CODE, f"{shown}: this trains on the CPU")
@@ -85,7 +85,7 @@ def _cards_named_by_option(planned: Planned, gpus_option: str, wanted_count: int
     for card in cards:
         if not _UUID_PATTERN.fullmatch(card):
             listed_gpus = list_cards()
-            present = "see nvidia-smi -L" if listed_gpus is None else f"there are {_cards_text(listed_gpus)}"
+            present = "see nvidia-smi -L" if listed_gpus is None else f"there are {_listed_cards_text(listed_gpus)}"
             why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs"
             raise Refused(USAGE_EXIT_CODE, f"{shown}: {why}: {present}")
         if cards.count(card) > 1:
@@ -96,7 +96,9 @@ def _cards_named_by_option(planned: Planned, gpus_option: str, wanted_count: int
     return cards
 
 
-def require_cards_present(planned: Planned, cards: Sequence[str], print_message: Callable[[str], object]) -> None:
+def require_cards_present(
+    planned: SupervisorPlan, cards: Sequence[str], print_message: Callable[[str], object]
+) -> None:
     """Refuse (69) where a card is not there: it may have been lost since the plan, which may be another machine's.
 
     Where nvidia-smi does not answer, that is said, and the training goes on.
@@ -105,7 +107,7 @@ def require_cards_present(planned: Planned, cards: Sequence[str], print_message:
         return
     present = list_cards()
     if present is None:
-        if not other_programs.interrupted():
+        if not other_programs.is_interrupted():
             print_message("nvidia-smi does not answer: the GPUs are not looked at first")
         return
     names = dict(zip(planned.gpus, planned.gpu_names))
@@ -114,12 +116,12 @@ def require_cards_present(planned: Planned, cards: Sequence[str], print_message:
         if card not in uuids:
             words = "the GPU %s (%s) is not there: this machine has %s. Take others with --gpus=UUID,…"
             raise Refused(
-                MISSING_EXIT_CODE,
-                words % (visible(card), visible(names.get(card, "chosen here")), _cards_text(present)),
+                UNAVAILABLE_EXIT_CODE,
+                words % (visible(card), visible(names.get(card, "chosen here")), _listed_cards_text(present)),
             )
 
 
-def _cards_text(cards: Sequence[Card]) -> str:
+def _listed_cards_text(cards: Sequence[ListedCard]) -> str:
     return ", ".join(f"{card.title} {visible(card.uuid)}" for card in cards) or "none"
 
 
@@ -128,14 +130,14 @@ def pids_computing_on(cards: Sequence[str]) -> tuple[int, ...] | None:
     if not cards:
         return ()
     asked = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
-    answer = other_programs.run(asked, _ANSWER_SECONDS)
+    answer = other_programs.run_program(asked, _NVIDIA_SMI_ANSWER_SECONDS)
     if answer.code != 0:
         return None
     pairs = (line.partition(",") for line in answer.out.splitlines())
     return tuple(int(pid) for uuid, _, pid in pairs if uuid.strip() in cards and pid.strip().isdigit())
 
 
-def wait_until_free(
+def wait_until_cards_free(
     cards: Sequence[str],
     neighbour_pids: Collection[int],
     timeout_seconds: float,
@@ -147,10 +149,10 @@ def wait_until_free(
     does not answer, that is said, and the training goes on.
     """
     deadline = time.monotonic() + timeout_seconds
-    while cards and not other_programs.interrupted():
+    while cards and not other_programs.is_interrupted():
         busy = pids_computing_on(cards)
         if busy is None:
-            if not other_programs.interrupted():
+            if not other_programs.is_interrupted():
                 print_message("nvidia-smi does not answer: goes on without a look whether the GPUs are empty")
             return
         left = [str(pid) for pid in busy if pid not in neighbour_pids]

@@ -7,14 +7,14 @@ from collections.abc import Container
 from typing import NamedTuple
 
 _BYTES_BY_UNIT = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_SIZE_PATTERN = r"(?P<size>[\d.]{1,12}) (?P<unit>[KMG]iB)"
-_HOLDER_PATTERN = re.compile(rf"Process (?P<pid>\d{{1,10}}) has {_SIZE_PATTERN} memory in use")
+_MEMORY_SIZE_PATTERN = r"(?P<size>[\d.]{1,12}) (?P<unit>[KMG]iB)"
+_HOLDER_PATTERN = re.compile(rf"Process (?P<pid>\d{{1,10}}) has {_MEMORY_SIZE_PATTERN} memory in use")
 _OWN_PROCESS_TEXT = "this process has"
-_TOTAL_PATTERN = re.compile(rf"total capac(?:i)?ty of {_SIZE_PATTERN}")
-_ALLOCATED_PATTERN = re.compile(rf"{_SIZE_PATTERN} is allocated by PyTorch")
-_RESERVED_PATTERN = re.compile(rf"{_SIZE_PATTERN} is reserved by PyTorch")
+_CARD_TOTAL_PATTERN = re.compile(rf"total capac(?:i)?ty of {_MEMORY_SIZE_PATTERN}")
+_ALLOCATED_PATTERN = re.compile(rf"{_MEMORY_SIZE_PATTERN} is allocated by PyTorch")
+_RESERVED_PATTERN = re.compile(rf"{_MEMORY_SIZE_PATTERN} is reserved by PyTorch")
 # Less of a card than this is a desktop or a monitor, and no reason for a full card.
-_MIN_SHARE_OF_CARD = 0.1
+_MIN_HOLDER_SHARE_OF_CARD = 0.1
 # As much is none either, however small the card.
 _MIN_HOLDER_BYTES = 2**30
 # What a process holds beside torch's allocator: its CUDA context and libraries.
@@ -48,13 +48,15 @@ def largest_other_holder(message: str, own_pids: Container[int] = ()) -> MemoryH
         )
         holders = [holder for holder in holders if holder.size != nearest]
     others = [holder for holder in holders if int(holder.pid) not in own_pids]
-    total = _TOTAL_PATTERN.search(message)
-    if not others or (total and sum(holder.size for holder in others) < _MIN_SHARE_OF_CARD * _parse_bytes(total)):
+    total = _CARD_TOTAL_PATTERN.search(message)
+    if not others or (
+        total and sum(holder.size for holder in others) < _MIN_HOLDER_SHARE_OF_CARD * _parse_bytes(total)
+    ):
         return None
     return max(others, key=lambda holder: holder.size)
 
 
-def foreign_holder_pid(message: str, own_pids: Container[int]) -> str:
+def other_holder_pid_if_certain(message: str, own_pids: Container[int]) -> str:
     """Return the id of another process that fills the card, empty where there is none for certain.
 
     Where torch does not tell its own process apart, any that it lists may be the training.

@@ -10,26 +10,26 @@ import time
 from typing import Any, Mapping
 
 from . import machines, node, other_programs, program, untrusted_json
-from .planned import Planned
+from .planned import SupervisorPlan
 from .processes import send_signal
-from .refused import MISSING_EXIT_CODE, Refused
+from .refused import UNAVAILABLE_EXIT_CODE, Refused
 from .safe_text import visible
-from .signals import AT_ONCE_SIGNAL
-from .start import Start, print_message
+from .signals import END_AT_ONCE_SIGNAL
+from .start import RunStart, print_message
 from .transport import LocalTask, LocalTransport, NodeCommand
 
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
-_ANSWER_SECONDS = 60.0
-_END_SECONDS = 12.0
+_HOST_ANSWER_SECONDS = 60.0
+_MAX_FAN_END_SECONDS = 12.0
 # Clocks that are further apart give confusing times in logs.
 _MAX_CLOCK_SKEW_SECONDS = 30.0
-_SHARD_NAME_PATTERN = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
+_SHARD_FILE_NAME_PATTERN = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
 class HostsTransport(LocalTransport):
     """The machines of a start: `python` is the one of each, `answers` are those of all but the first."""
 
-    def __init__(self, start: Start, python: str, answers: list[dict[str, Any]]) -> None:
+    def __init__(self, start: RunStart, python: str, answers: list[dict[str, Any]]) -> None:
         super().__init__()
         self._start, self._python = start, python
         own = {"host": start.planned.hosts[0]}
@@ -45,12 +45,12 @@ class HostsTransport(LocalTransport):
 
         Raises Refused (69) where it cannot be copied to one of them.
         """
-        sharded = _is_sharded(checkpoint)
-        answers = _ask_machines(self._start, self._python, checkpoint, only_look=sharded)
+        sharded = _is_sharded_checkpoint(checkpoint)
+        answers = _ask_other_machines(self._start, self._python, checkpoint, checkpoint_only=sharded)
         absent = []
         for host, answer in zip(self._start.planned.hosts[1:], answers):
             if answer.get("problem"):
-                raise Refused(MISSING_EXIT_CODE, f"{visible(host)}: {visible(str(answer['problem']))}")
+                raise Refused(UNAVAILABLE_EXIT_CODE, f"{visible(host)}: {visible(str(answer['problem']))}")
             absent += [] if answer["there"] else [visible(host)]
         if absent and sharded:
             return f"it has a shard of each machine, and {', '.join(absent)} sees another disk (trainer.output)"
@@ -61,7 +61,7 @@ class HostsTransport(LocalTransport):
     def start(self, command: NodeCommand) -> HostsTask:
         """Start a command on each machine, their output to one log."""
         task = super().start(
-            command._replace(words=(*program.own_command("fan", json.dumps(self._fan_request)), *command.words))
+            command._replace(words=(*program.runner_command("fan", json.dumps(self._fan_request)), *command.words))
         )
         return HostsTask(self, task.leader, enclosed=task.enclosed)
 
@@ -71,90 +71,94 @@ class HostsTask(LocalTask):
 
     def end_remote_parts(self) -> None:
         """Have it close its links, by which the others end everything of theirs."""
-        send_signal(self.leader, AT_ONCE_SIGNAL)
-        deadline = time.monotonic() + _END_SECONDS
+        send_signal(self.leader, END_AT_ONCE_SIGNAL)
+        deadline = time.monotonic() + _MAX_FAN_END_SECONDS
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
-def connect_hosts(start: Start) -> Start:
+def connect_hosts(start: RunStart) -> RunStart:
     """Return a start that trains on all machines of its plan; Refused (69) names the first that cannot take part."""
-    plan, python = start.planned, _python_path(start.planned)
-    answers = _ask_machines(start, python)
+    plan, python = start.planned, _python_of_machines(start.planned)
+    answers = _ask_other_machines(start, python)
     torch = node.torch_version()
     for host, answer in zip(plan.hosts[1:], answers):
         _require_host_ready(plan, host, answer, python, torch)
         if abs(answer["off"]) > _MAX_CLOCK_SKEW_SECONDS:
             print_message(
-                f"the clock of {visible(host)} is {abs(answer['off']):.0f} s {_clock_direction(answer['off'])} this one"
+                f"the clock of {visible(host)} is {abs(answer['off']):.0f} s "
+                f"{_clock_direction_word(answer['off'])} this one"
             )
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
     _require_open_ports(plan, answers)
     environment = {**os.environ, **start.environment, machines.ADDRESS_VARIABLE: answers[0]["address"]}
-    more = {machines.ADDRESS_VARIABLE: answers[0]["address"], **machines.interface_environment(plan, environment)}
+    more = {machines.ADDRESS_VARIABLE: answers[0]["address"], **machines.network_interface_variables(plan, environment)}
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
 
 
-def _python_path(plan: Planned) -> str:
+def _python_of_machines(plan: SupervisorPlan) -> str:
     """Return the Python of each machine as its shell takes it."""
     return sys.executable if os.environ.get("TUI_TRAIN_PYTHON") else plan.python
 
 
-def _ask_machines(start: Start, python: str, checkpoint: str = "", *, only_look: bool = False) -> list[dict[str, Any]]:
+def _ask_other_machines(
+    start: RunStart, python: str, checkpoint: str = "", *, checkpoint_only: bool = False
+) -> list[dict[str, Any]]:
     """Return what the other machines answer, in their order; a checkpoint takes as long as it takes."""
     question = {
         "mark": start.mark,
         "python": python,
         "script": os.path.basename(start.script),
         "checkpoint": checkpoint,
-        "only_look": only_look,
+        "only_look": checkpoint_only,
     }
     return _parse_answers(
-        other_programs.run(
-            program.own_command("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS
+        other_programs.run_program(
+            program.runner_command("reach", json.dumps(question)), float("inf") if checkpoint else _HOST_ANSWER_SECONDS
         )
     )
 
 
-def _is_sharded(checkpoint: str) -> bool:
+def _is_sharded_checkpoint(checkpoint: str) -> bool:
     """Tell whether each process wrote a part of a checkpoint: FSDP2's and Megatron's by torch, or DeepSpeed's."""
-    return any(_SHARD_NAME_PATTERN.search(name) for _, _, names in os.walk(checkpoint) for name in names)
+    return any(_SHARD_FILE_NAME_PATTERN.search(name) for _, _, names in os.walk(checkpoint) for name in names)
 
 
-def _parse_answers(probe_answer: other_programs.Answer) -> list[dict[str, Any]]:
+def _parse_answers(probe_answer: other_programs.ProgramAnswer) -> list[dict[str, Any]]:
     try:
-        answers = untrusted_json.parse(probe_answer.out.encode(), list)
+        answers = untrusted_json.parse_json(probe_answer.out.encode(), list)
     except untrusted_json.Unparsable:
         last = (probe_answer.err.strip().splitlines() or ["no answer"])[-1]
-        raise Refused(MISSING_EXIT_CODE, f"the other machines cannot be asked: {visible(last)}") from None
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"the other machines cannot be asked: {visible(last)}") from None
     return [dict(answer) for answer in answers]
 
 
 def _require_host_ready(
-    plan: Planned, host: str, answer: Mapping[str, Any], python_path: str, torch_version: str
+    plan: SupervisorPlan, host: str, answer: Mapping[str, Any], python_path: str, torch_version: str
 ) -> None:
     name, problem = visible(host), visible(str(answer.get("problem", "")))
     if problem == "no_python":
         raise Refused(
-            MISSING_EXIT_CODE, f"{name} has no {visible(python_path)}: put the same environment at the same path there"
+            UNAVAILABLE_EXIT_CODE,
+            f"{name} has no {visible(python_path)}: put the same environment at the same path there",
         )
     if problem:
-        raise Refused(MISSING_EXIT_CODE, f"{name}: {problem}")
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{name}: {problem}")
     if answer["torch"].partition("+")[0] != torch_version.partition("+")[0]:
         words = (
             f"{name} has torch {visible(answer['torch']) or 'not at all'}, and this machine {torch_version or 'none'}"
         )
-        raise Refused(MISSING_EXIT_CODE, f"{words}: install the same version on all")
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{words}: install the same version on all")
     if not answer["address"]:
         tried = ", ".join(map(visible, answer["tried"])) or "no address that leads here"
         remedy = "open it in the firewall of this machine, or name its address (nodes.address)"
         raise Refused(
-            MISSING_EXIT_CODE, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}"
+            UNAVAILABLE_EXIT_CODE, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}"
         )
 
 
-def _require_open_ports(plan: Planned, answers: list[dict[str, Any]]) -> None:
+def _require_open_ports(plan: SupervisorPlan, answers: list[dict[str, Any]]) -> None:
     """Refuse (69) where a random port was tried in vain; none is where an interface is named that was not tried."""
     others = list(zip(map(visible, plan.hosts[1:]), answers))
     from_others = [host for host, answer in others if not answer.get("reaches_first", True)]
@@ -169,8 +173,8 @@ def _require_open_ports(plan: Planned, answers: list[dict[str, Any]]) -> None:
         remedy = (
             "open all TCP ports between the hosts in their firewalls, or name the network interface on which they are"
         )
-        raise Refused(MISSING_EXIT_CODE, f"{words}: {remedy} (communication.interface)")
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{words}: {remedy} (communication.interface)")
 
 
-def _clock_direction(offset_seconds: float) -> str:
+def _clock_direction_word(offset_seconds: float) -> str:
     return "ahead of" if offset_seconds > 0 else "behind"

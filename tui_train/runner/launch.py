@@ -11,19 +11,19 @@ from typing import Collection, NamedTuple, Sequence
 from . import cgroup, container, events, gpus, machines, other_programs, planned, program, safe_open, state
 from .attempt import checkpoint_to_resume
 from .events import Journal
-from .lock import Lock, drop_disk_reserve, output_lock
+from .lock import FolderLock, drop_disk_reserve, make_output_lock
 from .lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
-from .planned import Planned
-from .processes import ProcessFamily, boot_id, process_at
-from .refused import BUSY_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
-from .run import Outcome, run_attempts
+from .planned import SupervisorPlan
+from .processes import ProcessFamily, machine_boot_id, process_with_pid
+from .refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
+from .run import StartOutcome, run_attempts
 from .safe_text import visible
 from .signals import StopSignals
 from .srun import SrunTransport
-from .start import Start, print_message, record_event
+from .start import RunStart, print_message, record_event
 from .transport import LocalTransport
 
-_DISK_RESERVE_BYTES = 16384
+_LOCK_DISK_RESERVE_BYTES = 16384
 
 
 class LaunchOptions(NamedTuple):
@@ -53,16 +53,16 @@ def parse_options(words: Sequence[str]) -> LaunchOptions:
     return chosen
 
 
-def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
+def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
     """Run a script's training, supervised, and return the exit code; Refused says why it does not start."""
     signals = StopSignals()
-    other_programs.interrupted = lambda: bool(signals.stop)
-    held_locks: list[Lock] = []
+    other_programs.is_interrupted = lambda: bool(signals.stop)
+    held_locks: list[FolderLock] = []
     try:
         chosen = parse_options(words)
-        start = _prepare_start(run_dir, script, chosen, signals)
+        start = _check_and_prepare_start(run_dir, script, chosen, signals)
         _take_locks(start, held_locks)
-        if start.planned.by_hand or start.planned.hosts:
+        if start.planned.is_started_by_hand or start.planned.hosts:
             machines.require_free_port(start.planned, start.node_rank)
         gpus.require_cards_present(start.planned, start.cards, print_message)
         if start.planned.hosts and not signals.stop:
@@ -71,7 +71,7 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
             start = connect_hosts(start)
         if signals.stop:
             return signals.code
-        outcome = _run_supervised(start._replace(locks=tuple(held_locks)), _chosen_position(chosen, start))
+        outcome = _run_supervised(start._replace(locks=tuple(held_locks)), _chosen_attempt_position(chosen, start))
     except Refused:
         # A program that was asked does not answer where it is ended by a stop.
         if signals.stop:
@@ -88,10 +88,10 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     return outcome.code
 
 
-def _prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> Start:
-    plan = planned.read(run_dir)
-    rank = machines.node_rank(plan, options.node_rank) if plan.by_hand else 0
-    if not plan.by_hand and (options.resume or options.node_rank):
+def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> RunStart:
+    plan = planned.read_plan(run_dir)
+    rank = machines.own_node_rank(plan, options.node_rank) if plan.is_started_by_hand else 0
+    if not plan.is_started_by_hand and (options.resume or options.node_rank):
         why = "Slurm gives each machine its rank" if plan.slurm else "this trains on one"
         why = "this one starts the others" if plan.hosts else why
         raise Refused(
@@ -99,24 +99,25 @@ def _prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: S
         )
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose_cards(plan, options.gpus, rank)
-    environment = dict(container.prepare_environment(plan, run_dir)) if plan.engine else {}
+    environment = dict(container.container_environment(plan, run_dir)) if plan.engine else {}
     if plan.slurm and plan.nodes > 1 and not os.environ.get("SLURM_JOB_ID"):
         raise Refused(
-            MISSING_EXIT_CODE, "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder"
+            UNAVAILABLE_EXIT_CODE,
+            "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder",
         )
-    if plan.by_hand:
-        environment.update(machines.interface_environment(plan))
+    if plan.is_started_by_hand:
+        environment.update(machines.network_interface_variables(plan))
     for name in plan.secrets:
         if not os.environ.get(name):
-            raise Refused(MISSING_EXIT_CODE, f"{visible(name)} is not set: export it, then start again")
+            raise Refused(UNAVAILABLE_EXIT_CODE, f"{visible(name)} is not set: export it, then start again")
     if plan.notify_webhook and rank == 0:
-        from .notify import webhook_address
+        from .notify import webhook_address_and_problem
 
-        problem = webhook_address(plan.notify_webhook, os.environ)[1]
+        problem = webhook_address_and_problem(plan.notify_webhook, os.environ)[1]
         if problem:
-            raise Refused(MISSING_EXIT_CODE, f"notify.webhook: {problem}")
+            raise Refused(UNAVAILABLE_EXIT_CODE, f"notify.webhook: {problem}")
     mark = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
-    start = Start(
+    start = RunStart(
         planned=plan,
         run_dir=run_dir,
         script=script,
@@ -125,29 +126,29 @@ def _prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: S
         cards=cards,
         cards_overridden=cards != plan.gpus,
         node_rank=rank,
-        resume=plan.by_hand and (options.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
-        grace=_grace_seconds(plan),
+        resume=plan.is_started_by_hand and (options.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
+        grace=_planned_grace_seconds(plan),
         environment=environment,
         journal=Journal(own_dir, drop_disk_reserve),
         locks=(),
         signals=signals,
         transport=SrunTransport(plan.nodes) if plan.slurm and plan.nodes > 1 else LocalTransport(),
-        stop_counts=machines.stop_counts(plan, run_dir, rank),
+        stop_counts=machines.stop_count_of_each_machine(plan, run_dir, rank),
     )
-    number = _chosen_position(options, start)
-    if plan.by_hand:
+    number = _chosen_attempt_position(options, start)
+    if plan.is_started_by_hand:
         _require_agreed_resume(start, number or 1)
     return start
 
 
-def _grace_seconds(plan: Planned) -> int:
+def _planned_grace_seconds(plan: SupervisorPlan) -> int:
     grace = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
     if not grace.isascii() or not grace.isdigit() or len(grace) > 9:
         raise Refused(USAGE_EXIT_CODE, f"TUI_TRAIN_GRACE is {visible(grace)}: give whole seconds")
     return int(grace)
 
 
-def _chosen_position(options: LaunchOptions, start: Start) -> int:
+def _chosen_attempt_position(options: LaunchOptions, start: RunStart) -> int:
     """Return the attempt that was asked for, 0 where none was."""
     text, most = options.attempt, len(start.attempts)
     if not text:
@@ -157,7 +158,7 @@ def _chosen_position(options: LaunchOptions, start: Start) -> int:
     return int(text)
 
 
-def _require_agreed_resume(start: Start, position: int) -> None:
+def _require_agreed_resume(start: RunStart, position: int) -> None:
     """Refuse where each of several machines would find its own way to begin."""
     rule = start.attempts[position - 1].checkpoints
     if start.resume and not start.planned.resumes:
@@ -171,10 +172,10 @@ def _require_agreed_resume(start: Start, position: int) -> None:
         raise Refused(USAGE_EXIT_CODE, f"there is a checkpoint at {visible(newest)}: {remedy}")
     if start.resume and not newest:
         why = f"this machine sees no complete checkpoint in {visible(rule.folder)}"
-        raise Refused(MISSING_EXIT_CODE, f"--resume: {why}, and all must see the same output folder")
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"--resume: {why}, and all must see the same output folder")
 
 
-def _take_locks(start: Start, held_locks: list[Lock]) -> None:
+def _take_locks(start: RunStart, held_locks: list[FolderLock]) -> None:
     """Take the locks of the run folder and of the output folder."""
     try:
         os.makedirs(start.own_dir, exist_ok=True)
@@ -182,45 +183,47 @@ def _take_locks(start: Start, held_locks: list[Lock]) -> None:
         raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write in {visible(start.run_dir)}: {error.strerror}") from None
     owner = this_process_as_owner(start.mark, start.own_dir)
     at = os.path.join(start.own_dir, LOCK_FOLDER_NAME)
-    locks = [Lock(at, owner, "a training runs in this folder", lambda dead: _still_training_text(start.planned, dead))]
+    locks = [
+        FolderLock(at, owner, "a training runs in this folder", lambda dead: _still_training_text(start.planned, dead))
+    ]
     # Of several machines only the first has one for the output: the others write to the same folder, and mean to.
     if start.node_rank == 0:
         output = start.planned.output or os.path.join(start.run_dir, "output")
-        beside = output_lock(output, owner, lambda dead: _still_training_text(start.planned, dead))
+        beside = make_output_lock(output, owner, lambda dead: _still_training_text(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
-        lock.take(other_programs.interrupted)
+        lock.take(other_programs.is_interrupted)
         held_locks.append(lock)
     # A viewer believes whoever holds the folder itself open.
     start.journal.open_folder()
     last = state.last_start_status(start.own_dir)
     if last.trains_on:
-        raise Refused(BUSY_EXIT_CODE, _end_first_text(last.leftover))
-    cgroup.remove(last.cgroup, last.mark)
+        raise Refused(BUSY_RESOURCE_EXIT_CODE, _end_processes_first_remedy(last.leftover))
+    cgroup.remove_cgroup(last.cgroup, last.mark)
 
 
-def _still_training_text(plan: Planned, dead_owner: LockOwner) -> str:
+def _still_training_text(plan: SupervisorPlan, dead_owner: LockOwner) -> str:
     """Return in words what still trains of an earlier start, whose supervisor is gone."""
     names = container.remove_ended_and_list_running(plan.engine, dead_owner.mark) if plan.engine else ()
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
     living = (
-        {*state.last_start_status(dead_owner.folder).leftover, *ProcessFamily(dead_owner.mark).living()}
+        {*state.last_start_status(dead_owner.folder).leftover, *ProcessFamily(dead_owner.mark).living_processes()}
         if dead_owner.is_local
         else set()
     )
-    return _end_first_text(living) if living else ""
+    return _end_processes_first_remedy(living) if living else ""
 
 
-def _end_first_text(living_pids: Collection[int]) -> str:
+def _end_processes_first_remedy(living_pids: Collection[int]) -> str:
     pids = " ".join(map(str, sorted(living_pids)))
     return f"processes of an earlier start still train: end them first (kill {pids})"
 
 
-def _run_supervised(start: Start, number: int) -> Outcome:
-    first = number or (_position_of_earlier_start(start) if not start.planned.by_hand else 1)
-    start.locks[0].keep_disk_reserve(_DISK_RESERVE_BYTES)
-    me = process_at(os.getpid())
+def _run_supervised(start: RunStart, number: int) -> StartOutcome:
+    first = number or (_position_of_earlier_start(start) if not start.planned.is_started_by_hand else 1)
+    start.locks[0].keep_disk_reserve(_LOCK_DISK_RESERVE_BYTES)
+    me = process_with_pid(os.getpid())
     try:
         start.journal.append(
             "run_started",
@@ -229,13 +232,13 @@ def _run_supervised(start: Start, number: int) -> Outcome:
             inode=os.stat(start.own_dir).st_ino,
             pid=me.pid,
             start_ticks=me.ticks,
-            boot_id=boot_id(),
+            boot_id=machine_boot_id(),
             host=os.uname().nodename,
             grace=start.grace,
         )
     except OSError as error:
         raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
-    print_message(_control_hint(start.run_dir))
+    print_message(_watch_and_stop_hint(start.run_dir))
     outcome = run_attempts(start, first, chosen_by_user=bool(number))
     more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
     record_event(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
@@ -243,24 +246,24 @@ def _run_supervised(start: Start, number: int) -> Outcome:
     return outcome
 
 
-def _control_hint(run_dir: str) -> str:
+def _watch_and_stop_hint(run_dir: str) -> str:
     """Return how the run is watched and ended from another terminal."""
-    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.ZIP_NAME)))}"
+    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.RUNNER_ZIP_NAME)))}"
     return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
 
 
-def _plan_checksum(start: Start) -> str:
+def _plan_checksum(start: RunStart) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
     checksum = 0
     for path in (start.script, os.path.join(start.run_dir, planned.PLAN_FILE_NAME)):
-        checksum = zlib.crc32(safe_open.read(path), checksum)
+        checksum = zlib.crc32(safe_open.read_bounded(path), checksum)
     return f"{checksum:08x}"
 
 
-def _position_of_earlier_start(start: Start) -> int:
+def _position_of_earlier_start(start: RunStart) -> int:
     """Return the attempt where an earlier start of this plan was, past what ran out of memory; 1 when all did."""
     first, same, script = 1, False, _plan_checksum(start)
-    for event in events.read(start.own_dir):
+    for event in events.read_events(start.own_dir):
         if event.event == "run_started":
             same = event.script == script
             first = first if same else 1

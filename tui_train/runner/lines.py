@@ -13,7 +13,7 @@ _ESCAPE_PATTERN = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
 )
 _COLOUR_PATTERN = re.compile(r"\x1b\[([\d;]*)m")
-_BAR_PATTERN = re.compile(r"\d+/\d+ \[\d+:")
+_PROGRESS_BAR_PATTERN = re.compile(r"\d+/\d+ \[\d+:")
 # What stands before it is of a bar below the first one: of an evaluation, of a file that is written.
 _CURSOR_UP_SEQUENCE = "\x1b[A"
 _TAB_WIDTH = 8
@@ -22,7 +22,7 @@ _MAX_COLOUR_LENGTH = 200
 # Of the processes of a training: torch names itself so in a traceback, torchrun with --tee and NeMo-Run in every line.
 _RANK_PATTERN = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
 # What programs that start processes write before each of their lines, one inside the other.
-_ORIGIN_PATTERN = re.compile(
+_LINE_ORIGIN_PATTERN = re.compile(
     r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )"
     r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
 )
@@ -48,25 +48,25 @@ def fold_carriage_returns(line: bytes) -> list[str]:
     text = line.decode(errors="replace")
     if text.isprintable() and len(text) <= MAX_LINE_LENGTH:
         return [text]
-    return [_plain_text(version) for version in _visible_versions(text)]
+    return [_without_colours(version) for version in _visible_line_versions(text)]
 
 
-def fold_with_colours(line: bytes) -> list[tuple[StyledPart, ...]]:
+def fold_carriage_returns_with_colours(line: bytes) -> list[tuple[StyledPart, ...]]:
     """Return the same as `fold_carriage_returns`, with colours."""
     text = line.decode(errors="replace")
     if text.isprintable() and len(text) <= MAX_LINE_LENGTH:
         return [(StyledPart(text),)]
-    return [tuple(_styled_parts(version)) for version in _visible_versions(text)]
+    return [tuple(_styled_parts(version)) for version in _visible_line_versions(text)]
 
 
-def progress_bar_in(line: bytes) -> str:
+def progress_bar_in_line(line: bytes) -> str:
     """Return the training's own progress bar in a line, empty where there is none."""
-    return next((shown for shown in fold_carriage_returns(line) if _BAR_PATTERN.search(shown)), "")
+    return next((shown for shown in fold_carriage_returns(line) if _PROGRESS_BAR_PATTERN.search(shown)), "")
 
 
-def last_visible_version(versions: Iterable[str]) -> str:
+def last_visible_line_version(versions: Iterable[str]) -> str:
     """Return the last of a line's versions that is not blank, safe to show; empty where all are."""
-    return _plain_text(_last_nonblank_version(versions))
+    return _without_colours(_last_nonblank_line_version(versions))
 
 
 def without_escape_sequences(text: str) -> str:
@@ -92,7 +92,7 @@ def split_rank_and_text(line: str) -> tuple[int | None, str]:
     before = _BAR_BEFORE_TRACEBACK_PATTERN.match(line) if "Traceback (most" in line else None
     line = line[before.end() :] if before else line
     for _ in range(3):
-        match = _ORIGIN_PATTERN.match(line)
+        match = _LINE_ORIGIN_PATTERN.match(line)
         if not match:
             break
         group = next((value for value in match.groups() if value), None)
@@ -101,29 +101,29 @@ def split_rank_and_text(line: str) -> tuple[int | None, str]:
     return rank, line
 
 
-def _visible_versions(text: str) -> list[str]:
+def _visible_line_versions(text: str) -> list[str]:
     """Return the versions of a line that a terminal would leave, as they were written."""
     versions = text.split("\r")
     own = [version.rpartition(_CURSOR_UP_SEQUENCE)[2] for version in versions]
     shown, drawn = (
-        _last_nonblank_version(own),
-        _last_nonblank_version([version for version in own if _BAR_PATTERN.search(version)]),
+        _last_nonblank_line_version(own),
+        _last_nonblank_line_version([version for version in own if _PROGRESS_BAR_PATTERN.search(version)]),
     )
     if not shown:
         return [] if len(versions) > 1 or _CURSOR_UP_SEQUENCE in versions[0] else [""]
-    return [drawn, shown] if drawn and not _BAR_PATTERN.search(shown) else [shown]
+    return [drawn, shown] if drawn and not _PROGRESS_BAR_PATTERN.search(shown) else [shown]
 
 
-def _last_nonblank_version(versions: Iterable[str]) -> str:
-    return next((version for version in reversed([*versions]) if _plain_text(version).strip()), "")
+def _last_nonblank_line_version(versions: Iterable[str]) -> str:
+    return next((version for version in reversed([*versions]) if _without_colours(version).strip()), "")
 
 
-def _plain_text(version: str) -> str:
+def _without_colours(version: str) -> str:
     return visible(_ESCAPE_PATTERN.sub("", version[:MAX_LINE_LENGTH]).expandtabs(_TAB_WIDTH))
 
 
 def _styled_parts(version: str) -> Iterator[StyledPart]:
-    """Yield the parts of a version between its colours; together they are what `_plain_text` returns."""
+    """Yield the parts of a version between its colours; together they are what `_without_colours` returns."""
     colour, column = "", 0
     parts = _COLOUR_PATTERN.split(version[:MAX_LINE_LENGTH])
     for text, switched in zip(parts[::2], [*parts[1::2], ""]):

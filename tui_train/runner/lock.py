@@ -15,22 +15,22 @@ import time
 from typing import Callable
 
 from . import lock_owner, safe_open
-from .lock_owner import LEASE_SECONDS, OWNER_FILE_NAME, LockOwner
-from .refused import BUSY_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
+from .lock_owner import LOCK_LEASE_SECONDS, OWNER_FILE_NAME, LockOwner
+from .refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
 from .safe_text import visible
 
 _HEIR_FOLDER_NAME = "heir"
-_RESERVE_FILE_NAME = "reserve"
+_DISK_RESERVE_FILE_NAME = "reserve"
 RENEW_INTERVAL_SECONDS = 10.0
 # An owner may be about to leave, or, where none is named, about to write its name.
 _OWNER_WAIT_SECONDS = 1.0
-_HEIR_TIMEOUT_SECONDS = 5.0
-_MAX_WAIT_SECONDS = 30.0
-_EXISTS_ERRNOS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+_MAX_HEIR_AGE_SECONDS = 5.0
+_MAX_LOCK_WAIT_SECONDS = 30.0
+_NAME_TAKEN_ERRNOS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _FORBIDDEN_ERRNOS = (errno.EPERM, errno.EACCES)
 
 
-class Lock:
+class FolderLock:
     """A lock that this process holds until `release`; `renew` says now and then that it still does."""
 
     def __init__(self, path: str, owner: LockOwner, busy_text: str, still_training: Callable[[LockOwner], str]) -> None:
@@ -46,29 +46,30 @@ class Lock:
         self._uid = os.geteuid()
         self._renewed_at = 0.0
 
-    def take(self, interrupted: Callable[[], bool] = lambda: False) -> None:
+    def take(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
         """Make the lock, or take over a dead owner's.
 
         Raises Refused where one lives, where it is none of this user's, where nothing can be written, or where it is no
-        longer wanted (`interrupted`).
+        longer wanted (`is_interrupted`).
         """
         try:
             self._parent = os.open(os.path.dirname(self.path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise self._write_refusal(error) from None
         try:
-            self._take(interrupted)
+            self._take_lock(is_interrupted)
         except BaseException:
-            self._close()
+            self._close_descriptors()
             raise
 
-    def _take(self, interrupted: Callable[[], bool]) -> None:
+    def _take_lock(self, interrupted: Callable[[], bool]) -> None:
         begun = time.monotonic()
         while not self._create():
             waited = time.monotonic() - begun
-            if interrupted() or waited >= _MAX_WAIT_SECONDS:
+            if interrupted() or waited >= _MAX_LOCK_WAIT_SECONDS:
                 raise Refused(
-                    BUSY_EXIT_CODE, f"{visible(self.path)} cannot be taken over: remove it, if nothing trains there"
+                    BUSY_RESOURCE_EXIT_CODE,
+                    f"{visible(self.path)} cannot be taken over: remove it, if nothing trains there",
                 )
             if self._take_over(waited):
                 return
@@ -87,9 +88,9 @@ class Lock:
             # An empty folder is of one that was about to leave, and gives way.
             os.rename(beside, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
         except OSError as error:
-            self._discard(beside)
+            self._remove_lock_folder(beside)
             # In a folder like /tmp nobody replaces what is another user's.
-            if error.errno in _EXISTS_ERRNOS or (error.errno in _FORBIDDEN_ERRNOS and self._lock_status()):
+            if error.errno in _NAME_TAKEN_ERRNOS or (error.errno in _FORBIDDEN_ERRNOS and self._lock_status()):
                 return False
             raise self._write_refusal(error) from None
         return self._is_mine()
@@ -98,12 +99,14 @@ class Lock:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_owner_in(folder)
+                who = lock_owner.read_lock_owner_in(folder)
                 lives = who is not None and lock_owner.is_owner_working_in(who, folder, self._parent, asks_disk=True)
                 if waited_seconds < _OWNER_WAIT_SECONDS and (lives or who is None):
                     return False
                 if who and lives:
-                    raise Refused(BUSY_EXIT_CODE, self._busy_sentence(who, self._foreign_user(folder)))
+                    raise Refused(
+                        BUSY_RESOURCE_EXIT_CODE, self._lock_held_sentence(who, self._foreign_user_name_of_lock(folder))
+                    )
                 self._refuse_foreign_lock(folder, who)
                 return self._replace_owner(folder, who, waited_seconds) and self._is_mine()
         except FileNotFoundError:
@@ -112,12 +115,16 @@ class Lock:
             found = self._lock_status()
             if found is None or stat.S_ISDIR(found.st_mode):
                 raise self._write_refusal(error) from None
-            whose = f" of {self._foreign_user_of(found)}" if self._foreign_user_of(found) else ""
-            raise self._refusal_of_obstacle(f"is {safe_open.file_kind(found.st_mode)}{whose}, not a lock: ") from None
+            whose = (
+                f" of {self._foreign_user_name_of_status(found)}" if self._foreign_user_name_of_status(found) else ""
+            )
+            raise self._refusal_of_obstacle(
+                f"is {safe_open.file_kind_text(found.st_mode)}{whose}, not a lock: "
+            ) from None
 
     def _refuse_foreign_lock(self, folder: int, owner: LockOwner | None) -> None:
         """Refuse to take over another user's lock, and a folder that is none."""
-        stranger = self._foreign_user(folder)
+        stranger = self._foreign_user_name_of_lock(folder)
         if stranger:
             raise self._refusal_of_obstacle(f"is a lock of {stranger}: if nothing trains there, ")
         if owner:
@@ -134,17 +141,17 @@ class Lock:
         """Take the lock of a dead owner, which only one can; false where another one does."""
         left = self.still_training(dead_owner) if dead_owner else ""
         if left:
-            raise Refused(BUSY_EXIT_CODE, left)
+            raise Refused(BUSY_RESOURCE_EXIT_CODE, left)
         try:
             os.mkdir(_HEIR_FOLDER_NAME, dir_fd=folder)
         except FileExistsError:
             # An heir that died in these few lines would keep the folder shut.
-            if waited_seconds >= _HEIR_TIMEOUT_SECONDS:
+            if waited_seconds >= _MAX_HEIR_AGE_SECONDS:
                 with contextlib.suppress(OSError):
                     os.rmdir(_HEIR_FOLDER_NAME, dir_fd=folder)
             return False
         try:
-            if lock_owner.read_owner_in(folder) != dead_owner:
+            if lock_owner.read_lock_owner_in(folder) != dead_owner:
                 return False
             self._write_owner(folder)
         finally:
@@ -153,28 +160,32 @@ class Lock:
         return True
 
     def _write_owner(self, folder: int) -> int:
-        return safe_open.write_atomically(OWNER_FILE_NAME, json.dumps(self.owner._asdict()).encode(), folder=folder)
+        return safe_open.write_atomically(
+            OWNER_FILE_NAME, json.dumps(self.owner._asdict()).encode(), folder_descriptor=folder
+        )
 
     def _is_mine(self) -> bool:
         """Tell whether what is at the lock's name is a lock of this process."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                return lock_owner.read_owner_in(folder) == self.owner and not self._foreign_user(folder)
+                return lock_owner.read_lock_owner_in(folder) == self.owner and not self._foreign_user_name_of_lock(
+                    folder
+                )
         except OSError:
             return False
 
-    def _foreign_user(self, folder: int) -> str:
+    def _foreign_user_name_of_lock(self, folder: int) -> str:
         """Return the other user who made a lock, or its owner file; empty for this one."""
         owned = [os.fstat(folder)]
         with contextlib.suppress(OSError):
             owned.append(os.stat(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False))
-        return next(filter(None, map(self._foreign_user_of, owned)), "")
+        return next(filter(None, map(self._foreign_user_name_of_status, owned)), "")
 
-    def _foreign_user_of(self, status: os.stat_result | None) -> str:
+    def _foreign_user_name_of_status(self, status: os.stat_result | None) -> str:
         """Return the name of the other user that something belongs to, empty for this one."""
-        return "" if status is None or self._is_ours(status.st_uid) else visible(safe_open.user_name(status.st_uid))
+        return "" if status is None or self._is_our_user(status.st_uid) else visible(safe_open.user_name(status.st_uid))
 
-    def _is_ours(self, uid: int) -> bool:
+    def _is_our_user(self, uid: int) -> bool:
         return uid in (os.geteuid(), self._uid)
 
     def _lock_status(self) -> os.stat_result | None:
@@ -190,20 +201,20 @@ class Lock:
 
     def _refusal_of_obstacle(self, description: str) -> Refused:
         """Return the refusal for what stays at the lock's name until somebody moves it."""
-        around, whose = os.fstat(self._parent), self._foreign_user_of(self._lock_status())
+        around, whose = os.fstat(self._parent), self._foreign_user_name_of_status(self._lock_status())
         # As in /tmp.
-        others_stay = around.st_mode & stat.S_ISVTX and not self._is_ours(around.st_uid)
+        others_stay = around.st_mode & stat.S_ISVTX and not self._is_our_user(around.st_uid)
         remedy = f"have {whose} remove it" if whose and others_stay else "move it away"
-        return Refused(BUSY_EXIT_CODE, f"{visible(self.path)} {description}{remedy}, or choose another folder")
+        return Refused(BUSY_RESOURCE_EXIT_CODE, f"{visible(self.path)} {description}{remedy}, or choose another folder")
 
-    def _busy_sentence(self, owner: LockOwner, foreign_user: str) -> str:
+    def _lock_held_sentence(self, owner: LockOwner, foreign_user: str) -> str:
         whose = f"process {owner.pid} of {foreign_user}" if foreign_user else f"process {owner.pid}"
         if owner.is_local:
             return f"{self.busy_text} already ({whose})"
         place = (
             visible(owner.host) if owner.host != os.uname().nodename else "this machine, out of sight (a container?)"
         )
-        remedy = f"stop it there, or, if it is over, wait {LEASE_SECONDS:.0f} s"
+        remedy = f"stop it there, or, if it is over, wait {LOCK_LEASE_SECONDS:.0f} s"
         if not foreign_user:
             remedy += f", or remove {visible(self.path)}"
         return f"{self.busy_text} already, on {place} ({whose}): {remedy}"
@@ -218,7 +229,7 @@ class Lock:
                 # Somebody removed it.
                 return self._create()
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_owner_in(folder)
+                who = lock_owner.read_lock_owner_in(folder)
                 if who == self.owner:
                     os.utime(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False)
         except (OSError, Refused):
@@ -229,15 +240,15 @@ class Lock:
     def keep_disk_reserve(self, byte_count: int) -> None:
         """Keep some bytes of the disk in it, for `drop_disk_reserve`, where they are to be had."""
         with contextlib.suppress(OSError), safe_open.open_folder(self._name, self._parent) as folder:
-            safe_open.write_atomically(_RESERVE_FILE_NAME, bytes(byte_count), folder=folder)
+            safe_open.write_atomically(_DISK_RESERVE_FILE_NAME, bytes(byte_count), folder_descriptor=folder)
 
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
         if self._is_mine():
-            self._discard(self._name)
-        self._close()
+            self._remove_lock_folder(self._name)
+        self._close_descriptors()
 
-    def _discard(self, name: str) -> None:
+    def _remove_lock_folder(self, name: str) -> None:
         """Remove a lock, but nothing of it that is none of a lock's."""
         with contextlib.suppress(OSError), safe_open.open_folder(name, self._parent) as folder:
             with safe_open.open_folder(".", folder, readable=True) as listed:
@@ -246,7 +257,7 @@ class Lock:
             if len(ours) < len(names):
                 # The folder stays, as a lock of nobody, which any start takes over.
                 left = json.dumps(self.owner._replace(pid=0)._asdict()).encode()
-                safe_open.write_atomically(OWNER_FILE_NAME, left, folder=folder)
+                safe_open.write_atomically(OWNER_FILE_NAME, left, folder_descriptor=folder)
                 os.utime(OWNER_FILE_NAME, (0, 0), dir_fd=folder, follow_symlinks=False)
                 ours.discard(OWNER_FILE_NAME)
             for each in ours:
@@ -255,7 +266,7 @@ class Lock:
         with contextlib.suppress(OSError):
             os.rmdir(name, dir_fd=self._parent)
 
-    def _close(self) -> None:
+    def _close_descriptors(self) -> None:
         os.close(self._parent)
         self._parent = -1
 
@@ -263,12 +274,12 @@ class Lock:
 def drop_disk_reserve(run_folder: int) -> None:
     """Give up the reserve of a run folder's lock, by the descriptor of that folder."""
     with contextlib.suppress(OSError), safe_open.open_folder(lock_owner.LOCK_FOLDER_NAME, run_folder) as folder:
-        os.unlink(_RESERVE_FILE_NAME, dir_fd=folder)
+        os.unlink(_DISK_RESERVE_FILE_NAME, dir_fd=folder)
 
 
 def _is_lock_file_name(name: str) -> bool:
-    return name in (OWNER_FILE_NAME, _HEIR_FOLDER_NAME, _RESERVE_FILE_NAME) or name.startswith(
-        (OWNER_FILE_NAME + safe_open.TEMPORARY_SUFFIX, _RESERVE_FILE_NAME + safe_open.TEMPORARY_SUFFIX)
+    return name in (OWNER_FILE_NAME, _HEIR_FOLDER_NAME, _DISK_RESERVE_FILE_NAME) or name.startswith(
+        (OWNER_FILE_NAME + safe_open.TEMPORARY_SUFFIX, _DISK_RESERVE_FILE_NAME + safe_open.TEMPORARY_SUFFIX)
     )
 
 
@@ -277,7 +288,9 @@ def _is_disk_leftover_name(name: str) -> bool:
     return name.startswith(".nfs") or name == ".DS_Store"
 
 
-def output_lock(output_folder: str, owner: LockOwner, still_training: Callable[[LockOwner], str]) -> Lock | None:
+def make_output_lock(
+    output_folder: str, owner: LockOwner, still_training: Callable[[LockOwner], str]
+) -> FolderLock | None:
     """Return the lock beside an output folder, which keeps other runs out of it; None where none can be made."""
     import zlib
 
@@ -291,4 +304,6 @@ def output_lock(output_folder: str, owner: LockOwner, still_training: Callable[[
         return None
     # By its name alone, for hosts may see the folder around it at different paths.
     name = f".tui-train-{zlib.crc32(os.fsencode(os.path.basename(real))):08x}"
-    return Lock(os.path.join(parent, name), owner, f"a training writes to {visible(output_folder)}", still_training)
+    return FolderLock(
+        os.path.join(parent, name), owner, f"a training writes to {visible(output_folder)}", still_training
+    )

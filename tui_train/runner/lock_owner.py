@@ -12,13 +12,13 @@ import time
 from typing import Iterator, NamedTuple
 
 from . import safe_open, untrusted_json
-from .processes import Process, boot_id, process_at
+from .processes import Process, machine_boot_id, process_with_pid
 
 # The lock of a run folder, and the file in any lock.
 LOCK_FOLDER_NAME = ".lock"
 OWNER_FILE_NAME = "owner"
 # Clocks of a file server may lag, and a host may sleep for a moment.
-LEASE_SECONDS = 180.0
+LOCK_LEASE_SECONDS = 180.0
 _MAX_OWNER_BYTES = 4096
 
 
@@ -37,13 +37,13 @@ class LockOwner(NamedTuple):
     @property
     def is_local(self) -> bool:
         """True where its process can be seen from here: the same boot, and the same numbers of processes."""
-        return (self.boot, self.namespace) == (boot_id(), _pid_namespace())
+        return (self.boot, self.namespace) == (machine_boot_id(), _pid_namespace())
 
     @property
     def has_rebooted(self) -> bool:
         """True where this very machine has booted since, so that it is gone."""
         here = (_machine_id(), os.uname().nodename)
-        return bool(self.machine) and (self.machine, self.host) == here and self.boot != boot_id()
+        return bool(self.machine) and (self.machine, self.host) == here and self.boot != machine_boot_id()
 
     @property
     def process(self) -> Process:
@@ -51,39 +51,41 @@ class LockOwner(NamedTuple):
         return Process(self.pid, self.ticks)
 
 
-_TYPE_BY_FIELD = {name: type(value) for name, value in LockOwner._field_defaults.items()}
+_TYPE_BY_OWNER_FIELD = {name: type(value) for name, value in LockOwner._field_defaults.items()}
 
 
-def this_process_as_owner(mark: str, folder: str) -> LockOwner:
+def this_process_as_owner(run_mark: str, folder: str) -> LockOwner:
     """Return this process as an owner."""
-    me = process_at(os.getpid())
-    return LockOwner(me.pid, me.ticks, boot_id(), _pid_namespace(), _machine_id(), os.uname().nodename, mark, folder)
+    me = process_with_pid(os.getpid())
+    return LockOwner(
+        me.pid, me.ticks, machine_boot_id(), _pid_namespace(), _machine_id(), os.uname().nodename, run_mark, folder
+    )
 
 
-def read_owner(lock_path: str) -> LockOwner | None:
+def read_lock_owner(lock_path: str) -> LockOwner | None:
     """Return who a lock names; None where there is no lock, or where it does not say."""
     try:
         with _open_lock(lock_path) as (folder, _):
-            return read_owner_in(folder)
+            return read_lock_owner_in(folder)
     except OSError:
         return None
 
 
-def read_owner_in(folder: int) -> LockOwner | None:
+def read_lock_owner_in(lock_descriptor: int) -> LockOwner | None:
     """Return who a lock names, by the descriptor of its folder."""
     try:
-        values = untrusted_json.parse(safe_open.read(OWNER_FILE_NAME, _MAX_OWNER_BYTES, folder))
+        values = untrusted_json.parse_json(safe_open.read_bounded(OWNER_FILE_NAME, _MAX_OWNER_BYTES, lock_descriptor))
     except (OSError, untrusted_json.Unparsable):
         return None
     if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
     # A later version may say more.
-    fields = {name: value for name, value in values.items() if name in _TYPE_BY_FIELD}
-    if any(type(value) is not _TYPE_BY_FIELD[name] for name, value in fields.items()):
+    fields = {name: value for name, value in values.items() if name in _TYPE_BY_OWNER_FIELD}
+    if any(type(value) is not _TYPE_BY_OWNER_FIELD[name] for name, value in fields.items()):
         return None
     return (
         LockOwner(**fields)
-        if all(safe_open.is_text(value) for value in fields.values() if isinstance(value, str))
+        if all(safe_open.is_valid_text(value) for value in fields.values() if isinstance(value, str))
         else None
     )
 
@@ -98,20 +100,20 @@ def is_owner_working(lock_path: str, owner: LockOwner) -> bool:
         return False
 
 
-def is_owner_working_in(owner: LockOwner, folder: int, parent: int, *, asks_disk: bool) -> bool:
+def is_owner_working_in(owner: LockOwner, lock_descriptor: int, parent_descriptor: int, *, asks_disk: bool) -> bool:
     """Tell what `is_owner_working` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
     if owner.is_local:
         return owner.process.alive
     if owner.has_rebooted:
         return False
     try:
-        touched = os.stat(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False).st_mtime
+        touched = os.stat(OWNER_FILE_NAME, dir_fd=lock_descriptor, follow_symlinks=False).st_mtime
     except OSError:
         return False
-    return (_disk_time(parent) if asks_disk else time.time()) - touched < LEASE_SECONDS
+    return (_time_of_disk_clock(parent_descriptor) if asks_disk else time.time()) - touched < LOCK_LEASE_SECONDS
 
 
-def _disk_time(folder: int) -> float:
+def _time_of_disk_clock(folder: int) -> float:
     """Return the time by the clock of the disk that a folder is on; this machine's where nothing can be written."""
     # Not in the lock itself, which its owner empties and removes.
     probe = f".now.{os.urandom(6).hex()}"
@@ -142,6 +144,6 @@ def _pid_namespace() -> int:
 
 def _machine_id() -> str:
     try:
-        return safe_open.read("/etc/machine-id", 64).decode("ascii", "replace").strip()
+        return safe_open.read_bounded("/etc/machine-id", 64).decode("ascii", "replace").strip()
     except OSError:
         return ""

@@ -15,15 +15,15 @@ _LOSS_PATTERN = re.compile(
     re.IGNORECASE,
 )
 # What a line is about from this word on; `valid tokens` and a metric's name such as `val_acc` are other things.
-_ROLE_PATTERN = re.compile(
+_TRAIN_OR_EVALUATION_WORD_PATTERN = re.compile(
     r"(?<![\w./-])(?:(train|training|trn)|(valid|validation|validating|val|eval|evaluation|evaluating|dev|test|testing))"
     r"(?![\w-]|[./]\w| (?:tokens|labels|every|\d))",
     re.IGNORECASE,
 )
 # The word before `loss`: what is a part of a loss, or that of another time.
-_WORD_BEFORE_PATTERN = re.compile(r"([a-z]+) $", re.IGNORECASE)
-_OTHER_TIME_WORD_PATTERN = re.compile("best|min|minimum|lowest|last|final|initial|first|previous|prev|target")
-_USUAL_WORD_PATTERN = re.compile("train|training|trn|lm|total|avg|average|mean|running|batch|step|")
+_WORD_BEFORE_LOSS_PATTERN = re.compile(r"([a-z]+) $", re.IGNORECASE)
+_WORD_FOR_ANOTHER_STEP_PATTERN = re.compile("best|min|minimum|lowest|last|final|initial|first|previous|prev|target")
+_WORD_FOR_WHOLE_LOSS_PATTERN = re.compile("train|training|trn|lm|total|avg|average|mean|running|batch|step|")
 _MEGATRON_EVALUATION_PATTERN = re.compile(
     rf"\bvalidation loss at iteration (\d{{1,15}})(?: on validation set)? \|.{{0,80}}?loss value: ({NUMBER_PATTERN})",
     re.IGNORECASE,
@@ -39,7 +39,7 @@ _TRAIN_LOSS_NAME_PATTERN = re.compile(
 _EVALUATION_LOSS_NAME_PATTERN = re.compile(
     rf"{_EVALUATION_WORD_PATTERN}_{_SCOPE_WORD_PATTERN}loss(?:_epoch)?|{_SCOPE_WORD_PATTERN}loss_{_EVALUATION_WORD_PATTERN}"
 )
-_SET_LOSS_NAME_PATTERN = re.compile(r"eval_\w{1,60}_loss")
+_EVALUATION_SET_LOSS_NAME_PATTERN = re.compile(r"eval_\w{1,60}_loss")
 _PLAIN_LOSS_NAME_PATTERN = re.compile(
     r"(?:step|total|batch|avg|average|mean|running|lm)?_?loss(?:_step|_total|_avg|_mean)?"
 )
@@ -47,7 +47,7 @@ _PLAIN_LOSS_NAME_PATTERN = re.compile(
 LossKind = Literal["train", "plain", "eval", "set", ""]
 
 
-class Losses(NamedTuple):
+class LineLosses(NamedTuple):
     """The losses that a line reports, as text; empty where it reports none.
 
     `named`: the training's is named as such. `reports`: some loss is reported, if only a part of one. `step` is what
@@ -71,18 +71,18 @@ def loss_kind(name: str) -> LossKind:
         return "plain"
     if _EVALUATION_LOSS_NAME_PATTERN.fullmatch(name):
         return "eval"
-    return "set" if _SET_LOSS_NAME_PATTERN.fullmatch(name) else ""
+    return "set" if _EVALUATION_SET_LOSS_NAME_PATTERN.fullmatch(name) else ""
 
 
-def losses_in_line(line: str) -> Losses:
+def losses_in_line(line: str) -> LineLosses:
     """Return the losses that a line reports: of several of the training the one that is named as such, or the whole."""
     if "alidation loss at" in line and _MEGATRON_LINE_PATTERN.search(line):
         match = _MEGATRON_EVALUATION_PATTERN.search(line)
-        return Losses(evaluation=match[2], step=int(match[1]), reports=True) if match else Losses()
-    losses, roles, best = Losses(), _roles_in(line), 0
+        return LineLosses(evaluation=match[2], step=int(match[1]), reports=True) if match else LineLosses()
+    losses, roles, best = LineLosses(), _train_and_evaluation_words(line), 0
     for match in _LOSS_PATTERN.finditer(line):
         losses = losses._replace(reports=True)
-        kind_here = _loss_kind_in(line, match, roles)
+        kind_here = _loss_kind_in_line(line, match, roles)
         worth = {"train": 3, "plain": 2, "part": 1}.get(kind_here, 0)
         if kind_here == "eval" and not losses.evaluation:
             losses = losses._replace(evaluation=match[3])
@@ -92,19 +92,21 @@ def losses_in_line(line: str) -> Losses:
     return losses
 
 
-def _roles_in(line: str) -> list[tuple[int, str]]:
+def _train_and_evaluation_words(line: str) -> list[tuple[int, str]]:
     """Return where the words stand that say what a line is about, and what they say."""
-    return [(match.end(), "train" if match[1] else "eval") for match in _ROLE_PATTERN.finditer(line)]
+    return [
+        (match.end(), "train" if match[1] else "eval") for match in _TRAIN_OR_EVALUATION_WORD_PATTERN.finditer(line)
+    ]
 
 
-def _loss_kind_in(line: str, match: re.Match[str], roles: list[tuple[int, str]]) -> str:
+def _loss_kind_in_line(line: str, match: re.Match[str], role_words: list[tuple[int, str]]) -> str:
     """Return of what a loss in a line is: `part` where a word that is not usual stands before it."""
     named = loss_kind(f"{match[1]}_{match[2]}" if match[2] and match[2].lower() != "value" else match[1])
     if named in {"train", "eval", "set", ""}:
         return "" if named == "set" else named
-    before = _WORD_BEFORE_PATTERN.search(line, max(0, match.start() - 24), match.start())
+    before = _WORD_BEFORE_LOSS_PATTERN.search(line, max(0, match.start() - 24), match.start())
     word = before[1].lower() if before else ""
-    if _OTHER_TIME_WORD_PATTERN.fullmatch(word):
+    if _WORD_FOR_ANOTHER_STEP_PATTERN.fullmatch(word):
         return ""
-    role = next((said for at, said in reversed(roles) if at <= match.start()), "plain")
-    return "part" if role == "plain" and not _USUAL_WORD_PATTERN.fullmatch(word) else role
+    role = next((said for at, said in reversed(role_words) if at <= match.start()), "plain")
+    return "part" if role == "plain" and not _WORD_FOR_WHOLE_LOSS_PATTERN.fullmatch(word) else role

@@ -7,24 +7,24 @@ import re
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from . import events, other_programs
-from .planned import Planned
-from .refused import BUSY_EXIT_CODE, MISSING_EXIT_CODE, USAGE_EXIT_CODE, Refused
+from .planned import SupervisorPlan
+from .refused import BUSY_RESOURCE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from .safe_text import visible
 
 if TYPE_CHECKING:
     import socket
 
-_RANK_VARIABLE = "TUI_TRAIN_NODE_RANK"
+_NODE_RANK_VARIABLE = "TUI_TRAIN_NODE_RANK"
 ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for a name server to answer, and for a port.
-_ANSWER_SECONDS = 30.0
+_NAME_LOOKUP_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 
 
-def node_rank(planned: Planned, rank_option: str, environment: Mapping[str, str] = os.environ) -> int:
+def own_node_rank(planned: SupervisorPlan, rank_option: str, environment: Mapping[str, str] = os.environ) -> int:
     """Return which of the machines this is, 0 the first, as --node-rank or the environment says; Refused (64)."""
     last = planned.nodes - 1
-    rank = rank_option or environment.get(_RANK_VARIABLE, "")
+    rank = rank_option or environment.get(_NODE_RANK_VARIABLE, "")
     if not rank:
         words = "%d machines train together: give the rank of this one, --node-rank=0 (the first) to --node-rank=%d"
         raise Refused(USAGE_EXIT_CODE, words % (planned.nodes, last))
@@ -35,7 +35,7 @@ def node_rank(planned: Planned, rank_option: str, environment: Mapping[str, str]
     return int(rank)
 
 
-def require_free_port(planned: Planned, rank: int = 0) -> None:
+def require_free_port(planned: SupervisorPlan, rank: int = 0) -> None:
     """Refuse (75) where another program has the port at which the others are to meet the first machine."""
     if rank or not planned.port:
         return
@@ -55,12 +55,12 @@ def listen_on_port(port: int) -> socket.socket:
             if why.errno == errno.EADDRINUSE:
                 words = "port %d of this machine is in use by another program: choose another for all machines \
 (nodes.port), or end that one"
-                raise Refused(BUSY_EXIT_CODE, words % port) from None
+                raise Refused(BUSY_RESOURCE_EXIT_CODE, words % port) from None
             if why.errno == errno.EACCES:
                 words = "port %d may only be opened by root: choose one above 1023 for all machines (nodes.port)"
-                raise Refused(MISSING_EXIT_CODE, words % port) from None
+                raise Refused(UNAVAILABLE_EXIT_CODE, words % port) from None
             # A machine without IPv6 has the other one.
-    raise Refused(MISSING_EXIT_CODE, f"port {port} of this machine cannot be opened: {error}")
+    raise Refused(UNAVAILABLE_EXIT_CODE, f"port {port} of this machine cannot be opened: {error}")
 
 
 def listening_socket(address: str, port: int) -> socket.socket:
@@ -109,7 +109,9 @@ def answer_with_token(server: socket.socket, token: bytes) -> None:
         link.recv(1)
 
 
-def interface_environment(planned: Planned, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+def network_interface_variables(
+    planned: SupervisorPlan, environment: Mapping[str, str] = os.environ
+) -> Mapping[str, str]:
     """Return the variables that name the network interface by which the first machine is reached.
 
     Each machine may name it differently. What whoever starts this has exported wins. Nothing where the plan names one,
@@ -119,27 +121,29 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
     """
     if not planned.find_interface:
         return {}
-    interface = _interface_to(environment.get(ADDRESS_VARIABLE) or planned.address)
+    interface = _interface_name_to(environment.get(ADDRESS_VARIABLE) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface
     return {name: value for name, value in names.items() if interface and not environment.get(name)}
 
 
-def _interface_to(address: str) -> str:
+def _interface_name_to(address: str) -> str:
     ip, shown = next(iter(ip_addresses(address)), ""), visible(address)
     if not ip:
         raise Refused(
-            MISSING_EXIT_CODE, f"no address is known here for {shown}: use the IP address of the first machine"
+            UNAVAILABLE_EXIT_CODE, f"no address is known here for {shown}: use the IP address of the first machine"
         )
     if is_loopback(ip) and ip != address:
         words = "%s is %s on this machine, where no other one reaches it: use its IP address"
-        raise Refused(MISSING_EXIT_CODE, words % (shown, ip))
+        raise Refused(UNAVAILABLE_EXIT_CODE, words % (shown, ip))
     # On the first machine itself the route to its address leads nowhere: there the interface that has it counts.
-    own = other_programs.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER_SECONDS).out.split()
+    own = other_programs.run_program(("ip", "-o", "addr", "show", "to", ip), _NAME_LOOKUP_SECONDS).out.split()
     if len(own) > 1:
         return own[1].partition("@")[0]
-    route = re.search(r" dev (\S+)", other_programs.run(("ip", "-o", "route", "get", ip), _ANSWER_SECONDS).out)
+    route = re.search(
+        r" dev (\S+)", other_programs.run_program(("ip", "-o", "route", "get", ip), _NAME_LOOKUP_SECONDS).out
+    )
     return route.group(1) if route else ""
 
 
@@ -164,7 +168,7 @@ def ip_addresses(name: str) -> tuple[str, ...]:
     Of a name with addresses of both kinds the older ones, as the trainings' own libraries have it.
     """
     for database in ("ahostsv4", "ahosts"):
-        answer = other_programs.run(("getent", database, "--", name), _ANSWER_SECONDS)
+        answer = other_programs.run_program(("getent", database, "--", name), _NAME_LOOKUP_SECONDS)
         if answer.code is None:
             return _resolve_without_getent(name)
         lines = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
@@ -185,7 +189,7 @@ def _resolve_without_getent(name: str) -> tuple[str, ...]:
     return ()
 
 
-def stop_counts(planned: Planned, run_dir: str, own_rank: int) -> tuple[int, ...]:
+def stop_count_of_each_machine(planned: SupervisorPlan, run_dir: str, own_rank: int) -> tuple[int, ...]:
     """Return how often each machine's training was asked to stop so far, where all share the run folder.
 
     0 for `own_rank`. They are counted, for the clocks of machines differ.
@@ -193,12 +197,14 @@ def stop_counts(planned: Planned, run_dir: str, own_rank: int) -> tuple[int, ...
     return tuple(0 if other == own_rank else _stop_count(run_dir, other) for other in range(planned.nodes))
 
 
-def newly_stopped_rank(planned: Planned, run_dir: str, own_rank: int, counts_before: Sequence[int]) -> int | None:
+def newly_stopped_rank(
+    planned: SupervisorPlan, run_dir: str, own_rank: int, counts_before: Sequence[int]
+) -> int | None:
     """Return the machine whose training was asked to stop more often than `counts_before`."""
-    now = stop_counts(planned, run_dir, own_rank)
+    now = stop_count_of_each_machine(planned, run_dir, own_rank)
     return next((other for other, count in enumerate(now) if count > counts_before[other]), None)
 
 
 def _stop_count(run_dir: str, rank: int) -> int:
     folder = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
-    return sum(event.event == "stopping" for event in events.read(folder))
+    return sum(event.event == "stopping" for event in events.read_events(folder))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 # Where memory runs out, in words. The ladder has attempts for the phases; nothing on it helps at the very start.
-TEXT_BY_PHASE = {
+TEXT_BY_MEMORY_PHASE = {
     "loss": "in the forward or backward pass",
     "step": "in the optimizer step",
     "load": "while the model was loaded",
     "eval": "in the evaluation",
     "start": "where the processes first meet",
 }
-FALLBACK_PHASES = tuple(phase for phase in TEXT_BY_PHASE if phase != "start")
+FALLBACK_PHASES = tuple(phase for phase in TEXT_BY_MEMORY_PHASE if phase != "start")
 
 # Failure by which the diagnosis names it, and a regular expression.
 # Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it, nor

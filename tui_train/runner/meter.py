@@ -19,7 +19,7 @@ _PRCTL_SET_PDEATHSIG = 1
 _MILLI_PER_UNIT = 1000.0
 
 
-class Meter(threading.Thread):
+class CardEnergyMeter(threading.Thread):
     """The energy that a card has drawn since this began; `joules` is None as long as nothing was read.
 
     Cards since Volta count it themselves (in mJ); of older ones it is the power (in mW) over time.
@@ -36,11 +36,11 @@ class Meter(threading.Thread):
         handle = ctypes.c_void_p()
         if self.library.nvmlDeviceGetHandleByUUID(self.uuid.encode(), ctypes.byref(handle)) == 0:
             counter = self._energy_counter(handle) is not None
-            before, at = self._energy_counter(handle) if counter else self._power(handle), time.monotonic()
+            before, at = self._energy_counter(handle) if counter else self._power_draw(handle), time.monotonic()
             ended = False
             while not ended:
                 ended = self.stop_requested.wait(_READ_INTERVAL_SECONDS)
-                now, then = self._energy_counter(handle) if counter else self._power(handle), time.monotonic()
+                now, then = self._energy_counter(handle) if counter else self._power_draw(handle), time.monotonic()
                 if now is not None and before is not None:
                     # A driver that was loaded again counts from 0.
                     counted = now - before if now >= before else now
@@ -50,12 +50,12 @@ class Meter(threading.Thread):
         self.finished.set()
 
     def _energy_counter(self, handle: ctypes.c_void_p) -> int | None:
-        return self._read_number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong())
+        return self._read_driver_number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong())
 
-    def _power(self, handle: ctypes.c_void_p) -> int | None:
-        return self._read_number("nvmlDeviceGetPowerUsage", handle, ctypes.c_uint())
+    def _power_draw(self, handle: ctypes.c_void_p) -> int | None:
+        return self._read_driver_number("nvmlDeviceGetPowerUsage", handle, ctypes.c_uint())
 
-    def _read_number(
+    def _read_driver_number(
         self, function_name: str, handle: ctypes.c_void_p, value: ctypes.c_uint | ctypes.c_ulonglong
     ) -> int | None:
         # A driver before the function has none of its name.
@@ -63,7 +63,7 @@ class Meter(threading.Thread):
         return value.value if function and function(handle, ctypes.byref(value)) == 0 else None
 
 
-def _start_meters(uuids: list[str], meters: list[Meter]) -> None:
+def _start_card_meters(uuids: list[str], meters: list[CardEnergyMeter]) -> None:
     """Load the driver's library, and meter each card in a thread of its own."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -72,7 +72,7 @@ def _start_meters(uuids: list[str], meters: list[Meter]) -> None:
     except (OSError, AttributeError):
         return
     for uuid in uuids:
-        meter = Meter(library, uuid)
+        meter = CardEnergyMeter(library, uuid)
         meter.start()
         meters.append(meter)
 
@@ -83,8 +83,8 @@ def main(parent_pid: int, uuids: list[str]) -> None:
     ctypes.CDLL(None).prctl(_PRCTL_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         return
-    meters: list[Meter] = []
-    threading.Thread(target=_start_meters, args=(uuids, meters), daemon=True).start()
+    meters: list[CardEnergyMeter] = []
+    threading.Thread(target=_start_card_meters, args=(uuids, meters), daemon=True).start()
     signal.sigwait({signal.SIGTERM})
     for meter in meters:
         meter.stop_requested.set()

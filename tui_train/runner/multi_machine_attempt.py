@@ -11,7 +11,7 @@ import time
 from typing import Any, Sequence
 
 from . import machines, node, program, ssh
-from .processes import MARK_VARIABLE, process_at, send_signal
+from .processes import MARK_VARIABLE, process_with_pid, send_signal
 from .safe_text import visible
 from .signals import StopSignals
 from .start import print_message
@@ -19,7 +19,7 @@ from .start import print_message
 _HEARTBEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.5
 # Seconds for the keepers of the others to end all of theirs, once their link is closed.
-_END_SECONDS = 10.0
+_MAX_END_SECONDS = 10.0
 # Of what this machine has in its environment, what the others get.
 _PASSED_VARIABLE_NAMES = (MARK_VARIABLE, "TUI_TRAIN_PYTHON")
 
@@ -38,8 +38,8 @@ class _MachinePart:
         if self.child.stdin:
             with contextlib.suppress(OSError):
                 os.write(self.child.stdin.fileno(), word)
-        elif word == node.STOP_WORD:
-            send_signal(process_at(self.child.pid), signal.SIGTERM)
+        elif word == node.STOP_BYTE:
+            send_signal(process_with_pid(self.child.pid), signal.SIGTERM)
 
     def close(self) -> None:
         """Close its link, so that its keeper ends everything there; this machine's own part is killed."""
@@ -47,7 +47,7 @@ class _MachinePart:
             with contextlib.suppress(OSError):
                 self.child.stdin.close()
         else:
-            send_signal(process_at(self.child.pid), signal.SIGKILL)
+            send_signal(process_with_pid(self.child.pid), signal.SIGKILL)
 
     @property
     def end_sentence(self) -> str:
@@ -65,12 +65,12 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
     request: dict[str, Any] = json.loads(request_json)
     signals = StopSignals()
     members = [
-        _start_here(request, command),
-        *(_start_over_ssh(request, rank, command, run_dir) for rank in range(1, len(request["hosts"]))),
+        _start_part_here(request, command),
+        *(_start_part_over_ssh(request, rank, command, run_dir) for rank in range(1, len(request["hosts"]))),
     ]
     first_failed, deadline, asked_to_end, beat = None, float("inf"), False, 0.0
     while True:
-        ended = [member for member in members if member.code is None and _poll_code(member)]
+        ended = [member for member in members if member.code is None and _exit_code_or_poll(member)]
         # Of several that ended at once, a lost machine is why the others failed.
         failed = sorted(
             (member for member in ended if member.code), key=lambda member: member.code != ssh.CONNECTION_LOST_EXIT_CODE
@@ -85,27 +85,27 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
         if (first_failed or signals.stop) and not asked_to_end:
             asked_to_end = True
             for member in members:
-                member.send_word(node.STOP_WORD)
+                member.send_word(node.STOP_BYTE)
         if signals.at_once or time.monotonic() > deadline:
             return _end_all_members(members, first_failed)
         if time.monotonic() - beat >= _HEARTBEAT_SECONDS:
             beat = time.monotonic()
             for member in members:
-                member.send_word(node.HEARTBEAT_WORD)
+                member.send_word(node.HEARTBEAT_BYTE)
         signals.wait(_POLL_SECONDS)
 
 
-def _poll_code(member: _MachinePart) -> bool:
+def _exit_code_or_poll(member: _MachinePart) -> bool:
     code = member.child.poll()
     member.code = 128 - code if code is not None and code < 0 else code
     return code is not None
 
 
 def _end_all_members(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
-    deadline = time.monotonic() + _END_SECONDS
+    deadline = time.monotonic() + _MAX_END_SECONDS
     for member in members:
         member.close()
-    while not all(_poll_code(member) for member in members) and time.monotonic() < deadline:
+    while not all(_exit_code_or_poll(member) for member in members) and time.monotonic() < deadline:
         time.sleep(0.05)
     for member in members:
         if member.code is None:
@@ -115,7 +115,7 @@ def _end_all_members(members: Sequence[_MachinePart], first_failed: _MachinePart
     return (first_failed.code if first_failed else None) or 128 + signal.SIGKILL
 
 
-def _start_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:
+def _start_part_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:
     child = subprocess.Popen([*words, "--node-rank=0"], stdin=subprocess.DEVNULL, start_new_session=True)
     return _MachinePart(0, request["hosts"][0]["host"], child)
 
@@ -125,7 +125,7 @@ def _ignore_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
+def _start_part_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
     host = request["hosts"][rank]
     environment = {name: os.environ[name] for name in _PASSED_VARIABLE_NAMES if name in os.environ}
     environment[machines.ADDRESS_VARIABLE] = host["address"]
@@ -135,7 +135,7 @@ def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], ru
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
     command = ssh.ssh_command(
-        host["host"], program.command_in_run_folder(run_dir, request["python"], "keep"), host["connection"]
+        host["host"], program.runner_command_of_run_folder(run_dir, request["python"], "keep"), host["connection"]
     )
     child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type

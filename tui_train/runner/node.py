@@ -20,37 +20,37 @@ from .processes import (
     Process,
     ProcessFamily,
     become_subreaper,
-    has_variable,
     machine_identity,
-    process_at,
+    process_has_variable,
+    process_with_pid,
     reap_children,
     send_signal,
 )
-from .refused import MISSING_EXIT_CODE, Refused
+from .refused import UNAVAILABLE_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import StopSignals
 from .ssh import CONNECTION_LOST_EXIT_CODE
 from .unanswered import UnansweredConnections
 
 # What is written to a keeper: it lives, and its training is to save and end.
-HEARTBEAT_WORD = b"h"
-STOP_WORD = b"t"
+HEARTBEAT_BYTE = b"h"
+STOP_BYTE = b"t"
 # Seconds without a word until the one who started this is believed to be gone.
 _MAX_SILENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.2
 # Which run folder a keeper's processes are of.
-_KEEPER_VARIABLE = "TUI_TRAIN_KEPT_FOR"
+_KEEPER_MARK_VARIABLE = "TUI_TRAIN_KEPT_FOR"
 # Seconds between looks for processes that may hide their mark later.
-_FAMILY_CHECK_SECONDS = 10.0
-_ANSWER_SECONDS = 60.0
-_MAX_PENDING_BYTES = 16 << 20
+_FAMILY_CHECK_INTERVAL_SECONDS = 10.0
+_MAX_ANSWER_SECONDS = 60.0
+_MAX_PENDING_OUTPUT_BYTES = 16 << 20
 _TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))"
 
 
 def print_readiness(request_json: str, run_dir: str) -> int:
     """Print as JSON how this machine can take part in the training of a run folder: address, torch, what is wrong."""
     request: dict[str, Any] = json.loads(request_json)
-    plan = planned.read(run_dir)
+    plan = planned.read_plan(run_dir)
     problem = ""
     try:
         gpus.choose_cards(plan, "", int(request["rank"]))
@@ -92,12 +92,12 @@ def _print_answer(answer: Mapping[str, Any]) -> None:
 def _leftover_pids(run_dir: str) -> str:
     """Return the processes here of an earlier start of a run folder, whose keeper is gone or about to give up."""
     pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
-    return " ".join(str(pid) for pid in pids if has_variable(pid, _KEEPER_VARIABLE, run_dir))
+    return " ".join(str(pid) for pid in pids if process_has_variable(pid, _KEEPER_MARK_VARIABLE, run_dir))
 
 
 def torch_version() -> str:
     """Return the version of torch that this Python has, empty for none."""
-    answer = other_programs.run((sys.executable, "-c", _TORCH_VERSION_CODE), _ANSWER_SECONDS)
+    answer = other_programs.run_program((sys.executable, "-c", _TORCH_VERSION_CODE), _MAX_ANSWER_SECONDS)
     return answer.out.strip() if answer.code == 0 else ""
 
 
@@ -130,9 +130,9 @@ def run_machine_part(run_dir: str) -> int:
     """
     signals = StopSignals()
     request: dict[str, Any] = json.loads(_read_request_line())
-    plan, rank = planned.read(run_dir), int(request["rank"])
-    environment = {**os.environ, **request["environment"], _KEEPER_VARIABLE: run_dir}
-    environment.update(machines.interface_environment(plan, environment))
+    plan, rank = planned.read_plan(run_dir), int(request["rank"])
+    environment = {**os.environ, **request["environment"], _KEEPER_MARK_VARIABLE: run_dir}
+    environment.update(machines.network_interface_variables(plan, environment))
     words = [*request["words"], f"--node-rank={rank}"]
     cards = gpus.choose_cards(plan, "", rank)
     if cards:
@@ -145,7 +145,7 @@ def run_machine_part(run_dir: str) -> int:
     )
     os.close(write_end)
     output = _ForwardedOutput(read_end)
-    leader = process_at(child.pid)._replace(pid=child.pid)
+    leader = process_with_pid(child.pid)._replace(pid=child.pid)
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
         unanswered = UnansweredConnections(plan, environment.get(machines.ADDRESS_VARIABLE, ""))
@@ -180,7 +180,7 @@ class _ForwardedOutput:
     def _read(self) -> None:
         piece = os.read(self.end, 1 << 16)
         self.open = bool(piece)
-        if len(self.pending) + len(piece) > _MAX_PENDING_BYTES:
+        if len(self.pending) + len(piece) > _MAX_PENDING_OUTPUT_BYTES:
             self.dropped += len(piece)
         elif self.dropped:
             self.pending += f"\nlaunch.sh: {self.dropped} bytes of output were dropped: a slow link\n".encode()
@@ -209,7 +209,7 @@ def _read_request_line() -> bytes:
     while not line.endswith(b"\n"):
         piece = os.read(0, 1)
         if not piece:
-            raise Refused(MISSING_EXIT_CODE, "nothing was asked")
+            raise Refused(UNAVAILABLE_EXIT_CODE, "nothing was asked")
         line += piece
     return line
 
@@ -236,20 +236,20 @@ def _wait_for_end(
             if not received:
                 return 128 + signal.SIGKILL
             heard_at = time.monotonic()
-            signals.stop = signals.stop or ("asked" if STOP_WORD in received else "")
+            signals.stop = signals.stop or ("asked" if STOP_BYTE in received else "")
         if signals.stop and not asked:
             asked = True
             send_signal(leader, signal.SIGTERM)
-        if time.monotonic() - seen_at > _FAMILY_CHECK_SECONDS:
+        if time.monotonic() - seen_at > _FAMILY_CHECK_INTERVAL_SECONDS:
             seen_at = time.monotonic()
-            for line in unanswered.new_sentences(family.living(), seen_at):
+            for line in unanswered.new_sentences(family.living_processes(), seen_at):
                 os.write(2, f"{line}\n".encode(errors="replace"))
         if time.monotonic() - heard_at > _MAX_SILENCE_SECONDS:
             return 128 + signal.SIGKILL
 
 
 def _kill_family(family: ProcessFamily) -> None:
-    left = family.living()
+    left = family.living_processes()
     if left:
         shown = visible(" ".join(map(str, sorted(left))))
         os.write(2, f"launch.sh: {os.uname().nodename}: ends what is left of it ({shown})\n".encode(errors="replace"))

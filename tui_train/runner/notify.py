@@ -9,18 +9,18 @@ import threading
 from typing import Mapping
 
 from . import other_programs
-from .planned import Planned
-from .run import Outcome
-from .safe_open import open_regular, user_name
+from .planned import SupervisorPlan
+from .run import StartOutcome
+from .safe_open import open_regular_file, user_name
 from .safe_text import visible
 from .start import print_message
 
 _TIMEOUT_SECONDS = 30.0  # seconds
-_MAX_SHOWN = 200
+_MAX_SHOWN_CHARACTERS = 200
 _MAX_ADDRESS_BYTES = 4096
 
 
-def notify_user(planned: Planned, run_dir: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+def notify_user(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, environment: Mapping[str, str]) -> None:
     """Run the command and post to the webhook of a plan; what fails is said and changes nothing."""
     name = os.path.basename(run_dir)
     if planned.notify_command:
@@ -35,21 +35,22 @@ def notify_user(planned: Planned, run_dir: str, outcome: Outcome, environment: M
 
 
 def _run_notify_command(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    answer = other_programs.run(words, _TIMEOUT_SECONDS, environment, interruptible=False)
+    answer = other_programs.run_program(words, _TIMEOUT_SECONDS, environment, interruptible=False)
     if answer.code is None:
         print_message(
-            f"notify.command: {visible(answer.err)[:_MAX_SHOWN] or f'it did not end within {_TIMEOUT_SECONDS:g} s'}"
+            "notify.command: "
+            f"{visible(answer.err)[:_MAX_SHOWN_CHARACTERS] or f'it did not end within {_TIMEOUT_SECONDS:g} s'}"
         )
     elif answer.code != 0:
-        last_line = visible(answer.err.strip().rpartition("\n")[2])[:_MAX_SHOWN]
+        last_line = visible(answer.err.strip().rpartition("\n")[2])[:_MAX_SHOWN_CHARACTERS]
         print_message(f"notify.command ended with exit code {answer.code}{f': {last_line}' if last_line else ''}")
 
 
-def webhook_address(source: str, environment: Mapping[str, str]) -> tuple[str, str]:
+def webhook_address_and_problem(source: str, environment: Mapping[str, str]) -> tuple[str, str]:
     """Return the address in a variable ($NAME) or a file, and what is wrong with it, which never shows the address."""
     if "://" in source or not source.startswith(("/", "$")):
         what = "notify.webhook is neither a variable nor the path of a file"
-        return "", f"{what}{_host_hint(source)}: write the address to a file (mode 0600), and name that"
+        return "", f"{what}{_webhook_host_text(source)}: write the address to a file (mode 0600), and name that"
     shown = visible(source)
     try:
         url = environment.get(source[1:], "") if source.startswith("$") else _read_private_file(source)
@@ -63,7 +64,7 @@ def webhook_address(source: str, environment: Mapping[str, str]) -> tuple[str, s
     return url, ""
 
 
-def _host_hint(address: str) -> str:
+def _webhook_host_text(address: str) -> str:
     """Return in words the host of an address: the rest is secret."""
     from urllib.parse import urlsplit
 
@@ -76,24 +77,24 @@ def _host_hint(address: str) -> str:
 
 def _read_private_file(path: str) -> str:
     """Return the text of a file that is the user's and that only they may read; OSError says why it is not."""
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         status = os.fstat(file.fileno())
         if status.st_mode & 0o066:
             what = "read" if status.st_mode & 0o044 else "change"
             raise OSError(errno.EACCES, f"others may {what} it, and it holds a secret: chmod 600 it")
-        if status.st_uid not in (os.geteuid(), 0) and not _owns_folder(path, status.st_uid):
+        if status.st_uid not in (os.geteuid(), 0) and not _is_root_and_folder_of_owner(path, status.st_uid):
             raise OSError(errno.EACCES, f"it belongs to {visible(user_name(status.st_uid))}: name a file of yours")
         return file.read(_MAX_ADDRESS_BYTES).decode("utf-8", "replace").strip()
 
 
-def _owns_folder(path: str, owner: int) -> bool:
+def _is_root_and_folder_of_owner(path: str, owner: int) -> bool:
     """Return whether we are root, as in a container, and the file lies in a folder of its owner, as a mounted home."""
     return os.geteuid() == 0 and os.stat(os.path.dirname(os.path.realpath(path))).st_uid == owner
 
 
-def _post_to_webhook(source: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+def _post_to_webhook(source: str, name: str, outcome: StartOutcome, environment: Mapping[str, str]) -> None:
     """Post in a thread of its own, which ends with this process: a name server may never answer."""
-    url, problem = webhook_address(source, environment)
+    url, problem = webhook_address_and_problem(source, environment)
     if problem:
         print_message(f"notify.webhook: {problem}")
         return
@@ -109,7 +110,7 @@ def _post_to_webhook(source: str, name: str, outcome: Outcome, environment: Mapp
         print_message(f"notify.webhook: {problems[0]}")
 
 
-def _send_post(url: str, name: str, outcome: Outcome) -> str:
+def _send_post(url: str, name: str, outcome: StartOutcome) -> str:
     """Send it and return what went wrong, without the address, which is a secret; empty where nothing did."""
     import urllib.error
     import urllib.request
@@ -125,6 +126,6 @@ def _send_post(url: str, name: str, outcome: Outcome) -> str:
     except urllib.error.HTTPError as error:
         return f"the server answered {error.code}"
     except urllib.error.URLError as error:
-        return visible(str(error.reason))[:_MAX_SHOWN]
+        return visible(str(error.reason))[:_MAX_SHOWN_CHARACTERS]
     except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is worth a run's exit code
         return type(error).__name__

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Sequence
 
 from . import pci
-from .nvml_card import GARBAGE_ERRORS, CardQuery, NvmlQuery, nvml_code, pynvml
+from .nvml_card import MALFORMED_ANSWER_ERRORS, CardQuery, NvmlCardCalls, nvml_code, pynvml
 from .pci import Gap
 
 _ERROR_KIND_BY_CODE = {
@@ -19,8 +19,8 @@ _ERROR_KIND_BY_CODE = {
     pynvml.NVML_ERROR_NO_PERMISSION: "permission",
 }
 # An idle driver wakes its cards one by one; after the first response the next one comes within these seconds.
-_NEXT_CARD_SECONDS = 2.0
-_PEER_PAIRS_SECONDS = 1.0
+_MAX_SECONDS_BETWEEN_CARDS = 2.0
+_PEER_QUERY_SECONDS = 1.0
 # The constant of the binding is a tuple, because of a stray comma.
 _P2P_READ_INDEX = 0
 
@@ -37,7 +37,7 @@ def read_cards(max_seconds: float = 6.0) -> dict[str, Any]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return _report(gaps=[pci.no_driver_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus)])
-    except GARBAGE_ERRORS as error:
+    except MALFORMED_ANSWER_ERRORS as error:
         return _report(gaps=[pci.no_driver_gap("", f"the NVML library is broken: {error}", on_bus)])
     threads: list[Thread] = []
     try:
@@ -45,7 +45,7 @@ def read_cards(max_seconds: float = 6.0) -> dict[str, Any]:
     finally:
         # Shutdown could wait for a running call.
         if not any(thread.is_alive() for thread in threads):
-            with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
+            with contextlib.suppress(pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS):
                 pynvml.nvmlShutdown()
 
 
@@ -57,13 +57,13 @@ def _report(
 
 
 def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, threads: list[Thread]) -> dict[str, Any]:
-    query = NvmlQuery()
+    query = NvmlCardCalls()
     version, cuda = query(pynvml.nvmlSystemGetDriverVersion), query(pynvml.nvmlSystemGetCudaDriverVersion_v2)
     driver = str(version) if version else None
     driver_cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if isinstance(cuda, int) and cuda > 0 else None
     try:
         count = int(pynvml.nvmlDeviceGetCount())
-    except (pynvml.NVMLError, *GARBAGE_ERRORS) as error:
+    except (pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS) as error:
         problem, remedy = "The NVIDIA driver cannot list its GPUs", "Check `nvidia-smi`; reboot."
         gap = Gap(problem, str(error), remedy, hides=True)
         return _report((), (gap,), driver, driver_cuda)
@@ -93,7 +93,7 @@ def _query_cards(count: int, end_time: float, threads: list[Thread]) -> list[Car
     for answered in range(count):
         remaining = end_time - monotonic()
         try:
-            done.get(timeout=max(0.0, min(remaining, _NEXT_CARD_SECONDS) if answered else remaining))
+            done.get(timeout=max(0.0, min(remaining, _MAX_SECONDS_BETWEEN_CARDS) if answered else remaining))
         except Empty:
             break
     return cards
@@ -107,10 +107,10 @@ def _add_peers(gpus: Sequence[dict[str, Any]], end_time: float, threads: list[Th
     peers: dict[int, list[int]] = {}
 
     def read_pairs() -> None:
-        with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
+        with contextlib.suppress(pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS):
             handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
             links = {
-                (first, second): NvmlQuery(handles[first])(
+                (first, second): NvmlCardCalls(handles[first])(
                     pynvml.nvmlDeviceGetP2PStatus, handles[second], _P2P_READ_INDEX
                 )
                 for first in range(len(handles))
@@ -127,6 +127,6 @@ def _add_peers(gpus: Sequence[dict[str, Any]], end_time: float, threads: list[Th
 
     threads.append(Thread(target=read_pairs, daemon=True))
     threads[-1].start()
-    threads[-1].join(max(0.0, min(end_time - monotonic(), _PEER_PAIRS_SECONDS)))
+    threads[-1].join(max(0.0, min(end_time - monotonic(), _PEER_QUERY_SECONDS)))
     for gpu in gpus:
         gpu["peers"] = peers.get(gpu["index"])

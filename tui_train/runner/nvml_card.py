@@ -23,7 +23,7 @@ def _nvml_binding() -> Any:
 
 pynvml = _nvml_binding()
 # Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
-GARBAGE_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
+MALFORMED_ANSWER_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 _UUID_PATTERN = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*")
 _PROBLEM_BY_NVML_CODE = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "it is lost (has fallen off the bus): reboot, then check its power supply and slot",
@@ -55,7 +55,7 @@ _NO_RESPONSE_PROBLEM = (
 )
 
 
-class NvmlQuery:
+class NvmlCardCalls:
     """Queries NVML about one card, or the system; `problem` is set if the card turns out to be unusable."""
 
     def __init__(self, handle: Any = None) -> None:
@@ -71,7 +71,7 @@ class NvmlQuery:
                 self.problem = _PROBLEM_BY_NVML_CODE[nvml_code(error)]
         except UnicodeDecodeError as error:
             return error.object.decode("utf-8", "replace")
-        except GARBAGE_ERRORS:
+        except MALFORMED_ANSWER_ERRORS:
             pass
         return None
 
@@ -93,7 +93,7 @@ class CardQuery:
     def query(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
         try:
-            self._query_board(NvmlQuery(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
+            self._query_board(NvmlCardCalls(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
         except pynvml.NVMLError as error:
             self.problem = _PROBLEM_BY_NVML_CODE.get(nvml_code(error), f"the driver cannot open it: {error}")
         except Exception as error:  # noqa: BLE001  # one card must not affect the others
@@ -106,7 +106,7 @@ class CardQuery:
         fields = self._instances or [{}]
         return [{"index": self.index, **each, **({"problem": problem} if problem else {})} for each in fields]
 
-    def _query_board(self, board_query: NvmlQuery) -> None:
+    def _query_board(self, board_query: NvmlCardCalls) -> None:
         mode = board_query(pynvml.nvmlDeviceGetMigMode)
         if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             self._query_instance(board_query, board_query)
@@ -114,7 +114,7 @@ class CardQuery:
         for number in range(board_query(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
             instance = board_query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
             if instance is not None:
-                self._query_instance(NvmlQuery(instance), board_query)
+                self._query_instance(NvmlCardCalls(instance), board_query)
         if not self._instances:
             # The card itself cannot be used in MIG mode.
             board_query.problem = (
@@ -122,7 +122,7 @@ class CardQuery:
             )
             self._query_instance(board_query, board_query)
 
-    def _query_instance(self, instance_query: NvmlQuery, board_query: NvmlQuery) -> None:
+    def _query_instance(self, instance_query: NvmlCardCalls, board_query: NvmlCardCalls) -> None:
         """Query the card or instance, and by `board_query` the full card; its identity comes first."""
         fields: dict[str, Any] = {}
         uuid = instance_query(pynvml.nvmlDeviceGetUUID)
@@ -153,13 +153,13 @@ class CardQuery:
         )
 
 
-def _read_throttle_reasons(query: NvmlQuery) -> list[str]:
+def _read_throttle_reasons(query: NvmlCardCalls) -> list[str]:
     """Return what limits the clock now, other than being idle."""
     bits = query(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     return [words for bit, words in _THROTTLE_REASON_BY_BIT.items() if bits and bits & bit]
 
 
-def _read_pcie_link(query: NvmlQuery) -> dict[str, int | None] | None:
+def _read_pcie_link(query: NvmlCardCalls) -> dict[str, int | None] | None:
     link = {
         "generation": query(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
         "width": query(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
@@ -169,7 +169,7 @@ def _read_pcie_link(query: NvmlQuery) -> dict[str, int | None] | None:
     return None if set(link.values()) == {None} else link
 
 
-def _count_active_nvlinks(query: NvmlQuery) -> int | None:
+def _count_active_nvlinks(query: NvmlCardCalls) -> int | None:
     """Return the number of active NVLinks, None if there are none or that is not reported."""
     states: list[int] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -187,7 +187,7 @@ def _pci_address(pci_info: Any) -> str | None:
     return text or None
 
 
-def _read_total_and_free_memory(query: NvmlQuery) -> tuple[int | None, int | None]:
+def _read_total_and_free_memory(query: NvmlCardCalls) -> tuple[int | None, int | None]:
     """Return total and free bytes; drivers before 510 have only the first version of the call."""
     memory = query(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2) or query(pynvml.nvmlDeviceGetMemoryInfo)
     if memory is None or not memory.total:
@@ -195,7 +195,7 @@ def _read_total_and_free_memory(query: NvmlQuery) -> tuple[int | None, int | Non
     return int(memory.total), int(memory.free)
 
 
-def _read_gpu_processes(query: NvmlQuery) -> list[dict[str, Any]]:
+def _read_gpu_processes(query: NvmlCardCalls) -> list[dict[str, Any]]:
     """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
     memory: dict[int, int | None] = {}
     graphics_pids = set()
@@ -225,4 +225,4 @@ def process_names(pid: int) -> dict[str, str]:
             name = whole if whole.startswith(name) else name
         return {"name": as_valid_utf8(os.fsdecode(name)), "user": as_valid_utf8(user)}
     except OSError:
-        return {"name": as_valid_utf8(str(NvmlQuery()(pynvml.nvmlSystemGetProcessName, pid) or "")), "user": ""}
+        return {"name": as_valid_utf8(str(NvmlCardCalls()(pynvml.nvmlSystemGetProcessName, pid) or "")), "user": ""}

@@ -23,13 +23,13 @@ def _never_interrupted() -> bool:
 
 
 # Set by whoever has signals to listen to: whether an answer is no longer of use.
-interrupted: Callable[[], bool] = _never_interrupted
+is_interrupted: Callable[[], bool] = _never_interrupted
 
 # Children that even SIGKILL did not end: they hang in a driver, and are no part of a training.
-stuck_pids: set[int] = set()
+STUCK_PIDS: set[int] = set()
 
 
-class Answer(NamedTuple):
+class ProgramAnswer(NamedTuple):
     """Exit code of a program as a shell counts it, and its output; the code is None where it did not end in time."""
 
     code: int | None
@@ -37,14 +37,14 @@ class Answer(NamedTuple):
     err: str
 
 
-def run(
+def run_program(
     words: Sequence[str],
     timeout_seconds: float,
     env: Mapping[str, str] | None = None,
     *,
     interruptible: bool = True,
     while_waiting: Callable[[], object] = lambda: None,
-) -> Answer:
+) -> ProgramAnswer:
     """Return what a program answers within so many seconds; `while_waiting` is called some 50 times a second.
 
     One that is out of time is killed with its whole group; so is, where it is `interruptible`, one whose answer is no
@@ -57,7 +57,7 @@ def run(
     except OSError as error:
         for end in ends:
             os.close(end)
-        return Answer(None, "", str(error))
+        return ProgramAnswer(None, "", str(error))
     finally:
         for _, end in outputs:
             os.close(end)
@@ -68,14 +68,14 @@ def run(
     finally:
         # Whatever is raised meanwhile, by a handler or by `while_waiting`, nothing is left running.
         if code is None:
-            kill_group(pid)
+            kill_process_group(pid)
         for end in ends:
             os.close(end)
     out, err = (bytes(output[end]).decode("utf-8", "replace") for end in ends)
-    return Answer(code, out, err)
+    return ProgramAnswer(code, out, err)
 
 
-def spawn(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
+def spawn_program(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
     """Start a program and return its number and the ends from which its output and its errors are read."""
     outputs = [_pipe_above_standard_streams(), _pipe_above_standard_streams()]
     try:
@@ -141,7 +141,7 @@ def _collect_output(
     unread = set(output)
     for end in unread:
         poller.register(end, select.POLLIN)
-    while time.monotonic() < deadline and not (interruptible and interrupted()):
+    while time.monotonic() < deadline and not (interruptible and is_interrupted()):
         while_waiting()
         if unread and _read_ready_outputs(poller, output, unread, _POLL_SECONDS):
             continue
@@ -183,9 +183,9 @@ def _wait_for_exit_code(pid: int, timeout_seconds: float) -> int | None:
         time.sleep(0.002)
 
 
-def kill_group(pid: int) -> None:
-    """Kill a child with its whole group; one that hangs in a driver stays, and is among `stuck_pids`."""
+def kill_process_group(pid: int) -> None:
+    """Kill a child with its whole group; one that hangs in a driver stays, and is among `STUCK_PIDS`."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     if _wait_for_exit_code(pid, _KILL_WAIT_SECONDS) is None:
-        stuck_pids.add(pid)
+        STUCK_PIDS.add(pid)

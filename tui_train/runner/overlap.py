@@ -8,13 +8,13 @@ from typing import Sequence
 
 _PIECE_BYTES = 1 << 16
 # So much of what was passed stays within reach, for a wrong turn to be taken back.
-_KEPT_BEHIND_BYTES = 1 << 15
+_BYTES_KEPT_BEHIND_POSITION = 1 << 15
 # Nor is more than this read at once.
 _MAX_TAIL_BYTES = 1 << 20
 # So many bytes are not the same by chance.
-_CERTAIN_BYTES = 32
+_CERTAIN_MATCH_BYTES = 32
 # A line of fewer bytes is not enough to find a place again.
-_MIN_LINE_BYTES = 4
+_MIN_MATCHED_LINE_BYTES = 4
 
 
 class ByteSource:
@@ -53,24 +53,28 @@ class ByteSource:
         """Pass over so many bytes; a negative count takes some back."""
         self._at += count
         self.passed += count
-        if self._at > 4 * _KEPT_BEHIND_BYTES:
-            del self._data[: self._at - _KEPT_BEHIND_BYTES]
-            self._at = _KEPT_BEHIND_BYTES
+        if self._at > 4 * _BYTES_KEPT_BEHIND_POSITION:
+            del self._data[: self._at - _BYTES_KEPT_BEHIND_POSITION]
+            self._at = _BYTES_KEPT_BEHIND_POSITION
 
     def line_length(self) -> int:
         """Return how many bytes are left of the line that begins here, its end included; 0 where it has no end yet."""
         seen = 0
-        while seen < _KEPT_BEHIND_BYTES and self.fill_to(seen + 1) > seen:
+        while seen < _BYTES_KEPT_BEHIND_POSITION and self.fill_to(seen + 1) > seen:
             text = self.peek(seen, seen + _PIECE_BYTES)
             ends = [place for place in (text.find(b"\n"), text.find(b"\r")) if place >= 0]
             if ends:
                 return seen + min(ends) + 1
             seen += len(text)
-        return 0 if self.fill_to(_KEPT_BEHIND_BYTES) < _KEPT_BEHIND_BYTES else _KEPT_BEHIND_BYTES
+        return (
+            0
+            if self.fill_to(_BYTES_KEPT_BEHIND_POSITION) < _BYTES_KEPT_BEHIND_POSITION
+            else _BYTES_KEPT_BEHIND_POSITION
+        )
 
-    def since_line_start(self, most: int) -> int:
-        """Return how many bytes, no more than `most`, lie between the beginning of this line and here."""
-        text = self.peek(-min(most, self._at), 0)
+    def bytes_since_line_start(self, max_bytes: int) -> int:
+        """Return how many bytes, no more than `max_bytes`, lie between the beginning of this line and here."""
+        text = self.peek(-min(max_bytes, self._at), 0)
         return len(text) - 1 - max(text.rfind(b"\n"), text.rfind(b"\r"))
 
 
@@ -92,22 +96,22 @@ def skip_already_logged(log: ByteSource, streams: Sequence[ByteSource]) -> bytes
         else:
             if not any(stream.fill_to(1) for stream in streams):
                 return log.peek(0, log.fill_to(_MAX_TAIL_BYTES))[:_MAX_TAIL_BYTES]
-            taken = _take_back_length(log, streams[1 - current], min(run, _KEPT_BEHIND_BYTES // 2))
+            taken = _length_to_take_back(log, streams[1 - current], min(run, _BYTES_KEPT_BEHIND_POSITION // 2))
             if taken:
                 _skip_all((log, streams[current]), -taken)
                 current, run = 1 - current, 0
                 continue
             # None of the line is ours, not even what looked so.
-            begun = log.since_line_start(_KEPT_BEHIND_BYTES // 2)
+            begun = log.bytes_since_line_start(_BYTES_KEPT_BEHIND_POSITION // 2)
             streams[current].skip(-min(run, begun))
             log.skip(-begun)
             run = 0
             log.skip(log.line_length() or log.fill_to(_MAX_TAIL_BYTES))
-            _resynchronize(log, streams)
+            _resynchronize_log_with_streams(log, streams)
     return b""
 
 
-class LoggedTail:
+class LoggedTailFilter:
     """The end of a log that its streams did not have when they were read: they will tell it again.
 
     An engine keeps a line to itself until it is whole, or long. The end of the log may be of another's words as well.
@@ -123,10 +127,10 @@ class LoggedTail:
         if not self._logged or not text:
             return text
         same = _common_prefix_length(text, self._logged)
-        if same == len(text) and same < min(len(self._logged), _CERTAIN_BYTES):
+        if same == len(text) and same < min(len(self._logged), _CERTAIN_MATCH_BYTES):
             self._undecided[stream] = text
             return b""
-        if same < min(len(text), len(self._logged), _CERTAIN_BYTES):
+        if same < min(len(text), len(self._logged), _CERTAIN_MATCH_BYTES):
             return text
         # What follows in the log where the two part is of somebody else, such as the last words of a client.
         self._logged = self._logged[same:] if same == len(text) else b""
@@ -162,22 +166,22 @@ def _skip_all(sources: Sequence[ByteSource], count: int) -> None:
         source.skip(count)
 
 
-def _take_back_length(log: ByteSource, other: ByteSource, most: int) -> int:
+def _length_to_take_back(log: ByteSource, other: ByteSource, max_bytes: int) -> int:
     """Return how many bytes to take back so that the other stream goes on beyond here; 0 where it nowhere does."""
-    behind, ahead = log.peek(-most, 0), log.peek(0, 1)
-    other.fill_to(most + 1)
-    follows = other.peek(0, most + 1)
+    behind, ahead = log.peek(-max_bytes, 0), log.peek(0, 1)
+    other.fill_to(max_bytes + 1)
+    follows = other.peek(0, max_bytes + 1)
     for count in range(1, len(behind) + 1):
         if follows.startswith(behind[-count:] + ahead):
             return count
     return 0
 
 
-def _resynchronize(log: ByteSource, streams: Sequence[ByteSource]) -> None:
+def _resynchronize_log_with_streams(log: ByteSource, streams: Sequence[ByteSource]) -> None:
     """Go where a stream has the line that begins here in the log; nowhere where none has it near."""
     line = log.line_length()
     text = log.peek(0, line)
-    if line < _MIN_LINE_BYTES:
+    if line < _MIN_MATCHED_LINE_BYTES:
         return
     for stream in streams:
         stream.fill_to(_PIECE_BYTES)

@@ -7,12 +7,12 @@ import stat
 from pathlib import Path
 
 
-def path_state(name: str) -> str:
+def path_state(path_text: str) -> str:
     """Return whether a path is a file or a folder that may be read, missing, or unreadable."""
-    if not name:
+    if not path_text:
         return "missing"
     try:
-        path = Path(name).expanduser()
+        path = Path(path_text).expanduser()
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
@@ -27,10 +27,10 @@ def path_state(name: str) -> str:
     return "folder" if folder else "file"
 
 
-def why_unwritable(name: str) -> str:
+def why_unwritable(path_text: str) -> str:
     """Return why nothing can be written into the folder of this path, there or yet to be made; empty where it can."""
     try:
-        path = _existing_parent(name)
+        path = _existing_parent(path_text)
         if not path.is_dir():
             return f"{path} is a file"
         if path.resolve().parts[1:2] in {("proc",), ("sys",)}:
@@ -42,29 +42,29 @@ def why_unwritable(name: str) -> str:
         return getattr(error, "strerror", None) or "it is no path"
 
 
-def free_bytes(name: str) -> int | None:
+def free_bytes_for_path(path_text: str) -> int | None:
     """Return the bytes that are free for the folder of this path, there or yet to be made; None where none can be."""
     try:
-        disk = os.statvfs(_existing_parent(name))
+        disk = os.statvfs(_existing_parent(path_text))
         # What is no disk has no blocks.
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else None
     except (OSError, ValueError, RuntimeError):
         return None
 
 
-def folder_names(folder: str, most: int) -> list[str]:
+def names_in_folder(folder: str, max_names: int) -> list[str]:
     """Return the names in a folder, folders with a slash; none where it has more than that, or cannot be read."""
     try:
         with os.scandir(Path(folder).expanduser()) as entries:
-            names = [entry.name + "/" * entry.is_dir() for _, entry in zip(range(most + 1), entries)]
+            names = [entry.name + "/" * entry.is_dir() for _, entry in zip(range(max_names + 1), entries)]
     except (OSError, ValueError, RuntimeError):
         return []
-    return names if len(names) <= most else []
+    return names if len(names) <= max_names else []
 
 
-def _existing_parent(name: str) -> Path:
+def _existing_parent(path_text: str) -> Path:
     """Return a path, or the nearest folder above it that is there."""
-    path = Path(name).expanduser().absolute()
+    path = Path(path_text).expanduser().absolute()
     while not path.exists() and path != path.parent:
         path = path.parent
     return path

@@ -155,7 +155,7 @@ def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
             "Install the NVIDIA driver in Windows (not in WSL), then `wsl --shutdown`; if the file exists, "
             "`export LD_LIBRARY_PATH=/usr/lib/wsl/lib`.",
         )
-    if in_container():
+    if is_in_container():
         return Gap(
             "This container was started without GPUs",
             f"it has no NVIDIA driver library (libnvidia-ml.so.1){bus_note}",
@@ -176,7 +176,7 @@ def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
     )
 
 
-def in_container() -> bool:
+def is_in_container() -> bool:
     """Return whether this process runs in a container of Docker, podman, LXC or Kubernetes."""
     marker_files = ("/.dockerenv", "/run/.containerenv")
     # systemd-nspawn, podman and LXC write the name of this variable in lower case.

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from . import safe_open, untrusted_json
-from .refused import MISSING_EXIT_CODE, Refused
+from .refused import UNAVAILABLE_EXIT_CODE, Refused
 from .safe_text import visible
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class PlannedAttempt(NamedTuple):
     fills: tuple[tuple[str, object], ...] = ()
 
 
-class Planned(NamedTuple):
+class SupervisorPlan(NamedTuple):
     """All that the supervisor takes from a plan; see tui_train.plan.types.Plan for what each field means.
 
     `names_interface`: the plan's own environment names the network interface of NCCL or Gloo.
@@ -75,7 +75,7 @@ class Planned(NamedTuple):
     files: tuple[str, ...] = ()
 
     @property
-    def by_hand(self) -> bool:
+    def is_started_by_hand(self) -> bool:
         """True where each of several machines is started by hand, with a supervisor of its own."""
         return self.nodes > 1 and not self.slurm and not self.hosts
 
@@ -89,19 +89,19 @@ class Planned(NamedTuple):
         return any(attempt.checkpoints for attempt in self.attempts)
 
 
-def read(run_dir: str) -> Planned:
+def read_plan(run_dir: str) -> SupervisorPlan:
     """Return the plan of a run folder; Refused where it is not there, or is none of ours."""
     path = os.path.join(run_dir, PLAN_FILE_NAME)
     try:
-        return parse_plan(untrusted_json.parse(safe_open.read(path)), run_dir)
+        return parse_plan(untrusted_json.parse_json(safe_open.read_bounded(path)), run_dir)
     except OSError as error:
         why = f"{error.strerror}: export the plan again, or run the command alone: bash launch.sh --plain"
-        raise Refused(MISSING_EXIT_CODE, f"cannot read {visible(path)}: {why}") from None
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"cannot read {visible(path)}: {why}") from None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        raise Refused(MISSING_EXIT_CODE, f"{visible(path)} is no plan of tui-train: export it again") from None
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{visible(path)} is no plan of tui-train: export it again") from None
 
 
-def log_reading_of(plan: Planned) -> LogReading:
+def log_reading_of_plan(plan: SupervisorPlan) -> LogReading:
     """Return how the plan says that its log is read; the usual way where its expressions are none."""
     import re
 
@@ -113,19 +113,19 @@ def log_reading_of(plan: Planned) -> LogReading:
         return LogReading()
 
 
-def parse_plan(data: Any, run_dir: str) -> Planned:
+def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
     """Return a plan's data as values, `run_dir` put in; ValueError, TypeError or KeyError where it is none."""
     container = data.get("container") or {}
     log = data.get("log") or {}
     notify = data.get("notify") or {}
-    plain = {name: data[name] for name in _SCALAR_FIELDS if name in data}
+    plain = {name: data[name] for name in _COPIED_SCALAR_FIELDS if name in data}
     for name, value in plain.items():
-        if type(value) is not type(Planned._field_defaults[name]):
+        if type(value) is not type(SupervisorPlan._field_defaults[name]):
             raise TypeError(name)
         if isinstance(value, str):
             _require_text(value)
     attempts = tuple(_parse_attempt(item, run_dir) for item in data["attempts"])
-    planned = Planned(
+    planned = SupervisorPlan(
         **plain,
         gpus=_require_texts(data.get("gpus", ())),
         gpu_names=_require_texts(data.get("gpu_names", ())),
@@ -135,7 +135,7 @@ def parse_plan(data: Any, run_dir: str) -> Planned:
         attempts=attempts,
         engine=_require_text(container.get("engine", "")),
         image=_require_text(container.get("image", "")),
-        folders=tuple(_resolve_word(word, run_dir) for word in container.get("folders", ())),
+        folders=tuple(_resolve_plan_word(word, run_dir) for word in container.get("folders", ())),
         expressions=_require_texts(log.get("expressions", ())),
         steps=int(log.get("steps", 0)),
         notify_command=_require_texts(notify.get("command", ())),
@@ -147,7 +147,7 @@ def parse_plan(data: Any, run_dir: str) -> Planned:
             for attempt in data["attempts"]
             for item in (attempt.get("command") or {}).get("env", ())
         ),
-        files=tuple(_require_text(file["path"]) for file in _extra_files(data)),
+        files=tuple(_require_text(file["path"]) for file in _files_beside_launch_script(data)),
     )
     if planned.hosts and len(planned.hosts) != planned.nodes:
         raise ValueError("another number of hosts")
@@ -162,13 +162,13 @@ def parse_plan(data: Any, run_dir: str) -> Planned:
     return planned
 
 
-_SCALAR_FIELDS = (
+_COPIED_SCALAR_FIELDS = (
     "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend",
     "python",
 )  # fmt: skip
 
 
-def _extra_files(data: Any) -> list[Any]:
+def _files_beside_launch_script(data: Any) -> list[Any]:
     """Return what the plan writes beside launch.sh and itself."""
     return [*data.get("configs", ()), *data.get("programs", ()), *filter(None, (data.get("nemo"),))]
 
@@ -178,14 +178,14 @@ def _parse_attempt(data: Any, run_dir: str) -> PlannedAttempt:
     return PlannedAttempt(
         title=_require_text(data["title"]),
         next_by_phase={_require_text(phase): int(number) for phase, number in (data.get("then") or {}).items()},
-        checkpoints=_parse_rule(rule, run_dir) if rule else None,
+        checkpoints=_parse_checkpoint_rule(rule, run_dir) if rule else None,
         fills=tuple((_require_text(path), otherwise) for path, otherwise in data.get("fills") or ()),
     )
 
 
-def _parse_rule(data: Any, run_dir: str) -> CheckpointRule:
+def _parse_checkpoint_rule(data: Any, run_dir: str) -> CheckpointRule:
     return CheckpointRule(
-        folder=_resolve_word(data["folder"], run_dir),
+        folder=_resolve_plan_word(data["folder"], run_dir),
         prefix=_require_text(data["prefix"]),
         complete=_require_texts(data["complete"]),
         suffix=_require_text(data.get("suffix", "")),
@@ -193,7 +193,7 @@ def _parse_rule(data: Any, run_dir: str) -> CheckpointRule:
     )
 
 
-def _resolve_word(word: Any, run_dir: str) -> str:
+def _resolve_plan_word(word: Any, run_dir: str) -> str:
     """Return a word of the plan; the run folder is the only variable that it may have here."""
     if isinstance(word, str):
         return word
@@ -210,7 +210,7 @@ def _variable_value(name: str, run_dir: str) -> str:
 
 
 def _require_text(value: Any) -> str:
-    if not safe_open.is_text(value):
+    if not safe_open.is_valid_text(value):
         raise TypeError("not a text")
     return str(value)
 

@@ -12,7 +12,7 @@ from . import cgroup
 MARK_VARIABLE = "TUI_TRAIN_RUN_ID"
 # Seconds in which what a training has started ends after it.
 LEFTOVER_WAIT_SECONDS = 2.0
-_MAX_ANCESTORS = 100
+_MAX_ANCESTORS_FOLLOWED = 100
 # What SIGKILL does not end in so long hangs in a driver.
 KILL_WAIT_SECONDS = 10.0
 
@@ -34,7 +34,7 @@ class Process(NamedTuple):
     @property
     def alive(self) -> bool:
         """Return whether it still lives here; a zombie does not."""
-        return self.pid > 0 and start_ticks(self.pid) == self.ticks
+        return self.pid > 0 and process_start_ticks(self.pid) == self.ticks
 
 
 def become_subreaper() -> None:
@@ -50,7 +50,7 @@ def become_subreaper() -> None:
 
 def machine_identity() -> str:
     """Return what no other machine has: its name, which clones share, with the id of its last boot."""
-    return f"{os.uname().nodename} {boot_id()}"
+    return f"{os.uname().nodename} {machine_boot_id()}"
 
 
 def lasting_identity() -> str:
@@ -62,25 +62,25 @@ def lasting_identity() -> str:
         return os.uname().nodename
 
 
-def boot_id() -> str:
+def machine_boot_id() -> str:
     """Return what tells this boot of the machine from any other."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
-def start_ticks(pid: int) -> int | None:
+def process_start_ticks(pid: int) -> int | None:
     """Return when a process began, in clock ticks since boot; None when it is gone or only a zombie is left."""
-    entry = read_stat(pid)
+    entry = read_process_stat(pid)
     return entry.ticks if entry else None
 
 
-def process_at(pid: int) -> Process:
+def process_with_pid(pid: int) -> Process:
     """Return the very process that has this number now; one without a number where none has."""
-    ticks = start_ticks(pid)
+    ticks = process_start_ticks(pid)
     return Process() if ticks is None else Process(pid, ticks)
 
 
-def read_stat(pid: int) -> ProcessStat | None:
+def read_process_stat(pid: int) -> ProcessStat | None:
     """Return what /proc says of a living process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -97,10 +97,10 @@ NO_PROCESS = Process()
 
 def is_or_descends_from(pid: int, ancestor: int) -> bool:
     """Return whether a process is another one, or was started by it: a Python may be a script that starts another."""
-    for _ in range(_MAX_ANCESTORS):
+    for _ in range(_MAX_ANCESTORS_FOLLOWED):
         if pid == ancestor:
             return True
-        entry = read_stat(pid)
+        entry = read_process_stat(pid)
         if entry is None or entry.parent <= 1:
             return False
         pid = entry.parent
@@ -124,7 +124,7 @@ class ProcessFamily:
         self.seen_ticks: dict[int, int] = {}
         self._asked: set[Process] = set()
 
-    def living(self) -> dict[int, int]:
+    def living_processes(self) -> dict[int, int]:
         """Return the ticks of each living process of the run by its pid."""
         stats = _all_process_stats()
         leader_stat = stats.get(self.leader.pid)
@@ -132,10 +132,10 @@ class ProcessFamily:
         members = {
             pid
             for pid, entry in stats.items()
-            if entry.group == group or self.seen_ticks.get(pid) == entry.ticks or has_mark(pid, self.mark)
+            if entry.group == group or self.seen_ticks.get(pid) == entry.ticks or process_has_mark(pid, self.mark)
         }
         if self.cgroup:
-            members |= cgroup.member_pids(self.cgroup, self.mark) & stats.keys()
+            members |= cgroup.cgroup_member_pids(self.cgroup, self.mark) & stats.keys()
         if self.root:
             members |= {pid for pid, entry in stats.items() if entry.parent == self.root}
         outside = self.excluded | {self.root, os.getpid()}
@@ -151,32 +151,32 @@ class ProcessFamily:
 
     def wait(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Return who lives after so many seconds at most; each `pause` in between is a moment's."""
-        return _repeat_while_living(self.living, seconds, pause)
+        return _repeat_while_processes_live(self.living_processes, seconds, pause)
 
     def end(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Ask all to end, also those that appear meanwhile; return who lives after so many seconds at most."""
-        return _repeat_while_living(self.ask_to_end, seconds, pause)
+        return _repeat_while_processes_live(self.ask_to_end, seconds, pause)
 
     def kill(self, pause: Callable[[], object], seconds: float = KILL_WAIT_SECONDS) -> dict[int, int]:
         """Kill all, also those that appear meanwhile; return who lives after so many seconds at most."""
-        return _repeat_while_living(self._send_kill, seconds, pause)
+        return _repeat_while_processes_live(self._send_kill, seconds, pause)
 
     def ask_to_end(self) -> dict[int, int]:
         """Send SIGTERM to each process of the run that was not sent it before, and return all that live."""
-        living = self.living()
+        living = self.living_processes()
         for process in {Process(*item) for item in living.items()} - self._asked:
             send_signal(process, signal.SIGTERM)
             self._asked.add(process)
         return living
 
     def _send_kill(self) -> dict[int, int]:
-        living = self.living()
+        living = self.living_processes()
         for pid, ticks in living.items():
             send_signal(Process(pid, ticks), signal.SIGKILL)
         return living
 
 
-def _repeat_while_living(
+def _repeat_while_processes_live(
     look: Callable[[], dict[int, int]], seconds: float, pause: Callable[[], object]
 ) -> dict[int, int]:
     deadline = time.monotonic() + seconds
@@ -208,27 +208,27 @@ def send_signal(process: Process, signal_number: int) -> None:
         return
 
 
-def has_mark(pid: int, mark: str) -> bool:
+def process_has_mark(pid: int, run_mark: str) -> bool:
     """Tell whether a process has the mark of a run."""
-    return bool(mark) and has_variable(pid, MARK_VARIABLE, mark)
+    return bool(run_mark) and process_has_variable(pid, MARK_VARIABLE, run_mark)
 
 
-def has_variable(pid: int, name: str, value: str) -> bool:
+def process_has_variable(pid: int, variable: str, value: str) -> bool:
     """Tell whether a process was given a variable with this value."""
-    return os.fsencode(f"{name}={value}") in _environment_of(pid)
+    return os.fsencode(f"{variable}={value}") in _process_environment(pid)
 
 
 def _all_process_stats() -> dict[int, ProcessStat]:
     entries: dict[int, ProcessStat] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            entry = read_stat(int(name))
+            entry = read_process_stat(int(name))
             if entry:
                 entries[int(name)] = entry
     return entries
 
 
-def _environment_of(pid: int) -> list[bytes]:
+def _process_environment(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")

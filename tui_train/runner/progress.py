@@ -8,19 +8,19 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from . import records
-from .curve import Curve, CurveBuilder, Point
+from .curve import LossCurve, LossCurveBuilder, LossPoint
 from .lines import without_rank_prefix
-from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, Losses, losses_in_line
+from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line
 from .progress_bars import parse_bar
 from .records import LogRecord, LogTable, parse_number
 from .step_lines import (
     MAX_COUNT_DIGITS,
-    Counting,
-    Position,
-    advance_count,
+    LoggedPosition,
+    StepCounting,
+    advance_step_count,
     parse_count,
     parse_epoch_header,
-    parse_position,
+    parse_logged_position,
 )
 
 _TOKENS_PER_SECOND_PATTERN = re.compile(
@@ -45,8 +45,8 @@ _DEEPSPEED_STEP_PATTERN = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({NUMBER
 _SUMMARY_LINE_PATTERN = re.compile(r"finished|done|complete|final|best|average over", re.IGNORECASE)
 
 # An expression of a preset sees no more of a line, and our own no more than this: the longest takes it too long.
-_MAX_SEARCHED_LENGTH = 500
-_MAX_PARSED_LENGTH = 4000
+_MAX_SEARCHED_LINE_LENGTH = 500
+_MAX_PARSED_LINE_LENGTH = 4000
 
 
 class LogReading(NamedTuple):
@@ -71,32 +71,32 @@ class Progress(NamedTuple):
     tokens_per_second: float | None = None
     learning_rate: float | None = None
     gradient_norm: float | None = None
-    curve: Curve = Curve()
+    curve: LossCurve = LossCurve()
     unit: Literal["", "epoch", "step"] = ""
     """The unit of its lines, empty where only a bar or a record reported steps."""
-    evaluations: Curve = Curve()
+    evaluations: LossCurve = LossCurve()
     """The losses of evaluations, by step."""
     tokens: int = 0
     """How many were seen, where the log reports that."""
     batch: bool = False
     """The step was reported as a part of an epoch."""
-    counting: Counting = Counting()
+    counting: StepCounting = StepCounting()
     """What earlier lines say of later ones."""
     table: LogTable = LogTable()
     """What the head of a table says of its rows."""
 
     @property
-    def first(self) -> Point | None:
+    def first(self) -> LossPoint | None:
         """The first loss that was told."""
         return self.curve.first
 
     @property
-    def last(self) -> Point | None:
+    def last(self) -> LossPoint | None:
         """The newest loss that was told."""
         return self.curve.last
 
     @property
-    def best(self) -> Point | None:
+    def best(self) -> LossPoint | None:
         """The lowest loss of an evaluation."""
         finite = (point for point in self.evaluations.points() if math.isfinite(point.loss))
         return min(finite, key=lambda point: point.loss, default=None)
@@ -109,9 +109,11 @@ def advance_progress(progress: Progress, lines: Iterable[str], reading: LogReadi
     """
     parser = _ProgressParser(progress, reading.steps)
     for line in lines:
-        match = next(filter(None, (_match_groups(expression, line) for expression in reading.expressions)), None)
+        match = next(
+            filter(None, (_matched_named_groups(expression, line) for expression in reading.expressions)), None
+        )
         if match:
-            parser.take_match(match)
+            parser.take_expression_values(match)
         else:
             parser.take_line(line)
     return parser.progress()
@@ -131,53 +133,53 @@ class _ProgressParser:
         self.rate = progress.tokens_per_second
         self.lr = progress.learning_rate
         self.norm = progress.gradient_norm
-        self.points = CurveBuilder(progress.curve)
+        self.points = LossCurveBuilder(progress.curve)
         self.unit: Literal["", "epoch", "step"] = progress.unit
-        self.evaluations = CurveBuilder(progress.evaluations)
+        self.evaluations = LossCurveBuilder(progress.evaluations)
         self.tokens = progress.tokens
         self.batch = progress.batch
         self.counting = progress.counting
         self.table = progress.table
 
-    def take_match(self, values: dict[str, str]) -> None:
+    def take_expression_values(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
         numbers = {name: parse_number(text) for name, text in values.items()}
-        self.step = _steps_or(numbers.get("step"), self.step)
-        self.steps = _steps_or(numbers.get("steps"), self.steps)
-        self.lr = _number_or(numbers.get("lr"), self.lr)
-        self.norm = _number_or(numbers.get("grad_norm"), self.norm)
-        self.rate = _number_or(numbers.get("tokens_per_second"), self.rate)
+        self.step = _steps_or_default(numbers.get("step"), self.step)
+        self.steps = _steps_or_default(numbers.get("steps"), self.steps)
+        self.lr = _number_or_default(numbers.get("lr"), self.lr)
+        self.norm = _number_or_default(numbers.get("grad_norm"), self.norm)
+        self.rate = _number_or_default(numbers.get("tokens_per_second"), self.rate)
         self._add_loss(numbers.get("loss"))
         self._add_evaluation(numbers.get("eval_loss"))
 
     def take_line(self, line: str) -> None:
         """Take what a line of a known form reports."""
-        line = without_rank_prefix(line)[:_MAX_PARSED_LENGTH]
-        if self.table.names and (record := records.parse_row(line, self.table)).values:
+        line = without_rank_prefix(line)[:_MAX_PARSED_LINE_LENGTH]
+        if self.table.names and (record := records.parse_table_row(line, self.table)).values:
             self._take_record(record)
         elif "oss'" in line and "{'" in line:
-            self._take_record(records.parse_dictionary(line))
+            self._take_record(records.parse_dictionary_record(line))
         elif 'oss"' in line and '{"' in line:
-            self._take_record(records.parse_json(line))
+            self._take_record(records.parse_json_record(line))
         elif "/" in line and (found := parse_bar(line)):
             # A bar may be of something else, where the training reports its steps in lines.
             if not self.unit:
                 self._take_position(found.at)
             rest = line[found.end :]
-            self._take_values(rest, losses_in_line(rest) if "oss" in rest else Losses())
+            self._take_values(rest, losses_in_line(rest) if "oss" in rest else LineLosses())
         elif "oss" in line or "LOSS" in line:
             self._take_losses(line)
         elif "skipped=" in line and (match := _DEEPSPEED_STEP_PATTERN.search(line)):
-            self.step = _steps_or(parse_count(match[1]), self.step)
-            self.lr = _number_or(parse_number(match[2]), self.lr)
+            self.step = _steps_or_default(parse_count(match[1]), self.step)
+            self.lr = _number_or_default(parse_number(match[2]), self.lr)
         elif "poch" in line and (at := parse_epoch_header(line)):
-            self.counting, _, _ = advance_count(self.counting, at)
+            self.counting, _, _ = advance_step_count(self.counting, at)
 
     def _take_losses(self, line: str) -> None:
         """Take the training's loss, an evaluation's, or both from a line."""
-        found, at = losses_in_line(line), parse_position(line)
+        found, at = losses_in_line(line), parse_logged_position(line)
         if not found.reports:
-            if table := records.parse_header(line):
+            if table := records.parse_table_header(line):
                 self.table = table
         elif found.evaluation and not found.train:
             self._take_evaluation(found, at)
@@ -185,38 +187,40 @@ class _ProgressParser:
             self._take_position(at)
             self.unit = "step"
             self._take_values(line, found)
-        elif (at or (found.named and not _SUMMARY_LINE_PATTERN.search(line))) and self._take_epoch(at or Position()):
+        elif (at or (found.named and not _SUMMARY_LINE_PATTERN.search(line))) and self._take_epoch(
+            at or LoggedPosition()
+        ):
             self._take_values(line, found)
         elif at or found.named:
             self._add_evaluation(parse_number(found.evaluation))
 
-    def _take_evaluation(self, found: Losses, at: Position | None) -> None:
+    def _take_evaluation(self, losses: LineLosses, position: LoggedPosition | None) -> None:
         """Take the loss of an evaluation from a line that reports no other; one of its batches is left out."""
-        step = found.step
-        if at and at.step is not None:
-            if at.batch:
+        step = losses.step
+        if position and position.step is not None:
+            if position.batch:
                 return
-            step = step or at.step
-        elif at:
-            self._take_epoch(at)
-        self._add_evaluation(parse_number(found.evaluation), step)
+            step = step or position.step
+        elif position:
+            self._take_epoch(position)
+        self._add_evaluation(parse_number(losses.evaluation), step)
 
-    def _take_position(self, at: Position) -> None:
+    def _take_position(self, position: LoggedPosition) -> None:
         """Take the step of a line."""
-        self.counting, self.step, steps = advance_count(self.counting, at)
-        self.steps = max(self.steps, steps) if at.by_now else steps or self.steps
-        self.batch = at.batch
+        self.counting, self.step, steps = advance_step_count(self.counting, position)
+        self.steps = max(self.steps, steps) if position.by_now else steps or self.steps
+        self.batch = position.batch
 
-    def _take_epoch(self, at: Position) -> bool:
+    def _take_epoch(self, position: LoggedPosition) -> bool:
         """Count epochs as steps, unless steps are counted; the epoch of an earlier line where this one has none."""
         if self.unit == "step" or (not self.unit and self.points.last):
             return False
-        if at.epoch is not None or self.counting.epoch is not None:
-            self._take_position(at._replace(batch=True))
+        if position.epoch is not None or self.counting.epoch is not None:
+            self._take_position(position._replace(batch=True))
         self.unit = "epoch"
         return True
 
-    def _take_values(self, text: str, found: Losses) -> None:
+    def _take_values(self, text: str, losses: LineLosses) -> None:
         """Take the losses and the other numbers of the present step."""
         lower = text.lower()
         if "lr" in lower or "rate" in lower:
@@ -225,9 +229,9 @@ class _ProgressParser:
             self.norm = _search_number(_GRADIENT_NORM_PATTERN, text, self.norm)
         if "tok" in lower or "tps" in lower:
             self.rate = _search_number(_TOKENS_PER_SECOND_PATTERN, text, self.rate)
-            self.tokens = _steps_or(_search_number(_TOKENS_SEEN_PATTERN, text, None), self.tokens)
-        self._add_loss(parse_number(found.train))
-        evaluated, last = parse_number(found.evaluation), self.evaluations.last
+            self.tokens = _steps_or_default(_search_number(_TOKENS_SEEN_PATTERN, text, None), self.tokens)
+        self._add_loss(parse_number(losses.train))
+        evaluated, last = parse_number(losses.evaluation), self.evaluations.last
         # A line of a step repeats what the newest evaluation found.
         if evaluated is not None and not (last and evaluated == last.loss):
             self._add_evaluation(evaluated)
@@ -235,10 +239,10 @@ class _ProgressParser:
     def _take_record(self, record: LogRecord) -> None:
         """Take what HF Trainer prints, or a script as JSON or in a table; the step only where it is in it."""
         values = record.values
-        loss, evaluation = records.losses_of(record)
+        loss, evaluation = records.losses_of_record(record)
         if "train_runtime" in values or (loss is None and evaluation is None):
             return
-        at = records.position_of(record)
+        at = records.position_of_record(record)
         if at.step is not None:
             self._take_position(at)
         elif (
@@ -250,7 +254,9 @@ class _ProgressParser:
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
-        self.tokens = _steps_or(next((values[name] for name in _TOKENS_SEEN_KEYS if name in values), None), self.tokens)
+        self.tokens = _steps_or_default(
+            next((values[name] for name in _TOKENS_SEEN_KEYS if name in values), None), self.tokens
+        )
         self._add_loss(loss)
         self._add_evaluation(evaluation)
 
@@ -260,14 +266,14 @@ class _ProgressParser:
             return
         last = self.points.last
         if last and 0 < self.step < last.step:
-            self.evaluations.drop_from(self.step)
-        self.points.add(Point(self.step, loss, self.lr, self.tokens))
+            self.evaluations.drop_points_from(self.step)
+        self.points.add(LossPoint(self.step, loss, self.lr, self.tokens))
 
     def _add_evaluation(self, loss: float | None, step: int = 0) -> None:
         """Add a loss of an evaluation, of this step or of the present one."""
         last = self.points.last
         if loss is not None:
-            self.evaluations.add(Point(step or self.step or (last.step if last else 0), loss, self.lr, self.tokens))
+            self.evaluations.add(LossPoint(step or self.step or (last.step if last else 0), loss, self.lr, self.tokens))
 
     def progress(self) -> Progress:
         """Return it."""
@@ -287,21 +293,21 @@ class _ProgressParser:
         )
 
 
-def _match_groups(expression: re.Pattern[str], line: str) -> dict[str, str]:
+def _matched_named_groups(expression: re.Pattern[str], line: str) -> dict[str, str]:
     """Return the named groups that took part in a match; none where the line does not match."""
-    match = expression.search(line[:_MAX_SEARCHED_LENGTH])
+    match = expression.search(line[:_MAX_SEARCHED_LINE_LENGTH])
     return {name: text for name, text in match.groupdict().items() if text} if match else {}
 
 
-def _search_number(pattern: re.Pattern[str], line: str, otherwise: float | None) -> float | None:
+def _search_number(pattern: re.Pattern[str], line: str, default: float | None) -> float | None:
     match = pattern.search(line)
-    return _number_or(parse_number(match[1]), otherwise) if match else otherwise
+    return _number_or_default(parse_number(match[1]), default) if match else default
 
 
-def _steps_or(value: float | None, otherwise: int) -> int:
-    """Return a number of steps, `otherwise` for what cannot be one."""
-    return int(value) if value is not None and abs(value) < 10**MAX_COUNT_DIGITS else otherwise
+def _steps_or_default(value: float | None, default: int) -> int:
+    """Return a number of steps, `default` for what cannot be one."""
+    return int(value) if value is not None and abs(value) < 10**MAX_COUNT_DIGITS else default
 
 
-def _number_or(value: float | None, otherwise: float | None) -> float | None:
-    return otherwise if value is None else value
+def _number_or_default(value: float | None, default: float | None) -> float | None:
+    return default if value is None else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .step_lines import Position, parse_count, parse_position
+from .step_lines import LoggedPosition, parse_count, parse_logged_position
 
 # A bar with a caption is only read where that is about steps: others are of data that is mapped, weights that load.
 _TQDM_PATTERN = re.compile(
@@ -29,7 +29,7 @@ _EPOCH_PAIR_PATTERN = re.compile(r"\s*(\d+)/(\d+)")
 class TrainingBar(NamedTuple):
     """Where a bar says that its training is, and where in the line it ends: losses follow."""
 
-    at: Position
+    at: LoggedPosition
     end: int
 
 
@@ -37,7 +37,7 @@ def parse_bar(line: str) -> TrainingBar | None:
     """Return the progress bar of a training that a line is."""
     if "%|" in line:
         if line.find("|Loss: ") > 0 and (match := _TORCHTUNE_PATTERN.match(line)):
-            return _bar_with_step(match, Position(parse_count(match["step"]), overall=True))
+            return _bar_with_step(match, LoggedPosition(parse_count(match["step"]), overall=True))
         match = _TQDM_PATTERN.match(line)
     elif "━" in line:
         match = _LIGHTNING_PATTERN.match(line) or _ULTRALYTICS_PATTERN.match(line) or _KERAS_PATTERN.match(line)
@@ -46,11 +46,11 @@ def parse_bar(line: str) -> TrainingBar | None:
     return _bar_with_step(match, _bar_position(match)) if match else None
 
 
-def _bar_with_step(match: re.Match[str], at: Position | None) -> TrainingBar | None:
-    return TrainingBar(at, match.end()) if at and at.step is not None else None
+def _bar_with_step(match: re.Match[str], position: LoggedPosition | None) -> TrainingBar | None:
+    return TrainingBar(position, match.end()) if position and position.step is not None else None
 
 
-def _bar_position(match: re.Match[str]) -> Position | None:
+def _bar_position(match: re.Match[str]) -> LoggedPosition | None:
     """Return the position of a bar, None where a number is too long for a count."""
     groups = {name: text for name, text in match.groupdict().items() if text}
     step, steps = parse_count(groups["step"]), parse_count(groups["steps"])
@@ -59,12 +59,14 @@ def _bar_position(match: re.Match[str]) -> Position | None:
     if "epoch" in groups:
         # Lightning's epochs count from 0, and where no terminal is it writes the last one only.
         epoch, last = parse_count(groups["epoch"]), parse_count(groups["last"]) if "last" in groups else None
-        return Position(step, steps, None if epoch is None else epoch + 1, 0 if last is None else last + 1, batch=True)
+        return LoggedPosition(
+            step, steps, None if epoch is None else epoch + 1, 0 if last is None else last + 1, batch=True
+        )
     caption = groups.get("caption", "")
     epochs = _EPOCH_PAIR_PATTERN.match(caption)
     if epochs:
-        return Position(step, steps, parse_count(epochs[1]), parse_count(epochs[2]) or 0, batch=True)
-    at = parse_position(caption) if "poch" in caption else None
+        return LoggedPosition(step, steps, parse_count(epochs[1]), parse_count(epochs[2]) or 0, batch=True)
+    at = parse_logged_position(caption) if "poch" in caption else None
     if at and at.epoch is not None:
-        return Position(step, steps, at.epoch, at.epochs, batch=True)
-    return Position(step, steps, batch=match.re is _KERAS_PATTERN)
+        return LoggedPosition(step, steps, at.epoch, at.epochs, batch=True)
+    return LoggedPosition(step, steps, batch=match.re is _KERAS_PATTERN)

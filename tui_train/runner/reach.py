@@ -16,10 +16,10 @@ import time
 from typing import Any, Callable, Sequence
 
 from . import machines, planned, program, ssh, untrusted_json
-from .planned import Planned
+from .planned import SupervisorPlan
 from .processes import machine_identity
 
-_ANSWER_SECONDS = 30.0
+_MAX_ANSWER_SECONDS = 30.0
 _PIECE_BYTES = 1 << 16
 _MAX_ANSWER_BYTES = 1 << 20  # bytes of an answer
 
@@ -27,28 +27,28 @@ _MAX_ANSWER_BYTES = 1 << 20  # bytes of an answer
 def main(request_json: str, run_dir: str) -> int:
     """Ask each of the other machines as a question says, and print their answers as JSON, a list in their order."""
     request: dict[str, Any] = json.loads(request_json)
-    plan = planned.read(run_dir)
+    plan = planned.read_plan(run_dir)
     answers: list[dict[str, Any]] = [{} for _ in plan.hosts[1:]]
     links: list[subprocess.Popen[bytes]] = []
     if request["checkpoint"]:
-        question, files = _checkpoint_question(request["checkpoint"])
+        question, files = _question_about_checkpoint(request["checkpoint"])
         question["only_look"] = request["only_look"]
     else:
-        question, files = _run_folder_question(request, plan, run_dir)
+        question, files = _question_about_run_folder(request, plan, run_dir)
     with _token_server(plan.port, question.get("token", "")) as random_port:
         if random_port and _tries_random_ports(plan):
             question["random_port"] = random_port
         threads = []
         for rank, host in enumerate(plan.hosts[1:], start=1):
             ask = functools.partial(_ask, host, request["python"], {**question, "rank": rank}, files, links)
-            threads.append(threading.Thread(target=_store_answer, args=(answers, rank - 1, ask), daemon=True))
+            threads.append(threading.Thread(target=_store_machine_answer, args=(answers, rank - 1, ask), daemon=True))
         for thread in threads:
             thread.start()
         # A checkpoint may be large; a link that is gone ends by itself.
-        deadline = time.monotonic() + (float("inf") if request["checkpoint"] else _ANSWER_SECONDS)
+        deadline = time.monotonic() + (float("inf") if request["checkpoint"] else _MAX_ANSWER_SECONDS)
         for thread in threads:
             thread.join(max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX)))
-    no_answer = {"problem": f"gave no answer in {_ANSWER_SECONDS:.0f} s: check that it is on, and its network"}
+    no_answer = {"problem": f"gave no answer in {_MAX_ANSWER_SECONDS:.0f} s: check that it is on, and its network"}
     os.write(1, (json.dumps([answer or no_answer for answer in answers]) + "\n").encode())
     for child in links:
         if child.poll() is None:
@@ -69,18 +69,20 @@ def _ask(
     return answer
 
 
-def _tries_random_ports(plan: Planned) -> bool:
+def _tries_random_ports(plan: SupervisorPlan) -> bool:
     """Tell whether NCCL and Gloo use the network by which the first machine is reached, and not a chosen one."""
     return not plan.names_interface and not machines.names_interface(os.environ)
 
 
-def _store_answer(answers: list[dict[str, Any]], index: int, exchange: Callable[[], dict[str, Any]]) -> None:
+def _store_machine_answer(answers: list[dict[str, Any]], index: int, exchange: Callable[[], dict[str, Any]]) -> None:
     answers[index] = exchange()
 
 
-def _run_folder_question(request: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _question_about_run_folder(
+    request: dict[str, Any], plan: SupervisorPlan, run_dir: str
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
-    names = [request["script"], planned.PLAN_FILE_NAME, program.ZIP_NAME, *plan.files]
+    names = [request["script"], planned.PLAN_FILE_NAME, program.RUNNER_ZIP_NAME, *plan.files]
     files = {name: os.path.join(run_dir, name) for name in names}
     chosen = os.environ.get(machines.ADDRESS_VARIABLE) or plan.address
     question = {
@@ -96,7 +98,7 @@ def _run_folder_question(request: dict[str, Any], plan: Planned, run_dir: str) -
     return question, {name: path for name, path in files.items() if os.path.isfile(path)}
 
 
-def _checkpoint_question(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _question_about_checkpoint(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a checkpoint, and its files."""
     files: dict[str, str] = {}
     if os.path.isdir(path):
@@ -155,7 +157,7 @@ class _SshLink:
         stdin.close()
         last = self._next_answer()
         if last is None:
-            return {"problem": f"does not answer: {ssh.failure_advice(stderr.read(_PIECE_BYTES))}"}
+            return {"problem": f"does not answer: {ssh.ssh_failure_advice(stderr.read(_PIECE_BYTES))}"}
         if last.get("listens"):
             address, port = last["listens"]
             token = str(self.question["token"]).encode()
@@ -168,7 +170,7 @@ class _SshLink:
         assert lines is not None  # noqa: S101 - for the type
         while line := lines.readline(_MAX_ANSWER_BYTES):
             with contextlib.suppress(untrusted_json.Unparsable):
-                answer: dict[str, Any] = untrusted_json.parse(line)
+                answer: dict[str, Any] = untrusted_json.parse_json(line)
                 return answer
         return None
 

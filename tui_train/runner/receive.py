@@ -17,13 +17,13 @@ def main() -> int:
     folder = request["folder"]
     run = request["what"] == "run"
     present = _is_same_folder(folder, request["mark"]) if run else _has_files(folder, request["files"])
-    problem = "" if present else _why_refused(folder, only_run=run)
+    problem = "" if present else _why_folder_refused(folder, must_be_run=run)
     _print_json(there=present, clock=time.time(), problem=problem)
     if problem or request.get("only_look"):
         return 0
     try:
         if not present:
-            _unpack(folder)
+            _unpack_tar_from_stdin(folder)
     except OSError as error:
         _print_json(problem=f"cannot write {folder}: {error.strerror}")
         return 0
@@ -40,13 +40,13 @@ def _print_json(**values: object) -> None:
     sys.stdout.flush()
 
 
-def _is_same_folder(folder: str, mark: str) -> bool:
+def _is_same_folder(folder: str, run_mark: str) -> bool:
     """Tell whether this is the folder of the machine that asks: its lock bears the mark of its start."""
     try:
         # Nobody who writes to a pipe is waited for.
         file = os.open(os.path.join(folder, ".lock", "owner"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         with open(file, "rb", buffering=0) as lock:
-            return mark.encode() in (lock.read(4096) or b"")
+            return run_mark.encode() in (lock.read(4096) or b"")
     except OSError:
         return False
 
@@ -63,7 +63,7 @@ def _has_files(folder: str, files: dict[str, list[int]]) -> bool:
     return True
 
 
-def _why_refused(folder: str, *, only_run: bool) -> str:
+def _why_folder_refused(folder: str, *, must_be_run: bool) -> str:
     """Return why a folder cannot take files, empty where it can: nothing but a run is replaced by a run."""
     try:
         names = os.listdir(folder)
@@ -71,7 +71,7 @@ def _why_refused(folder: str, *, only_run: bool) -> str:
         return ""
     except OSError as error:
         return f"cannot read {folder}: {error.strerror}"
-    if only_run and names and "plan.json" not in names:
+    if must_be_run and names and "plan.json" not in names:
         return f"{folder} is there already, and is no run: move it away"
     if not _belongs_to_user(folder):
         return f"{folder} belongs to another user, who could change what is brought there: move it away"
@@ -93,7 +93,7 @@ def _belongs_to_user(folder: str) -> bool:
     return ours == owner
 
 
-def _unpack(folder: str) -> None:
+def _unpack_tar_from_stdin(folder: str) -> None:
     """Write the files of the tar on stdin into a folder; what leads elsewhere is left out."""
     os.makedirs(folder, exist_ok=True)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sent:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 # As sysexits.h has them.
 USAGE_EXIT_CODE = 64
-MISSING_EXIT_CODE = 69
+UNAVAILABLE_EXIT_CODE = 69
 TRAINED_APART_EXIT_CODE = 70
 CANNOT_WRITE_EXIT_CODE = 73
-BUSY_EXIT_CODE = 75
+BUSY_RESOURCE_EXIT_CODE = 75
 
 
 class Refused(Exception):

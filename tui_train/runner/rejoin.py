@@ -8,20 +8,20 @@ import time
 from typing import NamedTuple
 
 from . import container, other_programs, program
-from .overlap import ByteSource, LoggedTail, skip_already_logged
+from .overlap import ByteSource, LoggedTailFilter, skip_already_logged
 from .processes import MARK_VARIABLE
 from .safe_text import visible
-from .transport import NodeCommand, Task, Transport
+from .transport import NodeCommand, NodeTask, NodeTransport
 
 # What an engine's own client ends with when it fails.
 _ENGINE_FAILED_EXIT_CODE = 125
 _PIECE_BYTES = 1 << 16
 
 
-def rejoin(transport: Transport, engine: str, name: str, log: str, mark: str) -> Task:
+def rejoin_container(transport: NodeTransport, engine: str, name: str, log: str, run_mark: str) -> NodeTask:
     """Start what writes down the rest of a container's output, and ends as it does."""
-    words = program.own_command("rejoin", engine, name, log)
-    return transport.start(NodeCommand(words, {**os.environ, MARK_VARIABLE: mark}, log))
+    words = program.runner_command("rejoin", engine, name, log)
+    return transport.start(NodeCommand(words, {**os.environ, MARK_VARIABLE: run_mark}, log))
 
 
 def main(engine: str, name: str, log: str) -> int:
@@ -31,18 +31,18 @@ def main(engine: str, name: str, log: str) -> int:
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     while True:
-        seen = _already_logged(engine, name, log)
+        seen = _logged_part_of_output(engine, name, log)
         if isinstance(seen, str):
             if not _container_exists(engine, name):
                 return _ENGINE_FAILED_EXIT_CODE
             words = f"\nlaunch.sh: what the container said without its client cannot be read: {visible(seen)}\n"
             _append_to_log(descriptor, words.encode())
-            return _wait_for_container(engine, name)
-        passed = _copy_new_output((engine, "logs", "--follow", name), descriptor, seen.lengths, seen.partial_line)
+            return _wait_for_container_exit_code(engine, name)
+        passed = _append_new_output((engine, "logs", "--follow", name), descriptor, seen.lengths, seen.partial_line)
         # What it said last may come after the end of what follows it.
-        code = container.exit_code(engine, name)
+        code = container.container_exit_code(engine, name)
         if code is not None:
-            _copy_new_output((engine, "logs", name), descriptor, passed, b"")
+            _append_new_output((engine, "logs", name), descriptor, passed, b"")
             return code
         if not _container_exists(engine, name):
             return _ENGINE_FAILED_EXIT_CODE
@@ -50,11 +50,11 @@ def main(engine: str, name: str, log: str) -> int:
 
 
 def _container_exists(engine: str, name: str) -> bool:
-    return other_programs.run((engine, "container", "inspect", name), 60.0).code == 0
+    return other_programs.run_program((engine, "container", "inspect", name), 60.0).code == 0
 
 
-def _wait_for_container(engine: str, name: str) -> int:
-    code = other_programs.run((engine, "wait", name), float("inf")).out.strip()
+def _wait_for_container_exit_code(engine: str, name: str) -> int:
+    code = other_programs.run_program((engine, "wait", name), float("inf")).out.strip()
     return int(code) if code.isdigit() else _ENGINE_FAILED_EXIT_CODE
 
 
@@ -65,10 +65,10 @@ class _LoggedPart(NamedTuple):
     partial_line: bytes
 
 
-def _already_logged(engine: str, name: str, log: str) -> _LoggedPart | str:
+def _logged_part_of_output(engine: str, name: str, log: str) -> _LoggedPart | str:
     """Return what a log has already; or, where the engine does not tell the container's output, why."""
     try:
-        pid, *ends = other_programs.spawn((engine, "logs", name), os.environ)
+        pid, *ends = other_programs.spawn_program((engine, "logs", name), os.environ)
     except OSError as error:
         return str(error)
     own = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
@@ -90,18 +90,20 @@ def _already_logged(engine: str, name: str, log: str) -> _LoggedPart | str:
     return _LoggedPart(passed, begun)
 
 
-def _copy_new_output(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: bytes) -> tuple[int, int]:
+def _append_new_output(
+    words: tuple[str, ...], log: int, logged_lengths: tuple[int, int], partial_line: bytes
+) -> tuple[int, int]:
     """Append what the engine tells beyond these bytes of each stream; return how many it has told of each.
 
-    `begun` is in the log as well: the beginning of the next line of either.
+    `partial_line` is in the log as well: the beginning of the next line of either.
     """
     try:
-        pid, *ends = other_programs.spawn(words, os.environ)
+        pid, *ends = other_programs.spawn_program(words, os.environ)
     except OSError:
-        return passed
-    ahead = LoggedTail(begun)
+        return logged_lengths
+    ahead = LoggedTailFilter(partial_line)
     counts = {ends[0]: 0, ends[1]: 0}
-    skip = {ends[0]: passed[0], ends[1]: passed[1]}
+    skip = {ends[0]: logged_lengths[0], ends[1]: logged_lengths[1]}
     unread = list(ends)
     while unread:
         for end in select.select(unread, [], [])[0]:
@@ -115,7 +117,7 @@ def _copy_new_output(words: tuple[str, ...], log: int, passed: tuple[int, int], 
     for end in ends:
         os.close(end)
     os.waitpid(pid, 0)
-    return max(passed[0], counts[ends[0]]), max(passed[1], counts[ends[1]])
+    return max(logged_lengths[0], counts[ends[0]]), max(logged_lengths[1], counts[ends[1]])
 
 
 def _append_to_log(log: int, text: bytes) -> None:

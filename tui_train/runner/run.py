@@ -6,16 +6,16 @@ import os
 from typing import NamedTuple
 
 from . import gpus
-from .attempt import AttemptEnd, attempt_title, newest_loadable_checkpoint, run_attempt
-from .memory_patterns import TEXT_BY_PHASE
+from .attempt import AttemptEnd, attempt_title_text, newest_loadable_checkpoint, run_attempt
+from .memory_patterns import TEXT_BY_MEMORY_PHASE
 from .refused import CANNOT_WRITE_EXIT_CODE
 from .safe_text import visible
-from .start import Start, print_message
+from .start import RunStart, print_message
 
-_CARD_WAIT_SECONDS = 60.0
+_MAX_CARD_WAIT_SECONDS = 60.0
 
 
-class Outcome(NamedTuple):
+class StartOutcome(NamedTuple):
     """How a start ended: state, exit code and `leftover` processes as run_ended has them, and a sentence.
 
     `why` is why no attempt followed one that ran out of GPU memory.
@@ -28,27 +28,29 @@ class Outcome(NamedTuple):
     why: str = ""
 
 
-def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> Outcome:
+def run_attempts(start: RunStart, first_position: int, *, chosen_by_user: bool = False) -> StartOutcome:
     """Make attempts until one ends for good, from the first on; `chosen_by_user`: the user named that one."""
-    if first > 1 and start.falls_back and not chosen_by_user:
-        print_message(f"begins with {attempt_title(start, first)}, where it was; --attempt=1 begins with the first")
+    if first_position > 1 and start.falls_back and not chosen_by_user:
+        print_message(
+            f"begins with {attempt_title_text(start, first_position)}, where it was; --attempt=1 begins with the first"
+        )
     # Processes that computed on the cards before this run are not waited for.
     neighbours = (gpus.pids_computing_on(start.cards) or ()) if start.falls_back else ()
-    position = first
+    position = first_position
     while not start.signals.stop:
         number = next_attempt_number(start.own_dir)
         log = attempt_log_path(start.own_dir, number)
         try:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         except OSError as error:
-            return Outcome("failed", CANNOT_WRITE_EXIT_CODE, f"cannot write {visible(log)}: {error.strerror}")
+            return StartOutcome("failed", CANNOT_WRITE_EXIT_CODE, f"cannot write {visible(log)}: {error.strerror}")
         ended = run_attempt(start, position, number, log)
-        outcome = _outcome_of(start, ended, position, number)
+        outcome = _outcome_after_attempt(start, ended, position, number)
         if outcome:
             return outcome._replace(leftover=ended.leftover)
-        gpus.wait_until_free(start.cards, neighbours, _CARD_WAIT_SECONDS, print_message)
+        gpus.wait_until_cards_free(start.cards, neighbours, _MAX_CARD_WAIT_SECONDS, print_message)
         position = ended.next_position
-    return Outcome("stopped", start.signals.code, "stopped")
+    return StartOutcome("stopped", start.signals.code, "stopped")
 
 
 def attempt_log_path(own_dir: str, number: int) -> str:
@@ -64,23 +66,23 @@ def next_attempt_number(own_dir: str) -> int:
     return number
 
 
-def _outcome_of(start: Start, ended: AttemptEnd, position: int, number: int) -> Outcome | None:
+def _outcome_after_attempt(start: RunStart, ended: AttemptEnd, position: int, number: int) -> StartOutcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
     # What had finished when a stop came is finished.
     if ended.stopped or (start.signals.stop and ended.code != 0):
-        return Outcome("stopped", start.signals.code, "stopped")
+        return StartOutcome("stopped", start.signals.code, "stopped")
     # Even with code 0: a training whose ranks agree to stop, and that saves, may end so long before its last step.
     if ended.stopped_rank is not None:
-        return Outcome("stopped", ended.code or 143, f"stopped: machine {ended.stopped_rank} was asked to stop")
+        return StartOutcome("stopped", ended.code or 143, f"stopped: machine {ended.stopped_rank} was asked to stop")
     if ended.code == 0:
-        return Outcome("finished", 0, _finished_text(ended, newest_loadable_checkpoint(start, position)))
+        return StartOutcome("finished", 0, _finished_text(ended, newest_loadable_checkpoint(start, position)))
     log = f"see attempt-{number}.log"
     if not ended.phase:
-        return Outcome("failed", ended.code, f"{_failure_text(ended)}: {log}")
-    where = TEXT_BY_PHASE.get(ended.phase, "")
+        return StartOutcome("failed", ended.code, f"{_failure_text(ended)}: {log}")
+    where = TEXT_BY_MEMORY_PHASE.get(ended.phase, "")
     print_message(f"attempt {number} ran out of GPU memory {where}")
     why = _why_no_fallback(start, ended)
-    return Outcome("failed", ended.code, f"out of GPU memory {where}: {why}; {log}", why=why) if why else None
+    return StartOutcome("failed", ended.code, f"out of GPU memory {where}: {why}; {log}", why=why) if why else None
 
 
 def _finished_text(ended: AttemptEnd, checkpoint: str) -> str:
@@ -100,10 +102,10 @@ def _failure_text(ended: AttemptEnd) -> str:
     return why
 
 
-def _why_no_fallback(start: Start, ended: AttemptEnd) -> str:
+def _why_no_fallback(start: RunStart, ended: AttemptEnd) -> str:
     """Return why nothing follows an attempt that ran out of GPU memory, empty where an attempt does."""
     if ended.no_retry_reason or ended.next_position:
         return ended.no_retry_reason
-    if start.planned.by_hand:
+    if start.planned.is_started_by_hand:
         return "machines that are started by hand have no fallbacks"
     return "the plan has no further fallback"

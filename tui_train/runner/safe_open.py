@@ -24,47 +24,49 @@ _FILE_KINDS = (
 )
 
 
-def open_regular(path: str | os.PathLike[str], folder: int | None = None) -> io.FileIO:
+def open_regular_file(path: str | os.PathLike[str], folder_descriptor: int | None = None) -> io.FileIO:
     """Open a regular file, unbuffered; OSError for a pipe, a device or a folder, which is never waited for.
 
-    With the descriptor of a `folder`, `path` is a name in it, and a link is refused.
+    With the descriptor of a `folder_descriptor`, `path` is a name in it, and a link is refused.
     """
-    follows = folder is None
+    follows = folder_descriptor is None
     try:
         # Even to open a device may do something.
-        _require_regular(os.stat(path, dir_fd=folder, follow_symlinks=follows).st_mode, path)
+        _require_regular_file(os.stat(path, dir_fd=folder_descriptor, follow_symlinks=follows).st_mode, path)
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
-        file = os.open(path, flags, dir_fd=folder)
+        file = os.open(path, flags, dir_fd=folder_descriptor)
     except ValueError as error:
         # A NUL byte in a path that a file names.
         raise OSError(errno.EINVAL, str(error), str(path)) from None
     try:
-        _require_regular(os.fstat(file).st_mode, path)
+        _require_regular_file(os.fstat(file).st_mode, path)
         return io.FileIO(file)
     except BaseException:
         os.close(file)
         raise
 
 
-def _require_regular(mode: int, path: str | os.PathLike[str]) -> None:
+def _require_regular_file(mode: int, path: str | os.PathLike[str]) -> None:
     if not S_ISREG(mode):
-        raise OSError(errno.EINVAL, f"it is {file_kind(mode)}, not a regular file", str(path))
+        raise OSError(errno.EINVAL, f"it is {file_kind_text(mode)}, not a regular file", str(path))
 
 
-def file_kind(mode: int) -> str:
+def file_kind_text(mode: int) -> str:
     """Return in words what has such a mode, as "a folder"."""
     return next((words for is_kind, words in _FILE_KINDS if is_kind(mode)), "something unknown")
 
 
 @contextlib.contextmanager
-def open_folder(path: str | os.PathLike[str], parent: int | None = None, *, readable: bool = False) -> Iterator[int]:
-    """Yield the descriptor of a folder; with `parent`, the descriptor of its parent, it must not be a link.
+def open_folder(
+    path: str | os.PathLike[str], parent_descriptor: int | None = None, *, readable: bool = False
+) -> Iterator[int]:
+    """Yield the descriptor of a folder; with `parent_descriptor`, the descriptor of its parent, it must not be a link.
 
     One that is listed or locked must be `readable`.
     """
     flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if readable else os.O_PATH)
-    flags |= 0 if parent is None else os.O_NOFOLLOW
-    folder = os.open(path, flags, dir_fd=parent)
+    flags |= 0 if parent_descriptor is None else os.O_NOFOLLOW
+    folder = os.open(path, flags, dir_fd=parent_descriptor)
     try:
         yield folder
     finally:
@@ -81,13 +83,17 @@ def user_name(uid: int) -> str:
         return f"user {uid}"
 
 
-def read(
-    path: str | os.PathLike[str], max_bytes: int = DEFAULT_MAX_BYTES, folder: int | None = None, *, end: bool = False
+def read_bounded(
+    path: str | os.PathLike[str],
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    folder_descriptor: int | None = None,
+    *,
+    from_end: bool = False,
 ) -> bytes:
     """Return the first bytes of a regular file, at most `max_bytes`, or the last; OSError where it cannot be read."""
     pieces, left = [], max_bytes
-    with open_regular(path, folder) as file:
-        if end:
+    with open_regular_file(path, folder_descriptor) as file:
+        if from_end:
             file.seek(-min(max_bytes, os.fstat(file.fileno()).st_size), os.SEEK_END)
         while left > 0 and (piece := file.read(left)):
             pieces.append(piece)
@@ -95,7 +101,7 @@ def read(
     return b"".join(pieces)
 
 
-def is_text(value: object) -> bool:
+def is_valid_text(value: object) -> bool:
     """Tell whether a value of JSON is a text that files and processes may bear: UTF-8, without NUL."""
     if not isinstance(value, str) or "\0" in value:
         return False
@@ -106,15 +112,15 @@ def is_text(value: object) -> bool:
     return True
 
 
-def write_atomically(path: str, data: bytes, mode: int = 0o644, folder: int | None = None) -> int:
+def write_atomically(path: str, data: bytes, mode: int = 0o644, folder_descriptor: int | None = None) -> int:
     """Write a file whole or not at all, and return the user id that it belongs to; OSError says why it could not.
 
-    With the descriptor of a `folder`, `path` is a name in it.
+    With the descriptor of a `folder_descriptor`, `path` is a name in it.
     """
     # A name that nobody can put a link at before.
     beside = f"{path}{TEMPORARY_SUFFIX}{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(beside, flags, mode, dir_fd=folder)
+    descriptor = os.open(beside, flags, mode, dir_fd=folder_descriptor)
     try:
         try:
             left = memoryview(data)
@@ -123,9 +129,9 @@ def write_atomically(path: str, data: bytes, mode: int = 0o644, folder: int | No
             uid = os.fstat(descriptor).st_uid
         finally:
             os.close(descriptor)
-        os.replace(beside, path, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(beside, path, src_dir_fd=folder_descriptor, dst_dir_fd=folder_descriptor)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(beside, dir_fd=folder)
+            os.unlink(beside, dir_fd=folder_descriptor)
         raise
     return uid

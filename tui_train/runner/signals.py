@@ -8,7 +8,7 @@ import signal
 from types import FrameType
 
 # What a second Ctrl-C means, said by a program: end at once.
-AT_ONCE_SIGNAL = signal.SIGUSR1
+END_AT_ONCE_SIGNAL = signal.SIGUSR1
 
 
 class StopSignals:
@@ -26,7 +26,7 @@ class StopSignals:
         # Whoever started this with Ctrl-C ignored, as a shell does in the background, keeps it so.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._on_stop)
-        for number in (signal.SIGTERM, signal.SIGQUIT, AT_ONCE_SIGNAL):
+        for number in (signal.SIGTERM, signal.SIGQUIT, END_AT_ONCE_SIGNAL):
             signal.signal(number, self._on_stop)
         # A lost terminal ends neither this program nor the training; the end of a child wakes it.
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
@@ -34,10 +34,10 @@ class StopSignals:
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         again = bool(self.stop)
-        self.at_once |= number == AT_ONCE_SIGNAL or (again and number == signal.SIGINT)
+        self.at_once |= number == END_AT_ONCE_SIGNAL or (again and number == signal.SIGINT)
         if not again:
             self.stop = signal.Signals(number).name
-            self.code = 143 if number == AT_ONCE_SIGNAL else 128 + number
+            self.code = 143 if number == END_AT_ONCE_SIGNAL else 128 + number
 
     def wait(self, seconds: float) -> None:
         """Return when a signal comes, or after so many seconds."""
@@ -55,7 +55,7 @@ def reset_signals() -> None:
     numbers = [
         signal.SIGTERM,
         signal.SIGQUIT,
-        AT_ONCE_SIGNAL,
+        END_AT_ONCE_SIGNAL,
         signal.SIGHUP,
         signal.SIGPIPE,
         signal.SIGCHLD,

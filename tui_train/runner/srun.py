@@ -11,10 +11,10 @@ from .processes import send_signal
 from .transport import LocalTask, LocalTransport, NodeCommand
 
 # Seconds for the controller to answer, and for srun to end the tasks of all machines.
-_ANSWER_SECONDS = 30.0
-_END_SECONDS = 5.0
+_SLURM_ANSWER_SECONDS = 30.0
+_MAX_SRUN_END_SECONDS = 5.0
 # A machine that was asked to end and did ends with 0: else --kill-on-bad-exit would kill those that still save.
-_TASK_SCRIPT = """\
+_SRUN_TASK_SCRIPT = """\
 trap 'asked=yes' TERM
 "$@" &
 task=$!
@@ -38,7 +38,7 @@ class SrunTransport(LocalTransport):
         """Start a command on each machine, their output to one log."""
         words = (
             "srun", f"--nodes={self._nodes}", f"--ntasks={self._nodes}", "--ntasks-per-node=1",
-            "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _TASK_SCRIPT, "bash",
+            "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _SRUN_TASK_SCRIPT, "bash",
         )  # fmt: skip
         task = super().start(command._replace(words=words + command.words))
         return SrunTask(self, task.leader, enclosed=task.enclosed)
@@ -50,8 +50,8 @@ class SrunTask(LocalTask):
     def request_stop(self) -> None:
         """Send SIGTERM to the tasks of all machines; to srun where Slurm does not answer."""
         # Without --batch it goes to the job's steps, and not to its script.
-        asked = other_programs.run(
-            ("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _ANSWER_SECONDS, interruptible=False
+        asked = other_programs.run_program(
+            ("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _SLURM_ANSWER_SECONDS, interruptible=False
         )
         if asked.code != 0:
             send_signal(self.leader, signal.SIGTERM)
@@ -59,6 +59,6 @@ class SrunTask(LocalTask):
     def end_remote_parts(self) -> None:
         """Have srun kill its tasks on all machines."""
         send_signal(self.leader, signal.SIGTERM)
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = time.monotonic() + _MAX_SRUN_END_SECONDS
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -13,7 +13,7 @@ from .safe_text import visible
 CONNECTION_LOST_EXIT_CODE = 255
 # A command is no login: what the user's configuration adds to one has no place there, such as another command, a
 # terminal, and what the host could use: ports, the keys of an agent, the screen, a network device.
-PLAIN_OPTIONS = (
+SSH_OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=10",
     "ServerAliveInterval=15",
@@ -27,7 +27,7 @@ PLAIN_OPTIONS = (
     "RemoteCommand=none",
 )
 # A link that is cut for less than two minutes changes nothing.
-_ATTEMPT_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlMaster=no")
+_SSH_OPTIONS_OF_ATTEMPT = (*SSH_OPTIONS, "ServerAliveCountMax=8", "ControlMaster=no")
 # Opens a connection that asks for what no program may answer.
 LOGIN_COMMAND = "tui-train hosts login"
 # What ssh and the shell there say, and what it means.
@@ -55,11 +55,13 @@ def ssh_command(host: str, command: Sequence[str], shared_connection: str = "non
 
     A connection that others share could end with them: it is for hosts to which there is no other way.
     """
-    options = (word for option in (*_ATTEMPT_OPTIONS, f"ControlPath={shared_connection}") for word in ("-o", option))
-    return ("ssh", "-T", *options, "--", host, remote_line(command))
+    options = (
+        word for option in (*_SSH_OPTIONS_OF_ATTEMPT, f"ControlPath={shared_connection}") for word in ("-o", option)
+    )
+    return ("ssh", "-T", *options, "--", host, remote_shell_line(command))
 
 
-def remote_line(command: Sequence[str]) -> str:
+def remote_shell_line(command: Sequence[str]) -> str:
     """Return what the login shell of a host is given to run a command in its place."""
     program = command[0]
     shown = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
@@ -82,10 +84,10 @@ def login_advice(host: str, stderr: bytes, asking_host: str = "") -> str:
     """Return what to do about what ssh said last, here or on an asking host, and whether to log in by hand."""
     where = f"on {visible(asking_host)}" if asking_host else "here"
     login = f"Log in there: ssh {visible(host)}" if asking_host else f"To log in: {LOGIN_COMMAND} {visible(host)}"
-    return f"{failure_advice(stderr, where)}{f' {login}' if wants_login(stderr) else ''}"
+    return f"{ssh_failure_advice(stderr, where)}{f' {login}' if wants_login(stderr) else ''}"
 
 
-def failure_advice(stderr: bytes, where: str = "here") -> str:
+def ssh_failure_advice(stderr: bytes, where: str = "here") -> str:
     """Return what to do about what ssh, or the shell at its other end, said last; `where` it runs is named."""
     text = stderr.decode(errors="replace")
     known = next((meaning for part, meaning in _ADVICE_BY_MESSAGE if part in text), "")

@@ -8,16 +8,16 @@ import time
 from typing import Mapping, NamedTuple
 
 from .events import Journal
-from .lock import Lock
-from .planned import Planned, PlannedAttempt
+from .lock import FolderLock
+from .planned import PlannedAttempt, SupervisorPlan
 from .signals import StopSignals
 from .transport import LocalTransport
 
 
-class Start(NamedTuple):
+class RunStart(NamedTuple):
     """One start of `script`."""
 
-    planned: Planned
+    planned: SupervisorPlan
     run_dir: str
     script: str
     own_dir: str
@@ -34,7 +34,7 @@ class Start(NamedTuple):
     environment: Mapping[str, str]
     """What an attempt gets besides what this process has."""
     journal: Journal
-    locks: tuple[Lock, ...]
+    locks: tuple[FolderLock, ...]
     signals: StopSignals
     transport: LocalTransport
     stop_counts: tuple[int, ...]
@@ -48,10 +48,10 @@ class Start(NamedTuple):
     @property
     def falls_back(self) -> bool:
         """True where another attempt may follow: machines that are started by hand do not agree upon one."""
-        return not self.planned.by_hand and len(self.attempts) > 1
+        return not self.planned.is_started_by_hand and len(self.attempts) > 1
 
 
-def record_event(start: Start, event: str, **details: object) -> None:
+def record_event(start: RunStart, event: str, **details: object) -> None:
     """Add to events.jsonl what happened; where that cannot be written, it is said, and the training goes on."""
     try:
         start.journal.append(event, **details)

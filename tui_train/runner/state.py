@@ -6,16 +6,16 @@ import os
 from typing import NamedTuple
 
 from . import events, lock_owner
-from .events import Event
+from .events import JournalEvent
 from .lock_owner import LockOwner
-from .processes import Process, ProcessFamily, has_mark
+from .processes import Process, ProcessFamily, process_has_mark
 
 # A job that waits in a queue is only known to viewers.
-LIVE_STATES = frozenset({"queued", "running", "stopping", "unconfirmed"})
+LIVE_RUN_STATES = frozenset({"queued", "running", "stopping", "unconfirmed"})
 # Its start was sent to another machine, which has not said whether it began: only viewers know that.
 UNCONFIRMED_STATE = "unconfirmed"
-_END_STATES = frozenset({"finished", "failed", "stopped"})
-STATES = frozenset({"new", "lost", *LIVE_STATES, *_END_STATES})
+_ENDED_RUN_STATES = frozenset({"finished", "failed", "stopped"})
+RUN_STATES = frozenset({"new", "lost", *LIVE_RUN_STATES, *_ENDED_RUN_STATES})
 
 
 class AttemptStatus(NamedTuple):
@@ -43,7 +43,7 @@ class AttemptStatus(NamedTuple):
     """All its cards were."""
 
 
-class Status(NamedTuple):
+class RunStatus(NamedTuple):
     """A run's state (new, unconfirmed, queued, running, stopping, finished, failed, stopped, lost) and its attempts."""
 
     state: str
@@ -89,7 +89,7 @@ class Status(NamedTuple):
     @property
     def live(self) -> bool:
         """True while its supervisor works, or will."""
-        return self.state in LIVE_STATES
+        return self.state in LIVE_RUN_STATES
 
     @property
     def trains_on(self) -> bool:
@@ -105,50 +105,56 @@ class Status(NamedTuple):
         return self.empty or (self.ended is not None and not self.left)
 
 
-def is_valid_status(status: Status) -> bool:
+def is_valid_status(status: RunStatus) -> bool:
     """Tell whether a status that another machine sent has dates and numbers that a calendar and the system take."""
     pids = (status.pid, status.leader, *status.leftover)
-    return status.state in STATES and all(-1 <= pid < 2**31 for pid in pids) and all(map(_is_valid_value, status))
+    return (
+        status.state in RUN_STATES
+        and all(-1 <= pid < 2**31 for pid in pids)
+        and all(map(_is_valid_status_value, status))
+    )
 
 
-def _is_valid_value(value: object) -> bool:
+def _is_valid_status_value(value: object) -> bool:
     if isinstance(value, tuple):
-        return all(map(_is_valid_value, value))
+        return all(map(_is_valid_status_value, value))
     if isinstance(value, float):
         return 0 <= value < events.MAX_UNIX_TIME
     # The largest is an inode.
     return not isinstance(value, int) or -1 <= value < 2**64
 
 
-def read(run_dir: str) -> Status:
+def read_status(run_dir: str) -> RunStatus:
     """Return how the run of a folder stands now."""
-    logged = events.read(run_dir)
-    owner = lock_owner.read_owner(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME))
+    logged = events.read_events(run_dir)
+    owner = lock_owner.read_lock_owner(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME))
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
         if owner and _supervisor_works(run_dir, owner):
-            return _build_status(run_dir, owner, _event_of_owner(owner), (), _attempt_statuses(logged))
+            return _build_status(run_dir, owner, _start_event_of_owner(owner), (), _attempt_statuses(logged))
         owner = None
     if last is None and not any(event.event == "run_ended" for event in logged):
-        return Status("new", _attempt_statuses(logged))
+        return RunStatus("new", _attempt_statuses(logged))
     if last is None:
-        return _build_status(run_dir, _owner_of_event(Event()), Event(), logged, _attempt_statuses(logged))
+        return _build_status(
+            run_dir, _owner_of_event(JournalEvent()), JournalEvent(), logged, _attempt_statuses(logged)
+        )
     after = logged[len(logged) - logged[::-1].index(last) :]
     return _build_status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
 
 
-def _event_of_owner(owner: LockOwner) -> Event:
-    return Event(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
+def _start_event_of_owner(owner: LockOwner) -> JournalEvent:
+    return JournalEvent(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
 
 
-def _owner_of_event(last: Event) -> LockOwner:
+def _owner_of_event(last: JournalEvent) -> LockOwner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
     near = lock_owner.this_process_as_owner("", "")
     return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
 
 
-def run_family(run_dir: str, status: Status) -> ProcessFamily:
+def run_process_family(run_dir: str, status: RunStatus) -> ProcessFamily:
     """Return the processes of a run; none where another user could have written who they are.
 
     A leader that events.jsonl names counts only where it is this folder's.
@@ -156,28 +162,28 @@ def run_family(run_dir: str, status: Status) -> ProcessFamily:
     leader = Process(status.leader, status.leader_ticks)
     if not _is_original_folder(run_dir, status) or not _is_users_folder(run_dir):
         return ProcessFamily("")
-    ours = leader.alive and (has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
+    ours = leader.alive and (process_has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
     members = ProcessFamily(status.mark, leader if ours else Process(), cgroup=status.cgroup)
     members.seen_ticks.update(status.left)
     return members
 
 
-def last_start_status(run_dir: str) -> Status:
+def last_start_status(run_dir: str) -> RunStatus:
     """Return how the last start stands, whoever holds the folder now."""
-    logged = events.read(run_dir)
+    logged = events.read_events(run_dir)
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None:
-        return Status("new")
+        return RunStatus("new")
     return _build_status(run_dir, _owner_of_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
 
 
-def _is_original_folder(run_dir: str, now: Status) -> bool:
+def _is_original_folder(run_dir: str, status: RunStatus) -> bool:
     """Tell whether this is the folder that the run was started in, and no copy of it.
 
     Who holds it is known to be at work there, also where run_started was lost.
     """
     try:
-        return now.inode == os.stat(run_dir).st_ino or (now.live and not now.inode)
+        return status.inode == os.stat(run_dir).st_ino or (status.live and not status.inode)
     except OSError:
         return False
 
@@ -195,45 +201,54 @@ def _is_users_folder(run_dir: str) -> bool:
 
 
 def _build_status(
-    run_dir: str, owner: LockOwner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
-) -> Status:
-    end = next((event for event in after if event.event == "run_ended" and event.state in _END_STATES), None)
-    lead = next((event for event in after[::-1] if event.leader), Event())
-    newest = next((event for event in after[::-1] if event.event.startswith("attempt_")), None)
-    inside = newest if newest and newest.event == "attempt_started" and not end else Event()
-    now = Status(
+    run_dir: str,
+    owner: LockOwner,
+    last_start_event: JournalEvent,
+    later_events: tuple[JournalEvent, ...],
+    attempts: tuple[AttemptStatus, ...],
+) -> RunStatus:
+    end = next(
+        (event for event in later_events if event.event == "run_ended" and event.state in _ENDED_RUN_STATES), None
+    )
+    lead = next((event for event in later_events[::-1] if event.leader), JournalEvent())
+    newest = next((event for event in later_events[::-1] if event.event.startswith("attempt_")), None)
+    inside = newest if newest and newest.event == "attempt_started" and not end else JournalEvent()
+    now = RunStatus(
         state="lost",
         attempts=attempts,
-        started=last.time or None,
+        started=last_start_event.time or None,
         ended=end.time if end else None,
         exit_code=end.exit_code if end else None,
         pid=owner.pid,
         ticks=owner.ticks,
-        mark=last.mark,
-        inode=last.inode,
-        grace=last.grace,
+        mark=last_start_event.mark,
+        inode=last_start_event.inode,
+        grace=last_start_event.grace,
         engine=inside.engine,
         container=inside.container,
         cgroup=lead.cgroup,
-        left=_processes_left(end) if end else (),
+        left=_processes_left_by_run(end) if end else (),
         why=end.why if end else "",
     )
     # Numbers of processes mean something only on the host and the boot that gave them.
     if owner.is_local:
         now = now._replace(leader=lead.leader, leader_ticks=lead.leader_ticks)
     if end:
-        now = now._replace(state=end.state, seconds=events.seconds_between(last, end) if last.time else None)
-        left = run_family(run_dir, now).living() if owner.is_local and now.left else {}
+        now = now._replace(
+            state=end.state,
+            seconds=events.seconds_between_events(last_start_event, end) if last_start_event.time else None,
+        )
+        left = run_process_family(run_dir, now).living_processes() if owner.is_local and now.left else {}
         return now._replace(leftover=tuple(sorted(left)))
-    seconds = events.seconds_since(last, is_local=owner.is_local) if last.time else None
+    seconds = events.seconds_since_event(last_start_event, is_local=owner.is_local) if last_start_event.time else None
     if _supervisor_works(run_dir, owner):
-        state = "stopping" if any(event.event == "stopping" for event in after) else "running"
+        state = "stopping" if any(event.event == "stopping" for event in later_events) else "running"
         return now._replace(state=state, host="" if owner.is_local else owner.host, seconds=seconds)
-    left = run_family(run_dir, now).living() if owner.is_local else {}
+    left = run_process_family(run_dir, now).living_processes() if owner.is_local else {}
     return now._replace(leftover=tuple(sorted(left)), seconds=seconds if left else None)
 
 
-def _processes_left(end: Event) -> tuple[Process, ...]:
+def _processes_left_by_run(end: JournalEvent) -> tuple[Process, ...]:
     """Return the processes that run_ended names; what is none is passed over."""
     pairs = (word.partition(":") for word in end.left.split())
     return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _is_decimal(pid) and _is_decimal(ticks))
@@ -247,10 +262,10 @@ def _supervisor_works(run_dir: str, owner: LockOwner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
     if not owner.is_local:
         return lock_owner.is_owner_working(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME), owner)
-    return owner.process.alive and _holds_folder_open(owner.pid, run_dir)
+    return owner.process.alive and _may_hold_folder_open(owner.pid, run_dir)
 
 
-def _holds_folder_open(pid: int, run_dir: str) -> bool:
+def _may_hold_folder_open(pid: int, run_dir: str) -> bool:
     """Tell whether a process has a folder open, as the supervisor has; another user's, which hides that, may."""
     try:
         folder = os.stat(run_dir)
@@ -274,9 +289,9 @@ def _writes_output_in(pid: int, run_dir: str) -> bool:
         return False
 
 
-def _attempt_statuses(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
+def _attempt_statuses(logged: tuple[JournalEvent, ...]) -> tuple[AttemptStatus, ...]:
     attempts: dict[int, AttemptStatus] = {}
-    begun: dict[int, Event] = {}
+    begun: dict[int, JournalEvent] = {}
     for event in logged:
         if event.event == "attempt_started":
             begun[event.attempt] = event
@@ -288,7 +303,7 @@ def _attempt_statuses(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 out_of_memory=event.out_of_memory,
                 phase=event.phase,
                 ignored_checkpoint=event.ignored_checkpoint,
-                seconds=events.seconds_between(begun[event.attempt], event),
+                seconds=events.seconds_between_events(begun[event.attempt], event),
             )
         elif event.event == "energy" and event.attempt in attempts:
             whole = 0 < event.cards <= event.metered

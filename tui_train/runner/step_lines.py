@@ -8,11 +8,11 @@ from typing import NamedTuple
 # A number of more digits is no count of steps.
 MAX_COUNT_DIGITS = 15
 
-_OF_TOTAL_PATTERN = r"(?:\s*(?:/|of)\s*(\d+))?"
+_TOTAL_PATTERN = r"(?:\s*(?:/|of)\s*(\d+))?"
 # `step 1/60 | loss 5.5`, `Step [100/600]`, `iteration 10/ 100 |`, `it: 7`.
 _STEP_PATTERN = re.compile(
     r"(?<![\w/-])(?<!max )(?<!total )(?<!warmup )(?:(?:global|train|training|optimizer)[_ ])?"
-    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL_PATTERN}",
+    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_TOTAL_PATTERN}",
     re.IGNORECASE,
 )
 # Those count across epochs, whatever else a line counts.
@@ -20,28 +20,28 @@ _OVERALL_STEP_PATTERN = re.compile(
     r"(?<![\w/-])(?:global[_ ]step|num_updates)[ :=]{1,12}(\d+)\b(?![.:]\d)", re.IGNORECASE
 )
 _BATCH_PATTERN = re.compile(
-    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL_PATTERN}", re.IGNORECASE
+    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_TOTAL_PATTERN}", re.IGNORECASE
 )
 _EPOCH_PATTERN = re.compile(
-    rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL_PATTERN}", re.IGNORECASE
+    rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_TOTAL_PATTERN}", re.IGNORECASE
 )
 # `[65/200]`, `(65/200)`, `[ 640/60000 (1%)]`; DCGAN's `[0/5][7/1583]` are epoch and batch.
-_PAIR_PATTERN = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
+_BRACKETED_PAIR_PATTERN = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
 # `65/200 loss 0.1` at the beginning, `epoch 001:    100 / 1000 loss=8.2`; no date, and no time behind it.
 _BARE_PAIR_PATTERN = re.compile(r"(?:^|\bepoch:? \d{1,9}[:,] )\s*(\d+)\s*/\s*(\d+)(?![\d/.]|\s+\d+:\d)", re.IGNORECASE)
 # timm's `Train: 0 [  50/1251 (  4%)]`.
 _TIMM_EPOCH_PATTERN = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
 # NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
-_NEMO_PATTERN = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
-_AUTOMODEL_PATTERN = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
+_NEMO_STEP_PATTERN = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
+_AUTOMODEL_STEP_PATTERN = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
 # A line of its own before the steps of an epoch: `Epoch 2/5`, `=== Epoch 2 ===`, `Epoch 1` with a rule below it.
 _EPOCH_HEADER_PATTERN = re.compile(
-    rf"\W{{0,40}}(?:starting |begin )?epoch[ :=#\[]{{1,12}}(\d+){_OF_TOTAL_PATTERN}\W{{0,80}}", re.IGNORECASE
+    rf"\W{{0,40}}(?:starting |begin )?epoch[ :=#\[]{{1,12}}(\d+){_TOTAL_PATTERN}\W{{0,80}}", re.IGNORECASE
 )
 _MAX_HEADER_LENGTH = 120
 
 
-class Position(NamedTuple):
+class LoggedPosition(NamedTuple):
     """Where a training is by one line: None and 0 where the line does not say it.
 
     `by_now`: the number of steps is only what is known by now. `overall`: the step counts across epochs. `batch`: it
@@ -57,7 +57,7 @@ class Position(NamedTuple):
     batch: bool = False
 
 
-class Counting(NamedTuple):
+class StepCounting(NamedTuple):
     """How a log counts, as its lines so far show: the number of its first epoch, and the newest of each number.
 
     `overall`: its steps go on from one epoch to the next; `offset` is what earlier epochs without a length add.
@@ -71,43 +71,47 @@ class Counting(NamedTuple):
     overall: bool = False
 
 
-def parse_position(line: str) -> Position | None:
+def parse_logged_position(line: str) -> LoggedPosition | None:
     """Return where a line says that its training is, None where it does not."""
     return _nemo_position(line) or _automodel_position(line) or _generic_position(line)
 
 
-def parse_epoch_header(line: str) -> Position | None:
+def parse_epoch_header(line: str) -> LoggedPosition | None:
     """Return the epoch that begins with a line which says nothing else."""
     match = _EPOCH_HEADER_PATTERN.fullmatch(line) if len(line) <= _MAX_HEADER_LENGTH else None
-    return _position_of(None, match) if match else None
+    return _position_of_matches(None, match) if match else None
 
 
-def advance_count(counting: Counting, at: Position) -> tuple[Counting, int, int]:
+def advance_step_count(counting: StepCounting, position: LoggedPosition) -> tuple[StepCounting, int, int]:
     """Return how a log counts by now, the step of a position across epochs, and how many there are (0: unknown).
 
     A position without a step counts epochs.
     """
-    epoch = counting.epoch if at.epoch is None else at.epoch
-    epochs = at.epochs or counting.epochs
-    if epoch is None or at.overall:
-        return counting._replace(step=at.step or 0), at.step or 0, at.steps
+    epoch = counting.epoch if position.epoch is None else position.epoch
+    epochs = position.epochs or counting.epochs
+    if epoch is None or position.overall:
+        return counting._replace(step=position.step or 0), position.step or 0, position.steps
     first = min(counting.first, epoch)
     later = counting.epoch is not None and epoch > counting.epoch
-    now = counting._replace(epoch=epoch, epochs=epochs, first=first, step=at.step or counting.step)
-    if at.step is None:
+    now = counting._replace(epoch=epoch, epochs=epochs, first=first, step=position.step or counting.step)
+    if position.step is None:
         return now, epoch - first + 1, epochs
-    if at.steps:
-        overall = counting.overall or (later and 0 < counting.step < at.step)
+    if position.steps:
+        overall = counting.overall or (later and 0 < counting.step < position.step)
         if overall:
-            return now._replace(overall=True), at.step, at.steps
-        return now._replace(step=at.step), (epoch - first) * at.steps + at.step, epochs * at.steps
+            return now._replace(overall=True), position.step, position.steps
+        return (
+            now._replace(step=position.step),
+            (epoch - first) * position.steps + position.step,
+            epochs * position.steps,
+        )
     offset = counting.offset
     if counting.epoch is not None and epoch < counting.epoch:
         # Resumed in an earlier epoch.
         offset = offset * (epoch - first) // (counting.epoch - first)
     # Where it begins again at 0, the last step of an epoch is one less than their number.
-    offset += counting.step + (at.step == 0) if later and at.step < counting.step else 0
-    return now._replace(step=at.step, offset=offset), offset + at.step, 0
+    offset += counting.step + (position.step == 0) if later and position.step < counting.step else 0
+    return now._replace(step=position.step, offset=offset), offset + position.step, 0
 
 
 def parse_count(text: str) -> int | None:
@@ -116,46 +120,48 @@ def parse_count(text: str) -> int | None:
     return int(digits) if len(digits) <= MAX_COUNT_DIGITS else None
 
 
-def _nemo_position(line: str) -> Position | None:
+def _nemo_position(line: str) -> LoggedPosition | None:
     """Return what NeMo reports: the step, counted from 1, and how many there are as far as is known by now."""
-    match = _NEMO_PATTERN.search(line) if "global_step" in line else None
+    match = _NEMO_STEP_PATTERN.search(line) if "global_step" in line else None
     numbers = [parse_count(text) for text in match.groups()] if match else []
     if not numbers or None in numbers:
         return None
     iteration, last, step = (number or 0 for number in numbers)
-    return Position(step + 1, step - iteration + last + 1, by_now=True, overall=True)
+    return LoggedPosition(step + 1, step - iteration + last + 1, by_now=True, overall=True)
 
 
-def _automodel_position(line: str) -> Position | None:
-    match = _AUTOMODEL_PATTERN.search(line) if "| epoch" in line else None
+def _automodel_position(line: str) -> LoggedPosition | None:
+    match = _AUTOMODEL_STEP_PATTERN.search(line) if "| epoch" in line else None
     step = parse_count(match[1]) if match else None
-    return None if step is None else Position(step + 1, overall=True)
+    return None if step is None else LoggedPosition(step + 1, overall=True)
 
 
-def _generic_position(line: str) -> Position | None:
+def _generic_position(line: str) -> LoggedPosition | None:
     """Return the epoch and the step of a line: a number with its name first, then `[65/200]`, `65/200` at last."""
     epoch = _EPOCH_PATTERN.search(line) if "poch" in line or "POCH" in line else None
     epoch = epoch or (_TIMM_EPOCH_PATTERN.search(line) if "rain: " in line else None)
     if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL_STEP_PATTERN.search(line)):
-        return Position(parse_count(overall[1]), epoch=_number_pair(epoch)[0], overall=True)
+        return LoggedPosition(parse_count(overall[1]), epoch=_number_pair(epoch)[0], overall=True)
     step = _STEP_PATTERN.search(line)
     if step is None and "/" in line:
         pairs = [
-            match for match in _PAIR_PATTERN.finditer(line, epoch.end() if epoch else 0) if _is_part_of_total(match)
+            match
+            for match in _BRACKETED_PAIR_PATTERN.finditer(line, epoch.end() if epoch else 0)
+            if _is_number_within_total(match)
         ][:2]
         if len(pairs) > 1 and epoch is None:
             epoch = pairs.pop(0)
-        step = pairs[0] if pairs else next(filter(_is_part_of_total, _BARE_PAIR_PATTERN.finditer(line)), None)
-    return _position_of(step or _BATCH_PATTERN.search(line), epoch)
+        step = pairs[0] if pairs else next(filter(_is_number_within_total, _BARE_PAIR_PATTERN.finditer(line)), None)
+    return _position_of_matches(step or _BATCH_PATTERN.search(line), epoch)
 
 
-def _position_of(step: re.Match[str] | None, epoch: re.Match[str] | None) -> Position | None:
+def _position_of_matches(step: re.Match[str] | None, epoch: re.Match[str] | None) -> LoggedPosition | None:
     number, steps = _number_pair(step)
     of_epoch, epochs = _number_pair(epoch)
     if number is None and of_epoch is None:
         return None
     batch = of_epoch is not None or (step is not None and step.re is not _STEP_PATTERN)
-    return Position(number, steps, of_epoch, epochs, batch=batch)
+    return LoggedPosition(number, steps, of_epoch, epochs, batch=batch)
 
 
 def _number_pair(match: re.Match[str] | None) -> tuple[int | None, int]:
@@ -165,6 +171,6 @@ def _number_pair(match: re.Match[str] | None) -> tuple[int | None, int]:
     return first, (second or 0) if first is not None else 0
 
 
-def _is_part_of_total(match: re.Match[str]) -> bool:
+def _is_number_within_total(match: re.Match[str]) -> bool:
     done, total = parse_count(match[1]), parse_count(match[2])
     return done is not None and total is not None and done <= total and total > 1

@@ -8,15 +8,17 @@ from typing import Callable
 
 from . import cgroup, container, program, state
 from .processes import Process, ProcessFamily, send_signal
-from .refused import BUSY_EXIT_CODE, MISSING_EXIT_CODE, Refused
+from .refused import BUSY_RESOURCE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 from .safe_text import visible
-from .signals import AT_ONCE_SIGNAL
-from .state import Status
+from .signals import END_AT_ONCE_SIGNAL
+from .state import RunStatus
 
-_SECONDS_BEYOND_GRACE = 40.0
+_SUPERVISOR_SECONDS_BEYOND_GRACE = 40.0
 
 
-def stop(run_dir: str, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+def stop_run_and_processes(
+    run_dir: str, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False
+) -> RunStatus:
     """End a run and every process of it, and return its state; `while_waiting` is called while it takes its time.
 
     It gets its grace to save and end in, which another stop joins; `at_once` it does not.
@@ -27,55 +29,57 @@ def stop(run_dir: str, *, while_waiting: Callable[[], None] = lambda: None, at_o
         return _stop_own_run(run_dir, while_waiting, at_once)
     except PermissionError:
         remedy = "ask whoever started it to stop it"
-        raise Refused(MISSING_EXIT_CODE, "the run belongs to another user", remedy) from None
+        raise Refused(UNAVAILABLE_EXIT_CODE, "the run belongs to another user", remedy) from None
 
 
-def _stop_own_run(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Status:
-    now = state.read(run_dir)
+def _stop_own_run(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> RunStatus:
+    now = state.read_status(run_dir)
     if now.host:
-        remedy = f"stop it there (tui-train stop, or python3 {program.ZIP_NAME} stop in its folder)"
-        raise Refused(BUSY_EXIT_CODE, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy)
-    family = state.run_family(run_dir, now)
+        remedy = f"stop it there (tui-train stop, or python3 {program.RUNNER_ZIP_NAME} stop in its folder)"
+        raise Refused(
+            BUSY_RESOURCE_EXIT_CODE, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy
+        )
+    family = state.run_process_family(run_dir, now)
     if now.live:
         supervisor = Process(now.pid, now.ticks)
-        family.living()
+        family.living_processes()
         if at_once:
-            send_signal(supervisor, AT_ONCE_SIGNAL)
+            send_signal(supervisor, END_AT_ONCE_SIGNAL)
         elif now.state != "stopping":
             send_signal(supervisor, signal.SIGTERM)
         # One that was suspended would never hear of it.
         send_signal(supervisor, signal.SIGCONT)
-        deadline = time.monotonic() + now.grace + _SECONDS_BEYOND_GRACE
-        while (now := state.read(run_dir)).live and time.monotonic() < deadline:
+        deadline = time.monotonic() + now.grace + _SUPERVISOR_SECONDS_BEYOND_GRACE
+        while (now := state.read_status(run_dir)).live and time.monotonic() < deadline:
             while_waiting()
             time.sleep(0.1)
         if now.live:
             send_signal(supervisor, signal.SIGKILL)
-            now = state.read(run_dir)
+            now = state.read_status(run_dir)
     if now.container and not now.live:
-        _end_container(now)
-    left = _end_family(family, while_waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
+        _end_container_of_run(now)
+    left = _end_process_family(family, while_waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
     if left:
         pids = " ".join(map(str, left))
-        raise Refused(MISSING_EXIT_CODE, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
-    empty = cgroup.is_empty(now.cgroup, now.mark)
-    cgroup.remove(now.cgroup, now.mark)
-    return state.read(run_dir)._replace(empty=empty)
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
+    empty = cgroup.is_cgroup_empty(now.cgroup, now.mark)
+    cgroup.remove_cgroup(now.cgroup, now.mark)
+    return state.read_status(run_dir)._replace(empty=empty)
 
 
-def _end_container(now: Status) -> None:
+def _end_container_of_run(status: RunStatus) -> None:
     """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
-    if container.is_named_like_ours(now.engine, now.container):
-        container.stop(now.engine, now.container, now.grace, lambda: False)
-        container.remove(now.engine, now.container)
+    if container.is_named_like_ours(status.engine, status.container):
+        container.stop_container(status.engine, status.container, status.grace, lambda: False)
+        container.remove_container(status.engine, status.container)
 
 
-def _end_family(family: ProcessFamily, while_waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
+def _end_process_family(family: ProcessFamily, while_waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
     """Ask each once, then kill, whatever is left of a run whose supervisor is gone; return what cannot be ended."""
 
     def pause() -> None:
         while_waiting()
         time.sleep(0.1)
 
-    left = family.end(grace, pause) if grace else family.living()
-    return tuple(sorted(family.kill(pause, _SECONDS_BEYOND_GRACE) if left else left))
+    left = family.end(grace, pause) if grace else family.living_processes()
+    return tuple(sorted(family.kill(pause, _SUPERVISOR_SECONDS_BEYOND_GRACE) if left else left))

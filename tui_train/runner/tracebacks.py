@@ -9,13 +9,13 @@ from typing import NamedTuple
 from .lines import split_rank_and_text
 from .memory_patterns import OUT_OF_MEMORY_PATTERNS
 
-MEMORY_KIND, ECHO_KIND, OTHER_KIND = "memory", "echo", "other"
+GPU_MEMORY_KIND, FOLLOW_UP_KIND, OTHER_ERROR_KIND = "memory", "echo", "other"
 _TRACEBACK_START_TEXT = "(most recent call last)"
 # torch prints so what no one caught, in a group of processes.
 _UNCAUGHT_TRACEBACK_PATTERN = re.compile(r"\[rank\d{1,6}\]: \W{0,300}Traceback")
-_BOX_LINE_PATTERN = re.compile(r"^\s*[│|╭╰+]")
+_RICH_BOX_LINE_PATTERN = re.compile(r"^\s*[│|╭╰+]")
 # What stands before the lines of a group of errors.
-_GROUP_PREFIX_PATTERN = re.compile(r"^\s+(?:\| ?|\+[-+]*)")
+_EXCEPTION_GROUP_PREFIX_PATTERN = re.compile(r"^\s+(?:\| ?|\+[-+]*)")
 # The line that ends a traceback: a name with a capital letter or a path before it, and mostly a message.
 _ERROR_LINE_PATTERN = re.compile(
     r"^(?P<name>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*|[A-Z]\w*)(?:\(\w+\))?(?::(?P<message> .*)?)?$"
@@ -23,10 +23,10 @@ _ERROR_LINE_PATTERN = re.compile(
 _ERROR_SUFFIX_PATTERN = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Fault|Failed|Iteration|Timeout|Expired|Warning)$"
 )
-_CONTEXT_TEXT = "During handling of the above exception"
-_CAUSE_TEXT = "The above exception was the direct cause"
+_DURING_HANDLING_TEXT = "During handling of the above exception"
+_DIRECT_CAUSE_TEXT = "The above exception was the direct cause"
 # What is said at the end of a process, or aside from what it does: it ends nothing.
-_ASIDE_ERROR_PATTERN = re.compile(
+_IGNORED_ERROR_PATTERN = re.compile(
     r"^(?:Exception ignored (?:in|on|while)|Error in atexit|Error in sys\.(?:excepthook|exitfunc)"
     r"|Exception in thread|--- Logging error ---|Unhandled exception in thread)"
 )
@@ -51,13 +51,13 @@ _CHILD_ENDED_PATTERN = re.compile(
     r"died with <Signals\.SIGTERM|killed by signal: Terminated|can only test a child process"
 )
 # So many lines apart belong together, though other processes write in between.
-_MAX_LINES_APART = 20
+_MAX_LINES_BETWEEN_CHAINED_ERRORS = 20
 # Of the frames of a traceback these say where it is in; and so many other lines may come in between.
-_INNERMOST_FRAME_COUNT = 8
-_MAX_LINES_BETWEEN = 50
+_DECIDING_FRAME_COUNT = 8
+_MAX_OTHER_LINES_IN_TRACEBACK = 50
 _WARNING_PATTERN = re.compile(r"WARNING|Warning:|\bWARN\b(?!.*Cuda failure)")
 # What must be in a line of the table, so that most lines cost little.
-_QUICK_CHECK_PATTERN = re.compile(r"memory|Memory|MEMORY|ALLOC|EXHAUSTED|Exhausted|allocate|batch size found")
+_MEMORY_WORD_PATTERN = re.compile(r"memory|Memory|MEMORY|ALLOC|EXHAUSTED|Exhausted|allocate|batch size found")
 _OUT_OF_MEMORY_PATTERN = re.compile("|".join(f"(?:{expression})" for _, expression in OUT_OF_MEMORY_PATTERNS))
 
 _LOAD_FRAME_PATTERN = r"[ .](load_state_dict|from_pretrained)\b| in _apply| in convert$|_verify_param_shape"
@@ -69,7 +69,7 @@ _BACKWARD_FRAME_PATTERN = r" in backward|\.backward\(| in training_step"
 _FORWARD_FRAME_PATTERN = r" in (forward|_call_impl|compute_loss)|cross_entropy|logits"
 _START_FRAME_PATTERN = r" in (barrier|wait_for_everyone|init_process_group)"
 # What a frame tells, but for what one further outside told: an optimizer's state is loaded, an evaluation goes forward.
-_PHASE_RULES = (
+_PATTERN_AND_PHASE_RULES = (
     ("load", re.compile(_LOAD_FRAME_PATTERN), ("loss",)),
     ("step", re.compile(_STEP_FRAME_PATTERN), ("load",)),
     ("eval", re.compile(_EVAL_FRAME_PATTERN), ()),
@@ -93,12 +93,12 @@ class LoggedError(NamedTuple):
     uncaught: bool = False
 
 
-def phase_of(frames: Iterable[str]) -> str:
+def phase_of_traceback(frames: Iterable[str]) -> str:
     """Return the phase that a traceback's lines tell, the outermost first: the innermost decides; empty for none."""
     phase = ""
     for text in frames:
         name_of_phase, kept = next(
-            ((name, kept) for name, pattern, kept in _PHASE_RULES if pattern.search(text)), ("", ())
+            ((name, kept) for name, pattern, kept in _PATTERN_AND_PHASE_RULES if pattern.search(text)), ("", ())
         )
         phase = name_of_phase if name_of_phase and phase not in kept else phase
     return phase
@@ -107,7 +107,7 @@ def phase_of(frames: Iterable[str]) -> str:
 def is_out_of_memory(text: str) -> bool:
     """Tell whether a line says that the GPU's memory ran out, and does not only warn of it."""
     return (
-        _QUICK_CHECK_PATTERN.search(text) is not None
+        _MEMORY_WORD_PATTERN.search(text) is not None
         and _OUT_OF_MEMORY_PATTERN.search(text) is not None
         and _WARNING_PATTERN.search(text) is None
     )
@@ -123,7 +123,7 @@ class _ProcessLog:
         self.in_frame = False
         self.lines_between = 0
         self.uncaught = False
-        self.aside_index = -_MAX_LINES_APART
+        self.aside_index = -_MAX_LINES_BETWEEN_CHAINED_ERRORS
         self.chained = ""
         self.last: LoggedError | None = None
 
@@ -135,79 +135,88 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     for place, line in enumerate(lines):
         rank, text = split_rank_and_text(line)
         stream = streams.setdefault(rank, _ProcessLog(rank))
-        error = _read_line(stream, place, line, text)
+        error = _read_process_line(stream, place, line, text)
         if error is None:
             continue
         before, chained = stream.last, stream.chained
         if before and chained:
             # What is raised from a full card is one; what is raised while another error is handled is that itself.
-            if chained == _CAUSE_TEXT and before.kind == MEMORY_KIND:
-                error = error._replace(kind=MEMORY_KIND, message=before.message, phase=before.phase)
-            if error.kind != ECHO_KIND:
+            if chained == _DIRECT_CAUSE_TEXT and before.kind == GPU_MEMORY_KIND:
+                error = error._replace(kind=GPU_MEMORY_KIND, message=before.message, phase=before.phase)
+            if error.kind != FOLLOW_UP_KIND:
                 errors.remove(before)
         errors.append(error)
         stream.last, stream.chained = error, ""
     return errors
 
 
-def _read_line(stream: _ProcessLog, place: int, line: str, text: str) -> LoggedError | None:
+def _read_process_line(process_log: _ProcessLog, line_index: int, line: str, text: str) -> LoggedError | None:
     """Take a line, and return the error that it ends, if it does."""
-    text = _GROUP_PREFIX_PATTERN.sub("", text)
-    framed = not text.strip() or text[:1].isspace() or _BOX_LINE_PATTERN.match(text) is not None
+    text = _EXCEPTION_GROUP_PREFIX_PATTERN.sub("", text)
+    framed = not text.strip() or text[:1].isspace() or _RICH_BOX_LINE_PATTERN.match(text) is not None
     if _TRACEBACK_START_TEXT in text:
-        stream.in_traceback = stream.in_frame = True
-        stream.frames = []
-        stream.lines_between = 0
-        stream.uncaught = _UNCAUGHT_TRACEBACK_PATTERN.search(line) is not None
-    elif text.startswith((_CONTEXT_TEXT, _CAUSE_TEXT)):
-        stream.chained = _CAUSE_TEXT if text.startswith(_CAUSE_TEXT) else _CONTEXT_TEXT
-    elif stream.in_traceback and framed:
-        stream.in_frame = True
-        stream.frames.append(text.rstrip(" │"))
-    elif _ASIDE_ERROR_PATTERN.match(text):
-        stream.aside_index = place
-    elif stream.in_traceback:
-        return _traceback_error(stream, place, text)
+        process_log.in_traceback = process_log.in_frame = True
+        process_log.frames = []
+        process_log.lines_between = 0
+        process_log.uncaught = _UNCAUGHT_TRACEBACK_PATTERN.search(line) is not None
+    elif text.startswith((_DURING_HANDLING_TEXT, _DIRECT_CAUSE_TEXT)):
+        process_log.chained = _DIRECT_CAUSE_TEXT if text.startswith(_DIRECT_CAUSE_TEXT) else _DURING_HANDLING_TEXT
+    elif process_log.in_traceback and framed:
+        process_log.in_frame = True
+        process_log.frames.append(text.rstrip(" │"))
+    elif _IGNORED_ERROR_PATTERN.match(text):
+        process_log.aside_index = line_index
+    elif process_log.in_traceback:
+        return _traceback_error(process_log, line_index, text)
     elif not text.startswith("    ") or "what():" in text:
-        return _lone_error(stream, place, text)
+        return _error_without_traceback(process_log, line_index, text)
     return None
 
 
-def _traceback_error(stream: _ProcessLog, place: int, text: str) -> LoggedError | None:
+def _traceback_error(process_log: _ProcessLog, line_index: int, text: str) -> LoggedError | None:
     """Return the error that ends a traceback; None where a line of something else came in between."""
     match = _ERROR_LINE_PATTERN.match(text)
-    in_frame, stream.in_frame = stream.in_frame, False
+    in_frame, process_log.in_frame = process_log.in_frame, False
     if not is_out_of_memory(text) and not (match and (in_frame or _ERROR_SUFFIX_PATTERN.search(match["name"]))):
-        stream.lines_between += 1
-        stream.in_traceback = stream.lines_between < _MAX_LINES_BETWEEN
+        process_log.lines_between += 1
+        process_log.in_traceback = process_log.lines_between < _MAX_OTHER_LINES_IN_TRACEBACK
         return None
-    stream.in_traceback = False
+    process_log.in_traceback = False
     kind = _error_kind(
-        text, match["name"] if match else "", stream.frames, aside=place - stream.aside_index < _MAX_LINES_APART
+        text,
+        match["name"] if match else "",
+        process_log.frames,
+        is_ignored=line_index - process_log.aside_index < _MAX_LINES_BETWEEN_CHAINED_ERRORS,
     )
-    stream.aside_index = -_MAX_LINES_APART
-    return LoggedError(place, stream.rank, text, kind, phase_of(stream.frames), stream.uncaught)
+    process_log.aside_index = -_MAX_LINES_BETWEEN_CHAINED_ERRORS
+    return LoggedError(
+        line_index, process_log.rank, text, kind, phase_of_traceback(process_log.frames), process_log.uncaught
+    )
 
 
-def _lone_error(stream: _ProcessLog, place: int, text: str) -> LoggedError | None:
+def _error_without_traceback(process_log: _ProcessLog, line_index: int, text: str) -> LoggedError | None:
     """Return the error of a line without a traceback: a message's further line, or what is cut off or not Python's."""
     match = _ERROR_LINE_PATTERN.match(text)
     if is_out_of_memory(text):
-        kind = MEMORY_KIND
+        kind = GPU_MEMORY_KIND
     elif match and _ERROR_SUFFIX_PATTERN.search(match["name"]) and not match["name"].endswith("Warning"):
-        kind = _error_kind(text, match["name"], (), aside=False)
+        kind = _error_kind(text, match["name"], (), is_ignored=False)
     else:
         return None
-    uncaught = stream.last is not None and stream.last.uncaught and place - stream.last.line_index < _MAX_LINES_APART
-    return LoggedError(place, stream.rank, text, kind, uncaught=uncaught)
+    uncaught = (
+        process_log.last is not None
+        and process_log.last.uncaught
+        and line_index - process_log.last.line_index < _MAX_LINES_BETWEEN_CHAINED_ERRORS
+    )
+    return LoggedError(line_index, process_log.rank, text, kind, uncaught=uncaught)
 
 
-def _error_kind(text: str, name: str, frames: Sequence[str], *, aside: bool) -> str:
+def _error_kind(text: str, name: str, frames: Sequence[str], *, is_ignored: bool) -> str:
     own = name.rpartition(".")[2]
-    if aside:
-        return ECHO_KIND
+    if is_ignored:
+        return FOLLOW_UP_KIND
     if is_out_of_memory(text):
-        return MEMORY_KIND
+        return GPU_MEMORY_KIND
     gone = (own in _POSSIBLE_FOLLOW_UP_NAMES and _PEER_GONE_PATTERN.search(text)) or _CHILD_ENDED_PATTERN.search(text)
-    teardown = any(_TEARDOWN_FRAME_PATTERN.search(frame) for frame in frames[-_INNERMOST_FRAME_COUNT:])
-    return ECHO_KIND if own in _FOLLOW_UP_ERROR_NAMES or gone or teardown else OTHER_KIND
+    teardown = any(_TEARDOWN_FRAME_PATTERN.search(frame) for frame in frames[-_DECIDING_FRAME_COUNT:])
+    return FOLLOW_UP_KIND if own in _FOLLOW_UP_ERROR_NAMES or gone or teardown else OTHER_ERROR_KIND

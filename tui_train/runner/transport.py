@@ -7,7 +7,7 @@ import signal
 from typing import Iterable, Mapping, NamedTuple, Protocol
 
 from . import cgroup, other_programs, signals
-from .processes import Process, process_at, reap_children, send_signal
+from .processes import Process, process_with_pid, reap_children, send_signal
 
 
 class NodeCommand(NamedTuple):
@@ -22,7 +22,7 @@ class NodeCommand(NamedTuple):
     cgroup: str = ""
 
 
-class Task(Protocol):
+class NodeTask(Protocol):
     """A command of a node that was started."""
 
     @property
@@ -43,10 +43,10 @@ class Task(Protocol):
         ...
 
 
-class Transport(Protocol):
+class NodeTransport(Protocol):
     """Starts commands of nodes."""
 
-    def start(self, command: NodeCommand) -> Task:
+    def start(self, command: NodeCommand) -> NodeTask:
         """Start a command; OSError where its log cannot be written, or it cannot be started."""
         ...
 
@@ -83,14 +83,14 @@ class LocalTransport:
                 os.read(ready, 1)
                 _exec_command(command, log, before)
             self._codes[pid] = None
-            enclosed = bool(command.cgroup) and cgroup.move_process_into(command.cgroup, pid)
+            enclosed = bool(command.cgroup) and cgroup.try_to_move_process_into(command.cgroup, pid)
         finally:
             os.close(ready)
             os.close(go)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(log)
         # A child that is gone already has no start any more, and belongs to nobody else: it was not waited for.
-        return LocalTask(self, process_at(pid)._replace(pid=pid), enclosed=enclosed)
+        return LocalTask(self, process_with_pid(pid)._replace(pid=pid), enclosed=enclosed)
 
     def exit_code(self, pid: int) -> int | None:
         """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .planned import Planned
+from .planned import SupervisorPlan
 from .safe_text import visible
 
 _SYN_SENT_STATE = "02"
@@ -25,7 +25,7 @@ class _Peer(NamedTuple):
 class UnansweredConnections:
     """Those of this machine's part of a training; the first machine of it has the `first_address`."""
 
-    def __init__(self, plan: Planned, first_address: str) -> None:
+    def __init__(self, plan: SupervisorPlan, first_address: str) -> None:
         self._plan, self._first_address = plan, first_address
         self._first_seen: dict[_Peer, float] = {}
         self._reported: set[_Peer] = set()

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 # All files that are read here have far fewer levels.
-MAX_DEPTH = 64
+MAX_JSON_DEPTH = 64
 # A list of two million empty lists takes 6 MB of text and 130 MB of memory.
-MAX_VALUES = 2_000_000
+MAX_JSON_VALUES = 2_000_000
 # Older Pythons take hours for a number of a million digits.
 _MAX_INTEGER_DIGITS = 400
 _SURROGATE_ESCAPE_PATTERN = re.compile(r"\\u[dD][89a-fA-F]")
@@ -38,12 +38,12 @@ def decode_utf8(data: bytes) -> str:
         raise Unparsable("it is not UTF-8 text") from None
 
 
-def parse(data: bytes, expected_type: type = dict, max_values: int = MAX_VALUES) -> Any:
+def parse_json(data: bytes, expected_type: type = dict, max_values: int = MAX_JSON_VALUES) -> Any:
     """Return the JSON value in a text, NaN and Infinity included; Unparsable if it is not one of `expected_type`."""
-    check_size(data, max_values)
+    check_json_size(data, max_values)
     decoded = decode_utf8(data)
     try:
-        parsed = _DECODER.decode(decoded)
+        parsed = _JSON_DECODER.decode(decoded)
         if _SURROGATE_ESCAPE_PATTERN.search(decoded):
             # Half of a surrogate pair is a text that cannot be written anywhere.
             json.dumps(parsed, ensure_ascii=False).encode()
@@ -53,14 +53,14 @@ def parse(data: bytes, expected_type: type = dict, max_values: int = MAX_VALUES)
         raise Unparsable("it has an invalid character (\\ud800 to \\udfff)") from None
     except json.JSONDecodeError as error:
         raise Unparsable(f"it is not JSON (line {error.lineno}, column {error.colno})") from None
-    if is_deeper(parsed, MAX_DEPTH):
+    if is_nested_deeper(parsed, MAX_JSON_DEPTH):
         raise Unparsable("it has too many levels")
     if not isinstance(parsed, expected_type):
         raise Unparsable(f"it is {_NAME_BY_TYPE[type(parsed)]}, not {_NAME_BY_TYPE[expected_type]}", form=False)
     return parsed
 
 
-def check_size(data: bytes, max_values: int = MAX_VALUES) -> None:
+def check_json_size(data: bytes, max_values: int = MAX_JSON_VALUES) -> None:
     """Raise Unparsable for a text that is empty or may hold more values than memory is spent on."""
     if not data.strip():
         raise Unparsable("it is empty")
@@ -68,17 +68,17 @@ def check_size(data: bytes, max_values: int = MAX_VALUES) -> None:
         raise Unparsable("it has too many values")
 
 
-def is_deeper(value: Any, max_depth: int) -> bool:
+def is_nested_deeper(value: Any, max_depth: int) -> bool:
     """Return whether lists and tables are nested deeper than `max_depth`."""
     level = [value]
     for _ in range(max_depth + 1):
-        level = [inner for item in level for inner in _inner_values(item)]
+        level = [inner for item in level for inner in _values_inside(item)]
         if not level:
             return False
     return True
 
 
-def _inner_values(value: Any) -> list[Any]:
+def _values_inside(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value.values()]
     return value if isinstance(value, list) else []
@@ -90,7 +90,7 @@ def _parse_integer(digits: str) -> int:
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_parse_integer)
+_JSON_DECODER = json.JSONDecoder(parse_int=_parse_integer)
 _NAME_BY_TYPE = {
     dict: "an object",
     list: "a list",

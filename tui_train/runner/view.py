@@ -11,41 +11,41 @@ from typing import Iterator
 from . import planned, safe_open, state, stop
 from .lines import MAX_LINE_LENGTH, fold_carriage_returns
 from .progress import Progress, advance_progress
-from .refused import MISSING_EXIT_CODE, Refused
+from .refused import UNAVAILABLE_EXIT_CODE, Refused
 from .run import attempt_log_path
 from .safe_text import visible
-from .state import Status
+from .state import RunStatus
 
 _LOG_TAIL_BYTES = 1 << 20
 _PROGRESS_TAIL_BYTES = 64 << 10
 _POLL_SECONDS = 0.3
 # A progress bar that never ends its line is shown as often, in seconds.
-_BAR_REFRESH_SECONDS = 10.0
+_PROGRESS_BAR_REFRESH_SECONDS = 10.0
 
 
 def show_status(run_dir: str, *, as_json: bool) -> int:
     """Print the run's state."""
-    now = state.read(run_dir)
-    _print_line(now.data() if as_json else _status_text(now, run_dir))
+    now = state.read_status(run_dir)
+    _print_line(now.data() if as_json else _run_status_text(now, run_dir))
     return 0
 
 
 def stop_and_show(run_dir: str, *, as_json: bool, at_once: bool) -> int:
     """End the run, and print how it stands then."""
-    now = stop.stop(run_dir, at_once=at_once)
-    _print_line(now.data() if as_json else _status_text(now, run_dir))
+    now = stop.stop_run_and_processes(run_dir, at_once=at_once)
+    _print_line(now.data() if as_json else _run_status_text(now, run_dir))
     return 0
 
 
 def show_tail(run_dir: str, *, as_json: bool, max_lines: int) -> int:
     """Print the last lines of the newest attempt's log."""
-    number = newest_attempt(run_dir)
+    number = newest_attempt_number(run_dir)
     try:
-        data = safe_open.read(_log_path(run_dir, number), _LOG_TAIL_BYTES, end=True)
+        data = safe_open.read_bounded(_log_path(run_dir, number), _LOG_TAIL_BYTES, from_end=True)
     except FileNotFoundError:
         data = b""
     except OSError as error:
-        raise Refused(MISSING_EXIT_CODE, _unreadable_log_text(run_dir, number, error)) from None
+        raise Refused(UNAVAILABLE_EXIT_CODE, _unreadable_log_text(run_dir, number, error)) from None
     lines = [shown for line in data.split(b"\n") for shown in fold_carriage_returns(line)]
     shown = lines[:-1] if lines and not lines[-1] else lines
     for line in shown[-max_lines:] if max_lines else []:
@@ -60,7 +60,7 @@ def follow_log(run_dir: str, *, as_json: bool) -> int:
     return show_status(run_dir, as_json=as_json)
 
 
-def newest_attempt(run_dir: str) -> int:
+def newest_attempt_number(run_dir: str) -> int:
     """Return the number of the newest attempt that has a log, 0 where there is none."""
     number = 0
     while os.path.lexists(_log_path(run_dir, number + 1)):
@@ -69,20 +69,20 @@ def newest_attempt(run_dir: str) -> int:
 
 
 def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
-    number, offset, rest, problem = max(1, newest_attempt(run_dir)), 0, b"", ""
+    number, offset, rest, problem = max(1, newest_attempt_number(run_dir)), 0, b"", ""
     shown_at = time.monotonic()
     while True:
-        live = state.read(run_dir).live
+        live = state.read_status(run_dir).live
         before, data = problem, b""
         try:
-            data, problem = _read_since(_log_path(run_dir, number), offset), ""
+            data, problem = _read_log_piece(_log_path(run_dir, number), offset), ""
         except OSError as error:
             problem = _unreadable_log_text(run_dir, number, error)
         if problem and problem != before:
             sys.stderr.write(f"launch.sh: {problem}\n")
         offset += len(data)
         whole, rest = _split_lines(rest + data)
-        if not whole and time.monotonic() - shown_at > _BAR_REFRESH_SECONDS and (at := rest.rfind(b"\r")) > 0:
+        if not whole and time.monotonic() - shown_at > _PROGRESS_BAR_REFRESH_SECONDS and (at := rest.rfind(b"\r")) > 0:
             whole, rest = [rest[:at]], rest[at:]
         for line in whole:
             shown_at = time.monotonic()
@@ -90,9 +90,9 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
                 yield number, shown
         if data:
             continue
-        if newest_attempt(run_dir) > number or not live:
+        if newest_attempt_number(run_dir) > number or not live:
             yield from ((number, shown) for shown in (fold_carriage_returns(rest) if rest else ()))
-            if newest_attempt(run_dir) == number:
+            if newest_attempt_number(run_dir) == number:
                 return
             number, offset, rest = number + 1, 0, b""
         else:
@@ -111,10 +111,10 @@ def _split_lines(data: bytes) -> tuple[list[bytes], bytes]:
     return whole, rest
 
 
-def _read_since(path: str, offset: int) -> bytes:
+def _read_log_piece(path: str, offset: int) -> bytes:
     """Return the next piece of a log, empty where there is none yet; OSError where it cannot be read."""
     try:
-        with safe_open.open_regular(path) as file:
+        with safe_open.open_regular_file(path) as file:
             file.seek(offset)
             return file.read(_LOG_TAIL_BYTES)
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def _log_path(run_dir: str, number: int) -> str:
     return attempt_log_path(run_dir, number)
 
 
-def _status_text(status: Status, run_dir: str) -> str:
+def _run_status_text(status: RunStatus, run_dir: str) -> str:
     words = [f"{status.state} on {visible(status.host)}" if status.host else status.state]
     if status.exit_code is not None:
         words.append(f"exit code {status.exit_code}")
@@ -140,14 +140,14 @@ def _status_text(status: Status, run_dir: str) -> str:
     newest = status.attempts[-1]
     log = _log_path(run_dir, newest.number)
     words += [f"resumed from step {newest.resumed}"] if newest.resumed else []
-    return "\n".join((", ".join(words + _progress_text(run_dir, log)), f"log: {visible(log)}"))
+    return "\n".join((", ".join(words + _progress_lines(run_dir, log)), f"log: {visible(log)}"))
 
 
-def _progress_text(run_dir: str, log: str) -> list[str]:
+def _progress_lines(run_dir: str, log: str) -> list[str]:
     """Return in words how far the end of a log says that its training is."""
     try:
-        reading = planned.log_reading_of(planned.read(run_dir))
-        pieces = safe_open.read(log, _PROGRESS_TAIL_BYTES, end=True).replace(b"\r", b"\n").split(b"\n")
+        reading = planned.log_reading_of_plan(planned.read_plan(run_dir))
+        pieces = safe_open.read_bounded(log, _PROGRESS_TAIL_BYTES, from_end=True).replace(b"\r", b"\n").split(b"\n")
     except (OSError, Refused):
         return []
     now = advance_progress(

@@ -17,13 +17,13 @@ from msgspec import Struct
 from tui_train import __version__
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, TuiTrainError
-from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically, write_new
-from tui_train.base.parse import prepared_type
+from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically, write_if_absent
+from tui_train.base.parse import prepared_for_msgspec
 from tui_train.base.text import visible
 from tui_train.facts.other_machines.machine_files import make_name_masker
 from tui_train.profile import store
-from tui_train.runner.fill import filled_path
-from tui_train.runner.safe_open import open_folder, open_regular
+from tui_train.runner.fill import filled_config_path
+from tui_train.runner.safe_open import open_folder, open_regular_file
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 
@@ -31,7 +31,7 @@ from tui_train.runs.status import read_status
 LOG_HEAD_BYTES = 1 << 16
 LOG_TAIL_BYTES = 1 << 20
 # Bytes dropped at a cut without a line end, so that no part of a secret is left.
-_CUT_MARGIN_BYTES = 1 << 12
+_EXTRA_BYTES_AT_CUT = 1 << 12
 
 
 class ArchiveEntry(Struct, frozen=True):
@@ -56,9 +56,13 @@ class _PlannedFiles(Struct, frozen=True):
 
 def archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry, ...]:
     """Return the files of a run's archive, masked; `machine_text` is the text of a machine file, empty for none."""
-    clean = _entry_masker(run)
+    clean = _make_entry_masker(run)
     first = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
-    return (*first, clean("about.json", _about_text(run)), *(clean(name, text) for name, text in _run_file_texts(run)))
+    return (
+        *first,
+        clean("about.json", _archive_about_text(run)),
+        *(clean(name, text) for name, text in _run_file_texts(run)),
+    )
 
 
 def write_archive(path: Path, folder_name: str, entries: tuple[ArchiveEntry, ...], *, replace: bool = False) -> None:
@@ -73,7 +77,7 @@ def write_archive(path: Path, folder_name: str, entries: tuple[ArchiveEntry, ...
             archive.addfile(info, io.BytesIO(data))
     if replace:
         write_atomically(path, packed.getvalue(), PRIVATE_FILE_MODE)
-    elif not write_new(path, packed.getvalue(), PRIVATE_FILE_MODE):
+    elif not write_if_absent(path, packed.getvalue(), PRIVATE_FILE_MODE):
         raise already_exists_error(path)
 
 
@@ -87,7 +91,7 @@ def archive_name(run: RunDir) -> str:
     return make_name_masker(platform.node())(f"tui-train-{run.name}")
 
 
-def _about_text(run: RunDir) -> str:
+def _archive_about_text(run: RunDir) -> str:
     status = read_status(run)
     about = {
         "tui-train": __version__,
@@ -104,7 +108,7 @@ def _run_file_texts(run: RunDir) -> Iterator[tuple[str, str]]:
 
     They are opened relative to the folder's descriptor without following links, so that none leads outside.
     """
-    rendered = _rendered_names(run)
+    rendered = _rendered_file_names(run)
     with suppress(OSError), open_folder(run.path, readable=True) as folder:
         yield from _folder_file_texts(folder, "", rendered)
         for name in _matching_names(folder, "node-*"):
@@ -124,15 +128,15 @@ def _matching_names(folder: int, pattern: str) -> list[str]:
     return sorted(fnmatch.filter(os.listdir(folder), pattern))
 
 
-def _rendered_names(run: RunDir) -> set[str]:
+def _rendered_file_names(run: RunDir) -> set[str]:
     """Return the names of the files beside launch.sh, without runner.pyz, which is the same for all runs."""
     try:
-        files = msgspec.convert(run.plan(), prepared_type(_PlannedFiles))
+        files = msgspec.convert(run.plan(), prepared_for_msgspec(_PlannedFiles))
     except msgspec.ValidationError:
         return set()
     configs = [config.path for config in files.configs]
     programs = [program.path for program in files.programs]
-    names = (*configs, *map(filled_path, configs), *programs, *([files.nemo.path] if files.nemo else ()))
+    names = (*configs, *map(filled_config_path, configs), *programs, *([files.nemo.path] if files.nemo else ()))
     return {name for name in names if name and not {"", ".", ".."} & {*name.split("/")}}
 
 
@@ -144,7 +148,7 @@ def _head_and_tail(name: str, folder: int) -> str | None:
             return _head_and_tail(rest, inner)
         return None
     try:
-        with open_regular(name, folder) as file:
+        with open_regular_file(name, folder) as file:
             length = os.fstat(file.fileno()).st_size
             if length <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
                 return _read_at(file, LOG_HEAD_BYTES + LOG_TAIL_BYTES, 0).decode("utf-8", "replace")
@@ -165,7 +169,7 @@ def _without_cut_line(piece: bytes, *, is_head: bool) -> bytes:
     """Return a piece without its truncated line, at the end of the head or at the start of the tail."""
     end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if is_head else _first_line_end(piece)
     if end < 0:
-        return piece[:-_CUT_MARGIN_BYTES] if is_head else piece[_CUT_MARGIN_BYTES:]
+        return piece[:-_EXTRA_BYTES_AT_CUT] if is_head else piece[_EXTRA_BYTES_AT_CUT:]
     return piece[: end + 1] if is_head else piece[end + 1 :]
 
 
@@ -174,7 +178,7 @@ def _first_line_end(piece: bytes) -> int:
     return min(ends, default=-1)
 
 
-def _entry_masker(run: RunDir) -> Callable[[str, str], ArchiveEntry]:
+def _make_entry_masker(run: RunDir) -> Callable[[str, str], ArchiveEntry]:
     """Return a function that creates an entry without secrets and names of users and hosts."""
     known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
 
@@ -189,7 +193,7 @@ def _known_secrets(run: RunDir) -> frozenset[str]:
     """Return known secret values: of variables with secret names, in the environment and profile, and of arguments."""
     values = {value for name, value in os.environ.items() if secrets.is_secret_name(name)}
     try:
-        trainer = store.load(str(run.profile)).trainer
+        trainer = store.load_profile_file(str(run.profile)).trainer
     except TuiTrainError:
         return frozenset(values)
     values |= {os.environ.get(name, "") for name in trainer.secrets}

@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from tui_train.base.app_paths import runs_folder, trials_folder
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.machine.exclusive_resources import path_spellings, port_in_use, resource_conflict
+from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runs.elsewhere import run_place
 from tui_train.runs.listing import read_listed_run
-from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.status import may_still_write
 
 _MAX_TRIALS_CHECKED = 32
@@ -25,8 +25,8 @@ def resources_in_use(port: int = 0, host: str = "") -> tuple[ResourcesInUse, ...
 
     Of a host they are those of the runs that are known here, also one of which it is not known whether it trains.
     """
-    resources = [planned_resources(run) for run in (*all_runs(), *_newest_trials()) if _is_training(run, host)]
-    if port and not host and all(resource.port != port for resource in resources) and port_in_use(port):
+    resources = [planned_resources(run) for run in (*list_runs(), *_newest_trials()) if _is_training(run, host)]
+    if port and not host and all(resource.port != port for resource in resources) and is_port_in_use(port):
         resources.append(ResourcesInUse(port=port))
     return tuple(resources)
 
@@ -52,7 +52,7 @@ def planned_resources(run: RunDir) -> ResourcesInUse:
     return ResourcesInUse(
         run=run.name if run.path.parent == runs_folder() else str(run.path),
         gpus=tuple(map(str, gpus)) if isinstance(gpus, list) else (),
-        outputs=path_spellings(output) if isinstance(output, str) and "\0" not in output else (),
+        outputs=path_and_real_path(output) if isinstance(output, str) and "\0" not in output else (),
         port=port if isinstance(port, int) and 0 < port < 1 << 16 else 0,
     )
 
@@ -61,19 +61,19 @@ def refuse_if_conflicting(run: RunDir) -> None:
     """Raise Unavailable if a run conflicts with a live one."""
     wanted = planned_resources(run)
     for other in resources_in_use(wanted.port, run_place(run.path).host):
-        if other.run != wanted.run and (words := resource_conflict(wanted, other)):
+        if other.run != wanted.run and (words := resource_conflict_text(wanted, other)):
             raise Unavailable(words, conflict_remedy(other))
 
 
-def conflict_remedy(other: ResourcesInUse) -> str:
+def conflict_remedy(other_resources: ResourcesInUse) -> str:
     """Return the remedy for a resource that is in use."""
-    if not other.run:
+    if not other_resources.run:
         return "Choose another port (nodes.port)."
-    return f"Wait for it, stop it (tui-train stop {visible(other.run)}), or choose another."
+    return f"Wait for it, stop it (tui-train stop {visible(other_resources.run)}), or choose another."
 
 
 @contextmanager
-def start_lock(while_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+def lock_run_starts(while_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Let only one run of this user start at a time, if the file system has locks.
 
     `while_waiting` is called while another one starts; an exception in it ends the waiting.

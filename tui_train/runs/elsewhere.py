@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from tui_train.base.files import reporting_write_errors, write_atomically
-from tui_train.base.parse import Unparsable, json_as, read_bytes
+from tui_train.base.parse import Unparsable, json_as, read_bounded_bytes
 from tui_train.runner import events, state
 from tui_train.runner.processes import lasting_identity
-from tui_train.runner.state import Status, is_valid_status
+from tui_train.runner.state import RunStatus, is_valid_status
 
-PLACE_FILE, REPORT_FILE, START_FILE = "place.json", "heard.json", "asked-start.json"
+PLACE_FILE_NAME, HOST_REPORT_FILE_NAME, START_FILE = "place.json", "heard.json", "asked-start.json"
 _MAX_FILE_BYTES = 1 << 20
 _StructType = TypeVar("_StructType")
 
@@ -38,7 +38,7 @@ class HostReport(Struct, frozen=True, kw_only=True):
     """
 
     at: float
-    status: Status
+    status: RunStatus
     checkpoint: str = ""
     starts: int = 0
     limit: bool = False
@@ -58,7 +58,7 @@ class AskedStart(Struct, frozen=True):
 
 def read_place(run_folder: Path) -> RunPlace | None:
     """Return where the run of a folder is, None for this machine."""
-    place = _read_struct(run_folder / PLACE_FILE, RunPlace)
+    place = _read_struct(run_folder / PLACE_FILE_NAME, RunPlace)
     if place is None or not place.shared:
         return place
     if place.node == lasting_identity():
@@ -69,7 +69,7 @@ def read_place(run_folder: Path) -> RunPlace | None:
 
 def write_place(run_folder: Path, place: RunPlace) -> None:
     """Keep where a run is."""
-    _write_struct(run_folder / PLACE_FILE, place)
+    _write_struct(run_folder / PLACE_FILE_NAME, place)
 
 
 def run_place(run_folder: Path) -> RunPlace:
@@ -79,12 +79,12 @@ def run_place(run_folder: Path) -> RunPlace:
 
 def read_host_report(run_folder: Path) -> HostReport | None:
     """Return what was heard last of a run elsewhere, None for nothing yet."""
-    return _read_struct(run_folder / REPORT_FILE, HostReport)
+    return _read_struct(run_folder / HOST_REPORT_FILE_NAME, HostReport)
 
 
-def write_report(run_folder: Path, report: HostReport) -> None:
+def write_host_report(run_folder: Path, report: HostReport) -> None:
     """Keep what was heard of a run."""
-    _write_struct(run_folder / REPORT_FILE, report)
+    _write_struct(run_folder / HOST_REPORT_FILE_NAME, report)
 
 
 def read_asked_start(run_folder: Path) -> AskedStart | None:
@@ -106,7 +106,7 @@ def write_asked_start(run_folder: Path, asked: AskedStart | None) -> None:
 
 def _read_struct(path: Path, struct_type: type[_StructType]) -> _StructType | None:
     try:
-        return json_as(read_bytes(path, _MAX_FILE_BYTES), struct_type)
+        return json_as(read_bounded_bytes(path, _MAX_FILE_BYTES), struct_type)
     except Unparsable:
         return None
 
@@ -116,15 +116,15 @@ def _write_struct(path: Path, value: Struct) -> None:
         write_atomically(path, msgspec.json.encode(value))
 
 
-def remote_status(run_folder: Path) -> Status | None:
+def remote_status(run_folder: Path) -> RunStatus | None:
     """Return the state of a run elsewhere as it was heard last, None for a run on this machine."""
     place = read_place(run_folder)
     if place is None:
         return None
-    if place.shared and (found := state.read(str(run_folder))).state != "new":
+    if place.shared and (found := state.read_status(str(run_folder))).state != "new":
         return found._replace(host=place.host)
     report = read_host_report(run_folder)
-    return (report.status if report else Status("new"))._replace(host=place.host)
+    return (report.status if report else RunStatus("new"))._replace(host=place.host)
 
 
 def is_on_shared_disk(place: RunPlace, output: str) -> bool:

@@ -10,18 +10,18 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
-from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
+from tui_train.base.files import read_regular_file, reporting_write_errors, write_atomically
 from tui_train.base.text import visible
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs import incomplete_runs
-from tui_train.runs.conflicts import start_lock
-from tui_train.runs.rundir import STAMP_PATTERN, RunDir, folder_slug
+from tui_train.runs.conflicts import lock_run_starts
+from tui_train.runs.rundir import TIME_STAMP_PATTERN, RunDir, folder_name_slug
 from tui_train.runs.status import read_status
 
-NOTE_FILE = "note.txt"
+NOTE_FILE_NAME = "note.txt"
 MAX_NOTE_LENGTH = 200
 _MAX_NOTE_BYTES = 4 << 10
-_STAMPED_NAME_PATTERN = re.compile(rf"({STAMP_PATTERN})-")
+_STAMPED_NAME_PATTERN = re.compile(rf"({TIME_STAMP_PATTERN})-")
 
 
 class FolderExtent(Struct, frozen=True):
@@ -48,7 +48,7 @@ def folder_extent(run: RunDir) -> FolderExtent:
     return FolderExtent(total, closed)
 
 
-def refuse_if_active(run: RunDir, status: Status | None = None) -> None:
+def refuse_if_active(run: RunDir, status: RunStatus | None = None) -> None:
     """Raise Unavailable where a run trains, or left processes; BadInput where its folder is not in the runs folder.
 
     `status` is how it stands (None: as it is known here).
@@ -74,14 +74,14 @@ def refuse_if_active(run: RunDir, status: Status | None = None) -> None:
 
 def remove_run(run: RunDir) -> int:
     """Remove a run's folder and return the bytes that were freed; nothing is removed where not all of it can be."""
-    with start_lock():
+    with lock_run_starts():
         refuse_if_active(run)
         taken = folder_extent(run)
         if taken.protected:
             why = f"{visible(taken.protected)} belongs to another user, or may not be changed"
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
         # Out of the list first, so that nobody resumes half a run; what is left of it is removed with half-made ones.
-        hidden = run.path.with_name(f"{incomplete_runs.INCOMPLETE_PREFIX}{secrets.token_hex(8)}")
+        hidden = run.path.with_name(f"{incomplete_runs.INCOMPLETE_RUN_PREFIX}{secrets.token_hex(8)}")
         _rename_folder(run, hidden)
     failed: list[str] = []
     shutil.rmtree(hidden, onerror=lambda _call, path, _error: failed.append(path))
@@ -93,11 +93,11 @@ def remove_run(run: RunDir) -> int:
 def rename_run(run: RunDir, name: str) -> RunDir:
     """Give a run another name and return it; the time with which its id begins stays."""
     stamp = _STAMPED_NAME_PATTERN.match(run.name)
-    wanted = folder_slug(_STAMPED_NAME_PATTERN.sub("", name, count=1))
+    wanted = folder_name_slug(_STAMPED_NAME_PATTERN.sub("", name, count=1))
     if not wanted:
         raise BadInput(f"{visible(name)!r} cannot be a run's name", "Use letters and digits.")
     target = run.path.with_name(f"{stamp[1]}-{wanted}" if stamp else wanted)
-    with start_lock():
+    with lock_run_starts():
         refuse_if_active(run)
         if target == run.path:
             return run
@@ -121,7 +121,7 @@ def _rename_folder(run: RunDir, target: Path) -> None:
 def read_note(run: RunDir) -> str:
     """Return what the user noted of a run, in one line; empty where nothing is, or nothing that can be read."""
     try:
-        text = read_regular(run.path / NOTE_FILE, _MAX_NOTE_BYTES).decode(errors="replace")
+        text = read_regular_file(run.path / NOTE_FILE_NAME, _MAX_NOTE_BYTES).decode(errors="replace")
     except OSError:
         return ""
     return " ".join(text.split())[:MAX_NOTE_LENGTH]
@@ -133,7 +133,7 @@ def write_note(run: RunDir, text: str) -> None:
     if len(line) > MAX_NOTE_LENGTH:
         raise BadInput(f"the note has {len(line)} characters", f"Write at most {MAX_NOTE_LENGTH}.")
     if line:
-        write_atomically(run.path / NOTE_FILE, f"{line}\n")
+        write_atomically(run.path / NOTE_FILE_NAME, f"{line}\n")
     else:
-        with reporting_write_errors(run.path / NOTE_FILE):
-            (run.path / NOTE_FILE).unlink(missing_ok=True)
+        with reporting_write_errors(run.path / NOTE_FILE_NAME):
+            (run.path / NOTE_FILE_NAME).unlink(missing_ok=True)

@@ -6,30 +6,30 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from tui_train.base.files import read_regular
+from tui_train.base.files import read_regular_file
 from tui_train.runner.first_step import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
 from tui_train.runner.lines import rank_in_line
 from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
-from tui_train.runner.safe_open import open_regular
-from tui_train.runner.state import AttemptStatus, Status
+from tui_train.runner.safe_open import open_regular_file
+from tui_train.runner.state import AttemptStatus, RunStatus
 from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
-    Rank,
+    RankDevice,
     differences_from_plan,
     parse_planned_ranks,
-    parse_ranks,
+    parse_rank_devices,
     process_group_ranks,
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
+from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.status import may_still_write, read_status
 
 _POLL_SECONDS = 0.15
-_SLOW_POLL_SECONDS = 1.0
-_MAX_BACKLOG_BYTES = 32 << 10
+_UNSUPERVISED_POLL_SECONDS = 1.0
+_MAX_UNREAD_BYTES = 32 << 10
 _LOG_TAIL_BYTES = 4 << 20
 _RANK_HEAD_BYTES = 64 << 10
 _MAX_EARLIER_ATTEMPTS = 8  # attempts
@@ -38,7 +38,7 @@ _MAX_EARLIER_ATTEMPTS = 8  # attempts
 class RunNews(Struct, frozen=True, kw_only=True):
     """News of a run for its viewer: its status and progress; the lines it reads for itself."""
 
-    status: Status
+    status: RunStatus
     progress: Progress = Progress()
     title: str = ""
     attempt: int = 0
@@ -46,7 +46,7 @@ class RunNews(Struct, frozen=True, kw_only=True):
     quiet_minutes: int = 0
     """Whole minutes since the newest attempt wrote something."""
     seconds_left: float | None = None
-    ranks: tuple[Rank, ...] = ()
+    ranks: tuple[RankDevice, ...] = ()
     """The processes that said where they compute."""
     mismatch: tuple[str, ...] = ()
     """Where they compute elsewhere than planned."""
@@ -71,7 +71,7 @@ class RankReader:
 
     def __init__(self, path: Path, plan: PlannedRanks) -> None:
         """Start without ranks."""
-        self.known: tuple[Rank, ...] = ()
+        self.known: tuple[RankDevice, ...] = ()
         self.mismatch: tuple[str, ...] = ()
         self._path = path
         self._plan = plan
@@ -85,7 +85,7 @@ class RankReader:
         piece = b""
         if len(self._head) < _RANK_HEAD_BYTES:
             try:
-                with open_regular(self._path) as file:
+                with open_regular_file(self._path) as file:
                     file.seek(len(self._head))
                     piece = file.read(_RANK_HEAD_BYTES - len(self._head))
             except OSError:
@@ -93,7 +93,9 @@ class RankReader:
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
         complete_lines = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        ranks = process_group_ranks(dict.fromkeys((*self.known, *parse_ranks([*complete_lines, *lines], MAX_RANKS))))
+        ranks = process_group_ranks(
+            dict.fromkeys((*self.known, *parse_rank_devices([*complete_lines, *lines], MAX_RANKS)))
+        )
         if ranks != self.known:
             self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._max_ranks]
             self.mismatch = differences_from_plan(self.known, self._plan)
@@ -132,19 +134,19 @@ def follow_lines(
                 yield tail.unfinished_line
             return
         on_pause()
-        time.sleep(_pause_seconds(status))
+        time.sleep(_poll_pause_seconds(status))
 
 
-def wait_for_end(run: RunDir) -> Status:
+def wait_for_end(run: RunDir) -> RunStatus:
     """Wait until the run has ended, and return its status."""
     while may_still_write(status := read_status(run)):
-        time.sleep(_pause_seconds(status))
+        time.sleep(_poll_pause_seconds(status))
     return status
 
 
-def _pause_seconds(status: Status) -> float:
+def _poll_pause_seconds(status: RunStatus) -> float:
     # Searching for processes of a dead supervisor takes longer than checking whether it lives.
-    return _SLOW_POLL_SECONDS if status.trains_on else _POLL_SECONDS
+    return _UNSUPERVISED_POLL_SECONDS if status.trains_on else _POLL_SECONDS
 
 
 def follow_news(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunNews]:
@@ -157,13 +159,13 @@ def follow_news(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunNe
     while not is_cancelled():
         status = read_status(run)
         follower.read(status)
-        news, ended = follower.news(status), not may_still_write(status) and follower.has_read_all
+        news, ended = follower.news(status), not may_still_write(status) and follower.is_all_read
         if ended or news != last_news:
             yield news
         last_news = news
         if ended:
             return
-        time.sleep(_pause_seconds(status))
+        time.sleep(_poll_pause_seconds(status))
 
 
 class _RunFollower:
@@ -178,11 +180,11 @@ class _RunFollower:
         self._unread_before = False
 
     @property
-    def has_read_all(self) -> bool:
+    def is_all_read(self) -> bool:
         """Whether nothing that was written is left to read."""
         return not self._unread_before and not (self._reader and self._reader.tail.unread_bytes)
 
-    def read(self, status: Status) -> None:
+    def read(self, status: RunStatus) -> None:
         """Read on in the newest attempt's log; of a new attempt nothing yet: the end of a large log takes time."""
         newest = status.attempts[-1] if status.attempts else None
         if newest and (self._reader is None or newest.number != self._reader.number):
@@ -194,7 +196,7 @@ class _RunFollower:
                 self._reader.progress, self._unread_before = progress_for_next_attempt(earlier), False
             self._reader.read(self._reading)
 
-    def _finish_previous_attempt(self, status: Status) -> Progress:
+    def _finish_previous_attempt(self, status: RunStatus) -> Progress:
         """Read the attempt before the newest to its end, and return the progress with which the newest begins.
 
         If it was not read from its start, all attempts before the newest are read again with the next reading.
@@ -209,7 +211,7 @@ class _RunFollower:
         self._last_steps[reader.number] = reader.progress.step
         return progress_for_next_attempt(reader.progress)
 
-    def news(self, status: Status) -> RunNews:
+    def news(self, status: RunStatus) -> RunNews:
         """Return what a viewer is shown."""
         news = RunNews(
             status=status,
@@ -235,15 +237,15 @@ class _RunFollower:
             unread=reader.no_step_read_text(self._reading) if status.state != "failed" else "",
         )
 
-    def _attempt_title(self, status: Status) -> str:
+    def _attempt_title(self, status: RunStatus) -> str:
         position = status.attempts[-1].position if status.attempts else 0
         return self._titles[position - 1] if 0 < position <= len(self._titles) else ""
 
 
-def _queue_text(run: RunDir, status: Status) -> str:
+def _queue_text(run: RunDir, status: RunStatus) -> str:
     """Return why it waits in a queue, or why Slurm ended it."""
     if status.state == "queued":
-        return queue_summary(run.path)
+        return queue_reason_text(run.path)
     return "" if status.live else slurm_end_reason(run.path)
 
 
@@ -314,8 +316,8 @@ class _AttemptReader:
 
     def read(self, reading: LogReading) -> None:
         """Read the new part of the log, or its end."""
-        if self.begun and self.tail.unread_bytes > _MAX_BACKLOG_BYTES:
-            self.tail.skip(_MAX_BACKLOG_BYTES)
+        if self.begun and self.tail.unread_bytes > _MAX_UNREAD_BYTES:
+            self.tail.skip(_MAX_UNREAD_BYTES)
         self.begun = True
         lines = [*self.tail.lines()] if self.tail.unread_bytes or self.tail.problem else []
         self.ranks.read(lines)
@@ -357,6 +359,6 @@ class _AttemptReader:
 
 def _read_planned_ranks(run: RunDir) -> PlannedRanks:
     try:
-        return parse_planned_ranks(read_regular(run.plan_file, MAX_PLAN_BYTES))
+        return parse_planned_ranks(read_regular_file(run.plan_file, MAX_PLAN_BYTES))
     except OSError:
         return PlannedRanks()

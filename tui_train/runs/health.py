@@ -8,7 +8,7 @@ from tui_train.runner.progress import LogReading, Progress
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
 STANDSTILL_MINUTES = 3
 # Utilization below which a GPU is idle.
-MIN_BUSY_PERCENT = 5
+MIN_BUSY_GPU_PERCENT = 5
 _MIN_ZERO_LOSSES = 3
 # Lines of a log after which the first step would have been read; fewer where they name a loss.
 MIN_LINES_WITHOUT_STEP = 200
@@ -16,15 +16,19 @@ _MIN_LOSS_LINES_WITHOUT_STEP = 5
 
 
 def health_problems(
-    progress: Progress, quiet_minutes: int, idle_minutes: float | None, not_resumed: str = "", unread: str = ""
+    progress: Progress,
+    quiet_minutes: int,
+    idle_minutes: float | None,
+    why_not_resumed: str = "",
+    why_log_unread: str = "",
 ) -> tuple[str, ...]:
-    """Return the problems as sentences: that a checkpoint was `not_resumed`, that the log is `unread`.
+    """Return the problems as sentences: that a checkpoint was `why_not_resumed`, that the log is `why_log_unread`.
 
     `quiet_minutes` are the minutes since the last output, `idle_minutes` those since one of its GPUs was busy, None if
     unknown.
     """
     return (
-        *filter(None, (not_resumed, unread)),
+        *filter(None, (why_not_resumed, why_log_unread)),
         *_loss_problems(progress),
         *_standstill_problems(quiet_minutes, idle_minutes),
     )

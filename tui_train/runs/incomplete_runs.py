@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tui_train.runner.safe_open import open_folder
-from tui_train.runs.order import NUMBER_FILE
+from tui_train.runs.order import RUN_NUMBER_FILE_NAME
 
-INCOMPLETE_PREFIX = ".new-"
+INCOMPLETE_RUN_PREFIX = ".new-"
 _HOUR_SECONDS = 3600
 # Without locks, as on some network disks, only the age counts; a run is started within seconds.
 _DAY_SECONDS = 24 * _HOUR_SECONDS
@@ -21,7 +21,7 @@ _LAUNCHER_LOG_FILE = "launch.log"
 # A start that was sent to a host, or to Slurm, has left one of the last three.
 _STARTED_RUN_FILES = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "asked-start.json", "slurm.json")
 # Seconds in which the creator of a folder writes its last files.
-_CREATION_SECONDS = 5
+_MAX_CREATION_SECONDS = 5
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def remove_incomplete_runs(runs_folder: Path) -> None:
 
 def _is_abandoned(parent: int, name: str) -> bool:
     """Return whether nobody creates, has started or may still start the run in a folder."""
-    half_made = name.startswith(INCOMPLETE_PREFIX)
+    half_made = name.startswith(INCOMPLETE_RUN_PREFIX)
     if not half_made and not _RUN_NAME_PATTERN.fullmatch(name):
         return False
     with open_folder(name, parent, readable=True) as folder:
@@ -58,17 +58,17 @@ def _is_abandoned(parent: int, name: str) -> bool:
             return False
         except OSError:
             return half_made and age > _DAY_SECONDS
-        return half_made or (age > _DAY_SECONDS and _never_started(folder, status.st_mtime))
+        return half_made or (age > _DAY_SECONDS and _was_never_started(folder, status.st_mtime))
 
 
-def _never_started(folder: int, changed_at: float) -> bool:
+def _was_never_started(folder: int, changed_at: float) -> bool:
     """Return whether nothing was written into a run folder since its creation, except an empty start log."""
     names = set(os.listdir(folder))
-    if NUMBER_FILE not in names or names.intersection(_STARTED_RUN_FILES):
+    if RUN_NUMBER_FILE_NAME not in names or names.intersection(_STARTED_RUN_FILES):
         return False
-    last = NUMBER_FILE
+    last = RUN_NUMBER_FILE_NAME
     if _LAUNCHER_LOG_FILE in names:
         last = _LAUNCHER_LOG_FILE
         if os.stat(last, dir_fd=folder, follow_symlinks=False).st_size:
             return False
-    return abs(changed_at - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _CREATION_SECONDS
+    return abs(changed_at - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _MAX_CREATION_SECONDS

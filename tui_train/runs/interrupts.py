@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from tui_train.base.errors import Interrupted
-from tui_train.base.signal_handlers import Handler, install_handlers, restore_handlers
+from tui_train.base.signal_handlers import SignalHandler, install_handlers, restore_handlers
 from tui_train.base.text import visible
 
 _DEFERRED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -20,7 +20,7 @@ class Interrupts:
         self.number = 0
         self.again = False
         self._say = say
-        self._before: dict[int, Handler] = {}
+        self._before: dict[int, SignalHandler] = {}
 
     @property
     def name(self) -> str:

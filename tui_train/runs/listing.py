@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from tui_train.base.text import visible
-from tui_train.runner.state import Status
-from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runner.state import RunStatus
+from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.status import read_status
 
 
@@ -12,7 +12,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     """A run in a list: `status` is None if unknown, `damage` is what cannot be read."""
 
     run: RunDir
-    status: Status | None
+    status: RunStatus | None
     damage: str = ""
 
     @property
@@ -35,4 +35,4 @@ def read_listed_run(run: RunDir) -> ListedRun:
 
 def read_listed_runs(limit: int | None = None) -> tuple[ListedRun, ...]:
     """Return the newest runs in the runs folder, at most `limit`."""
-    return tuple(map(read_listed_run, all_runs()[:limit]))
+    return tuple(map(read_listed_run, list_runs()[:limit]))

@@ -15,20 +15,20 @@ from tui_train.trainers import trainer_has_own_field
 _MAX_FILES_CHECKED = 1000  # files of a folder that are looked at
 
 
-def folders_written_since(run: RunDir, since: float) -> tuple[Path, ...]:
+def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...]:
     """Return the folders in which something was written since then (seconds since 1970), in the arguments' order."""
     try:
-        profile = store.load(str(run.profile))
+        profile = store.load_profile_file(str(run.profile))
     except TuiTrainError:
         return ()
     if not trainer_has_own_field(profile, "trainer.script") or not profile.trainer.script:
         return ()
     start = Path(profile.trainer.working_directory or Path(profile.trainer.script).parent)
-    named = dict.fromkeys(start / value for value in _argument_values(profile))
+    named = dict.fromkeys(start / value for value in _script_argument_values(profile))
     return tuple(folder for folder in named if folder != start and _newest_file_time(folder) >= since)
 
 
-def _argument_values(profile: Profile) -> Iterator[str]:
+def _script_argument_values(profile: Profile) -> Iterator[str]:
     """Yield the texts that are given for the script's arguments, and their defaults."""
     words = profile.trainer.arguments
     yield from (word.partition("=")[2] if word.startswith("-") else word for word in words)

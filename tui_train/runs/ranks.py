@@ -9,7 +9,7 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import counted, visible
 
 MAX_RANKS = 1024
-_RANK_MARK = "rank "
+_RANK_LINE_START = "rank "
 _RANK_LINE_PATTERN = re.compile(
     r"rank (?P<rank>\d{1,6})/(?P<world>\d{1,6}) \| host (?P<host>[^|\n]{0,255}?)"
     r" \| device (?P<device>[^\s|]{1,40})(?: (?P<card>[^|\n]{0,200}?))??"
@@ -23,7 +23,7 @@ _SHOWN_UUID_LENGTH = 6
 _MAX_DIFFERENCES_SHOWN = 8
 
 
-class Rank(Struct, frozen=True, kw_only=True):
+class RankDevice(Struct, frozen=True, kw_only=True):
     """One process of a training and its device; `name` and `uuid` are empty if torch does not report them."""
 
     rank: int
@@ -59,11 +59,11 @@ def parse_planned_ranks(data: bytes) -> PlannedRanks:
         return PlannedRanks()
 
 
-def parse_ranks(lines: Iterable[str], limit: int = MAX_RANKS) -> tuple[Rank, ...]:
+def parse_rank_devices(lines: Iterable[str], limit: int = MAX_RANKS) -> tuple[RankDevice, ...]:
     """Return the ranks in lines of a log, in order, without duplicates and at most `limit`."""
-    ranks: dict[Rank, None] = {}
+    ranks: dict[RankDevice, None] = {}
     for line in lines:
-        if _RANK_MARK not in line:
+        if _RANK_LINE_START not in line:
             continue
         for match in _RANK_LINE_PATTERN.finditer(line):
             if len(ranks) >= limit:
@@ -72,14 +72,14 @@ def parse_ranks(lines: Iterable[str], limit: int = MAX_RANKS) -> tuple[Rank, ...
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 
-def process_group_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+def process_group_ranks(ranks: Iterable[RankDevice]) -> tuple[RankDevice, ...]:
     """Return the ranks of the process group if there is one; before that, each process reports rank 0 of 1."""
     every_rank = tuple(ranks)
     grouped = any(rank.world_size > 1 for rank in every_rank)
     return tuple(rank for rank in every_rank if rank.world_size > 1 or not grouped)
 
 
-def differences_from_plan(ranks: Sequence[Rank], plan: PlannedRanks) -> tuple[str, ...]:
+def differences_from_plan(ranks: Sequence[RankDevice], plan: PlannedRanks) -> tuple[str, ...]:
     """Return the differences between ranks and plan, as sentences."""
     comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)
     return (
@@ -90,7 +90,7 @@ def differences_from_plan(ranks: Sequence[Rank], plan: PlannedRanks) -> tuple[st
     )
 
 
-def ranks_summary(ranks: Sequence[Rank]) -> str:
+def ranks_summary(ranks: Sequence[RankDevice]) -> str:
     """Return the ranks as short text: `2 ranks on NVIDIA RTX 3090 ×2, nccl`; empty if none is known."""
     if not ranks:
         return ""
@@ -109,10 +109,10 @@ def ranks_summary(ranks: Sequence[Rank]) -> str:
     return ", ".join((f"{count_text} on {devices_text}", *backends))
 
 
-def _parse_rank(match: re.Match[str]) -> Rank:
+def _parse_rank(match: re.Match[str]) -> RankDevice:
     name, _, last = (match["card"] or "").rpartition(" ")
-    uuid = _normal_uuid(last)
-    return Rank(
+    uuid = _uuid_as_nvidia_smi(last)
+    return RankDevice(
         rank=int(match["rank"]),
         world_size=int(match["world"]),
         host=visible(match["host"]),
@@ -123,13 +123,13 @@ def _parse_rank(match: re.Match[str]) -> Rank:
     )
 
 
-def _normal_uuid(uuid: str) -> str:
+def _uuid_as_nvidia_smi(uuid: str) -> str:
     """Return a UUID as nvidia-smi writes it, empty if it is not one; some releases of torch omit `GPU-`."""
     match = _UUID_PATTERN.fullmatch(uuid)
     return f"{(match['kind'] or 'GPU').upper()}-{match['digits'].lower()}" if match else ""
 
 
-def _process_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str]:
+def _process_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterable[str]:
     world_sizes = [rank.world_size for rank in ranks if rank.world_size != plan.world_size]
     if not world_sizes or not plan.world_size:
         return
@@ -138,27 +138,27 @@ def _process_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[
     yield f"{sentence}: the processes are not connected" if world_sizes[0] < plan.world_size else sentence
 
 
-def _device_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str]:
+def _device_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterable[str]:
     on_cpu = [rank for rank in ranks if rank.device == "cpu"]
     if plan.device == "cuda" and on_cpu:
         was = "was" if len(plan.gpus) == 1 else "were"
         trains = "train" if len(_rank_numbers(on_cpu)) > 1 else "trains"
-        yield f"{_ranks_text(on_cpu)} {trains} on the CPU, {counted(len(plan.gpus), 'GPU')} {was} planned"
+        yield f"{_rank_numbers_text(on_cpu)} {trains} on the CPU, {counted(len(plan.gpus), 'GPU')} {was} planned"
     if plan.device == "cpu":
         for rank in ranks:
             if rank.device not in {"cpu", "?"}:
                 card = _card_text(rank.name or rank.device, rank.uuid)
-                yield f"{_ranks_text([rank])} uses {card}, the CPU was planned"
+                yield f"{_rank_numbers_text([rank])} uses {card}, the CPU was planned"
 
 
-def _card_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str]:
-    chosen = {_normal_uuid(uuid) or uuid for uuid in plan.gpus}
-    elsewhere = {_normal_uuid(uuid) or uuid for cards in plan.others for uuid in cards}
+def _card_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterable[str]:
+    chosen = {_uuid_as_nvidia_smi(uuid) or uuid for uuid in plan.gpus}
+    elsewhere = {_uuid_as_nvidia_smi(uuid) or uuid for cards in plan.others for uuid in cards}
     names = [*plan.gpu_names, *[""] * len(plan.gpus)]
     planned = ", ".join(_card_text(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
     planned_names = {_plain_card_name(visible(name)) for name in plan.gpu_names}
-    sharing: dict[tuple[str, str], list[Rank]] = {}
-    differing: list[Rank] = []
+    sharing: dict[tuple[str, str], list[RankDevice]] = {}
+    differing: list[RankDevice] = []
     first = next((rank.host for rank in ranks if rank.rank == 0), None)
     for rank in ranks:
         # Of the other machines the plan may only know that they have cards like the first.
@@ -172,7 +172,7 @@ def _card_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str
         if rank.uuid:
             sharing.setdefault((rank.host, rank.uuid), []).append(rank)
     for rank in differing[:_MAX_DIFFERENCES_SHOWN]:
-        yield f"{_ranks_text([rank])} uses {_card_text(rank.name or rank.device, rank.uuid)}, planned: {planned}"
+        yield f"{_rank_numbers_text([rank])} uses {_card_text(rank.name or rank.device, rank.uuid)}, planned: {planned}"
     if len(differing) > _MAX_DIFFERENCES_SHOWN:
         yield f"{counted(len(differing) - _MAX_DIFFERENCES_SHOWN, 'more rank')} use GPUs that were not planned"
     # With more processes than cards, sharing is planned.
@@ -180,27 +180,27 @@ def _card_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str
     for of_card in (
         shared[:_MAX_DIFFERENCES_SHOWN] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ()
     ):
-        yield f"{_ranks_text(of_card)} share one GPU, {_card_text(of_card[0].name, of_card[0].uuid)}"
+        yield f"{_rank_numbers_text(of_card)} share one GPU, {_card_text(of_card[0].name, of_card[0].uuid)}"
 
 
-def _backend_differences(ranks: Sequence[Rank], planned_backend: str) -> Iterable[str]:
+def _backend_differences(ranks: Sequence[RankDevice], planned_backend: str) -> Iterable[str]:
     differing = [rank for rank in ranks if rank.backend != "none" and _rank_backend(rank) != planned_backend]
     if planned_backend and differing:
         talks = "talk" if len(_rank_numbers(differing)) > 1 else "talks"
-        yield f"{_ranks_text(differing)} {talks} through {differing[0].backend}, {planned_backend} was planned"
+        yield f"{_rank_numbers_text(differing)} {talks} through {differing[0].backend}, {planned_backend} was planned"
 
 
-def _rank_backend(rank: Rank) -> str:
+def _rank_backend(rank: RankDevice) -> str:
     """Return the backend of a rank for its device; `cuda:nccl,cpu:gloo` has one per device type."""
     entries = dict(re.findall(r"(\w+):(\w+)", rank.backend))
     return str(entries.get(rank.device.partition(":")[0], rank.backend))
 
 
-def _rank_numbers(ranks: Sequence[Rank]) -> list[int]:
+def _rank_numbers(ranks: Sequence[RankDevice]) -> list[int]:
     return sorted({rank.rank for rank in ranks})
 
 
-def _ranks_text(ranks: Sequence[Rank]) -> str:
+def _rank_numbers_text(ranks: Sequence[RankDevice]) -> str:
     numbers = _rank_numbers(ranks)
     if len(numbers) == 1:
         return f"rank {numbers[0]}"

@@ -14,17 +14,17 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import expand_home, runs_folder
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import foreign_owner, reporting_write_errors, write_inside
-from tui_train.base.parse import Missing, Unparsable, json_table, prepared_type, read_bytes
+from tui_train.base.files import foreign_owner_name, reporting_write_errors, write_below_folder
+from tui_train.base.parse import Missing, Unparsable, json_table, prepared_for_msgspec, read_bounded_bytes
 from tui_train.base.text import visible
-from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, File
-from tui_train.plan.types import LogRules
+from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RenderedFile
+from tui_train.plan.types import LogReadingRules
 from tui_train.runner import events, state
 from tui_train.runner.detached_start import LOG_NAME
-from tui_train.runner.events import Event
+from tui_train.runner.events import JournalEvent
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
-from tui_train.runs.order import NUMBER_FILE, next_run_number, run_number
+from tui_train.runs.order import RUN_NUMBER_FILE_NAME, next_run_number, run_number
 
 if TYPE_CHECKING:
     from tui_train.runner.progress import LogReading
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
 # The local time at the start of run ids.
-STAMP_PATTERN = r"\d{8}-\d{6}"
-_STAMPED_NAME_PATTERN = re.compile(rf"{STAMP_PATTERN}-(.+)")
+TIME_STAMP_PATTERN = r"\d{8}-\d{6}"
+_STAMPED_NAME_PATTERN = re.compile(rf"{TIME_STAMP_PATTERN}-(.+)")
 _MAX_SLUG_LENGTH = 40
 
 
@@ -56,12 +56,12 @@ class RunDir(Struct, frozen=True):
     @property
     def script(self) -> Path:
         """The script that Run starts."""
-        return self.path / SCRIPT_NAME
+        return self.path / LAUNCH_SCRIPT_FILE_NAME
 
     @property
     def profile(self) -> Path:
         """The profile of the run."""
-        return self.path / PROFILE_NAME
+        return self.path / PROFILE_FILE_NAME
 
     @property
     def events_file(self) -> Path:
@@ -76,19 +76,19 @@ class RunDir(Struct, frozen=True):
     @property
     def plan_file(self) -> Path:
         """The plan as data."""
-        return self.path / PLAN_NAME
+        return self.path / PLAN_JSON_FILE_NAME
 
     def attempt_log(self, number: int) -> Path:
         """The output of one attempt; attempts are numbered from 1 over all starts."""
         return self.path / f"attempt-{number}.log"
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[JournalEvent, ...]:
         """Return the events so far, without incomplete and unknown lines."""
         return self.read_events()[0]
 
-    def read_events(self) -> tuple[tuple[Event, ...], str]:
+    def read_events(self) -> tuple[tuple[JournalEvent, ...], str]:
         """Return the events so far, and why some cannot be read; an incomplete last line is not damage."""
-        return events.read_with_damage(str(self.path))
+        return events.read_events_with_damage(str(self.path))
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as data, empty without a valid plan.json."""
@@ -98,7 +98,7 @@ class RunDir(Struct, frozen=True):
         """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
-            return json_table(read_bytes(self.plan_file, MAX_PLAN_BYTES)), ""
+            return json_table(read_bounded_bytes(self.plan_file, MAX_PLAN_BYTES)), ""
         except Missing:
             return {}, ""
         except Unparsable as error:
@@ -109,7 +109,7 @@ class RunDir(Struct, frozen=True):
         from tui_train.runner.progress import LogReading
 
         try:
-            log = msgspec.convert(self.plan().get("log", {}), prepared_type(LogRules))
+            log = msgspec.convert(self.plan().get("log", {}), prepared_for_msgspec(LogReadingRules))
             return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return LogReading()
@@ -122,24 +122,24 @@ class RunDir(Struct, frozen=True):
         return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]
 
 
-def create_run(name: str, files: Sequence[File]) -> RunDir:
+def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
     """Create a run folder atomically and return it; CannotWrite if that fails."""
     parent = runs_folder()
     with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         incomplete_runs.remove_incomplete_runs(parent)
-        number = next_run_number(run.path for run in all_runs())
-        beside = Path(tempfile.mkdtemp(dir=parent, prefix=incomplete_runs.INCOMPLETE_PREFIX))
+        number = next_run_number(run.path for run in list_runs())
+        beside = Path(tempfile.mkdtemp(dir=parent, prefix=incomplete_runs.INCOMPLETE_RUN_PREFIX))
     try:
         with reporting_write_errors(beside), incomplete_runs.lock_while_creating(beside):
-            write_files(beside, (*files, File(NUMBER_FILE, f"{number}\n")))
-            return RunDir(_make_first_free(name, parent, beside.rename))
+            write_run_files(beside, (*files, RenderedFile(RUN_NUMBER_FILE_NAME, f"{number}\n")))
+            return RunDir(_make_first_free_folder(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
 
 
-def write_files(folder: Path, files: Sequence[File]) -> None:
+def write_run_files(folder: Path, files: Sequence[RenderedFile]) -> None:
     """Write files into a folder, which is created if needed, without following links."""
     with reporting_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,13 +147,15 @@ def write_files(folder: Path, files: Sequence[File]) -> None:
             _write_into_open_folder(opened, folder, files)
 
 
-def _write_into_open_folder(descriptor: int, folder: Path, files: Sequence[File], *, replace: bool = True) -> None:
+def _write_into_open_folder(
+    descriptor: int, folder: Path, files: Sequence[RenderedFile], *, replace: bool = True
+) -> None:
     """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
-        mode = 0o755 if file.path == SCRIPT_NAME else 0o644
+        mode = 0o755 if file.path == LAUNCH_SCRIPT_FILE_NAME else 0o644
         with reporting_write_errors(folder / file.path):
             try:
-                write_inside(descriptor, file.path, file.content, mode, replace=replace)
+                write_below_folder(descriptor, file.path, file.content, mode, replace=replace)
             except FileExistsError:
                 raise _already_exists_error(folder / file.path) from None
 
@@ -163,7 +165,7 @@ def _already_exists_error(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", remedy)
 
 
-def export_files(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
+def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite: bool = False) -> tuple[Path, ...]:
     """Write the plan's files to a folder and return their paths; AlreadyExists if one of them exists.
 
     CannotWrite if the folder belongs to another user, or a link in it leads elsewhere; Unavailable if a training runs
@@ -173,7 +175,7 @@ def export_files(folder: Path, files: Sequence[File], *, overwrite: bool = False
     with reporting_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with open_folder(folder) as opened:
-            if owner := foreign_owner(opened):
+            if owner := foreign_owner_name(opened):
                 message = (
                     f"{visible(str(folder))} belongs to {visible(owner)}, who could change the files that you start"
                 )
@@ -181,7 +183,7 @@ def export_files(folder: Path, files: Sequence[File], *, overwrite: bool = False
             existing = next((target for target in targets if os.path.lexists(target)), None)
             if existing and not overwrite:
                 raise _already_exists_error(existing)
-            if existing and state.read(str(folder)).live:
+            if existing and state.read_status(str(folder)).live:
                 remedy = "Stop it first (`tui-train stop` with this folder), or name another folder."
                 raise Unavailable(f"a training runs in {visible(str(folder))}: its files are not replaced", remedy)
             _write_into_open_folder(opened, folder, files, replace=overwrite)
@@ -197,8 +199,10 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
         folder = expand_home(reference).absolute()
         if is_run_folder(folder):
             return RunDir(folder)
-        raise NotFound(f"{visible(str(folder))} is not a run folder: it has no {SCRIPT_NAME}", "See `tui-train runs`.")
-    every_run = all_runs()
+        raise NotFound(
+            f"{visible(str(folder))} is not a run folder: it has no {LAUNCH_SCRIPT_FILE_NAME}", "See `tui-train runs`."
+        )
+    every_run = list_runs()
     if reference == "last" and every_run:
         return every_run[0]
     exact = [run for run in every_run if run.name == reference]
@@ -222,10 +226,10 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
 
 def _is_run_of_profile(run: RunDir, profile: str) -> bool:
     """Tell whether a run has a profile's name, or was planned from it."""
-    return run.label == folder_slug(profile) or run.plan().get("name") == profile
+    return run.label == folder_name_slug(profile) or run.plan().get("name") == profile
 
 
-def all_runs() -> tuple[RunDir, ...]:
+def list_runs() -> tuple[RunDir, ...]:
     """Return all runs in the runs folder, newest first."""
     try:
         folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and is_run_folder(path)]
@@ -256,7 +260,7 @@ def runs_folder_mtime_ns() -> int:
 def is_run_folder(folder: Path) -> bool:
     """Return whether a folder is a run folder; False for invalid names and folders without access."""
     try:
-        return (folder / SCRIPT_NAME).is_file()
+        return (folder / LAUNCH_SCRIPT_FILE_NAME).is_file()
     except (OSError, ValueError):
         # One inaccessible folder must not hide the others.
         return False
@@ -271,16 +275,16 @@ def create_stamped_folder(name: str, parent: Path) -> Path:
     """Create an empty folder named by time and name; CannotWrite if that fails."""
     with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _make_first_free(name, parent, lambda folder: folder.mkdir())
+        return _make_first_free_folder(name, parent, lambda folder: folder.mkdir())
 
 
-def folder_slug(text: str) -> str:
+def folder_name_slug(text: str) -> str:
     """Return a name as folders have it: small letters and digits with hyphens; empty where nothing of it remains."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_SLUG_LENGTH]
 
 
-def _make_first_free(name: str, parent: Path, make_folder: Callable[[Path], object]) -> Path:
-    label = folder_slug(name) or "run"
+def _make_first_free_folder(name: str, parent: Path, make_folder: Callable[[Path], object]) -> Path:
+    label = folder_name_slug(name) or "run"
     for number in range(1, 1000):
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = parent / (f"{stamp}-{label}" if number == 1 else f"{stamp}-{label}-{number}")

@@ -8,26 +8,26 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tui_train.base.files import reporting_write_errors, write_atomically
-from tui_train.base.parse import Unparsable, json_as, read_bytes
+from tui_train.base.parse import Unparsable, json_as, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME
 from tui_train.runner import events
 from tui_train.runner.detached_start import LOG_NAME
-from tui_train.runner.safe_open import open_regular
-from tui_train.runner.state import Status
+from tui_train.runner.safe_open import open_regular_file
+from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place, run_place
 
 SLURM_LABEL = "Slurm"
-JOB_FILE = "slurm.json"
+SLURM_JOB_FILE_NAME = "slurm.json"
 _MAX_JOB_FILE_BYTES = 1 << 16
-_TAIL_BYTES = 64 << 10  # bytes at the end of the log
+_LAUNCHER_LOG_TAIL_BYTES = 64 << 10  # bytes at the end of the log
 _END_LINE_PATTERN = re.compile(
     rb"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z ]+)", re.MULTILINE
 )
 _ATTEMPT_LINE_PATTERN = re.compile(rb"^\S+ launch\.sh: attempt ", re.MULTILINE)
 
 
-class SlurmJob(Struct, frozen=True, kw_only=True):
+class QueuedJob(Struct, frozen=True, kw_only=True):
     """A run's job as squeue said last: `state` is its word (empty: it has left the queue), `begins` its expected start.
 
     `starts` is how often the run had been started when the job was waiting. `number` is empty where an earlier version
@@ -42,59 +42,59 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
     begins: str = ""
 
 
-def read_job(run_folder: Path) -> SlurmJob | None:
+def read_job(run_folder: Path) -> QueuedJob | None:
     """Return the job of a run folder, None where Slurm has nothing to do with it."""
     try:
-        return json_as(read_bytes(run_folder / JOB_FILE, _MAX_JOB_FILE_BYTES), SlurmJob)
+        return json_as(read_bounded_bytes(run_folder / SLURM_JOB_FILE_NAME, _MAX_JOB_FILE_BYTES), QueuedJob)
     except Unparsable:
         return None
 
 
-def write_job(run_folder: Path, job: SlurmJob) -> None:
+def write_job(run_folder: Path, job: QueuedJob) -> None:
     """Write a run's job into its folder."""
-    with reporting_write_errors(run_folder / JOB_FILE):
-        write_atomically(run_folder / JOB_FILE, msgspec.json.encode(job))
+    with reporting_write_errors(run_folder / SLURM_JOB_FILE_NAME):
+        write_atomically(run_folder / SLURM_JOB_FILE_NAME, msgspec.json.encode(job))
 
 
-def queued_job(run_folder: Path) -> SlurmJob | None:
+def queued_job(run_folder: Path) -> QueuedJob | None:
     """Return the job of a run folder where Slurm still had it when it was asked last, else None."""
     job = read_job(run_folder)
     return job if job and job.state else None
 
 
-def cluster_title(host: str) -> str:
+def cluster_text(host: str) -> str:
     """Return the cluster of this machine, or of a host, in words."""
     return f"{host} ({SLURM_LABEL})" if host else SLURM_LABEL
 
 
-def status_in_queue(folder: Path) -> Status | None:
+def status_in_queue(folder: Path) -> RunStatus | None:
     """Return the state of a run whose job waits, or has not started it yet; None for any other."""
     job = queued_job(folder)
     if job is None:
         return None
     # Near its time limit it has saved, and is about to be queued again.
-    begun, again = _start_history(folder)
+    begun, again = _start_count_and_if_near_limit(folder)
     waits = job.state != "COMPLETING" and begun == job.starts
-    return Status("queued", host=cluster_title(run_place(folder).host)) if waits or again else None
+    return RunStatus("queued", host=cluster_text(run_place(folder).host)) if waits or again else None
 
 
-def _start_history(folder: Path) -> tuple[int, bool]:
+def _start_count_and_if_near_limit(folder: Path) -> tuple[int, bool]:
     """Return how often a run was started, and whether its last start was ended near the time limit."""
     place = read_place(folder)
     if place and not place.shared:
         last = read_host_report(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
-    logged = [event for event in events.read(str(folder)) if event.event in {"run_started", "run_ended"}]
+    logged = [event for event in events.read_events(str(folder)) if event.event in {"run_started", "run_ended"}]
     limited = bool(logged) and logged[-1].state == "stopped" and (folder / TIME_LIMIT_FILE_NAME).exists()
     return sum(event.event == "run_started" for event in logged), limited
 
 
-def start_count(folder: Path) -> int:
+def known_start_count(folder: Path) -> int:
     """Return how often a run was started, as far as that is known here."""
-    return _start_history(folder)[0]
+    return _start_count_and_if_near_limit(folder)[0]
 
 
-def queue_summary(folder: Path) -> str:
+def queue_reason_text(folder: Path) -> str:
     """Return why a job waits and when it may start, in words for a list; empty where Slurm does not say."""
     job = read_job(folder)
     if job is None:
@@ -108,12 +108,12 @@ def queue_summary(folder: Path) -> str:
 
 def slurm_end_reason(run_folder: Path) -> str:
     """Return why Slurm ended the last start of a run's job, and on which node; empty where it did not."""
-    if not (run_folder / JOB_FILE).exists():
+    if not (run_folder / SLURM_JOB_FILE_NAME).exists():
         return ""
     try:
-        with open_regular(run_folder / LOG_NAME) as log:
-            log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
-            text = log.read(_TAIL_BYTES)
+        with open_regular_file(run_folder / LOG_NAME) as log:
+            log.seek(max(0, log.seek(0, 2) - _LAUNCHER_LOG_TAIL_BYTES))
+            text = log.read(_LAUNCHER_LOG_TAIL_BYTES)
     except OSError:
         return ""
     ends, begins = [*_END_LINE_PATTERN.finditer(text)], [*_ATTEMPT_LINE_PATTERN.finditer(text)]

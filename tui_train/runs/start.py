@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from tui_train.base.errors import Interrupted, Unavailable
-from tui_train.base.files import error_reason, reporting_write_errors
+from tui_train.base.files import read_error_reason, reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.runner.detached_start import has_reported, start_detached
 from tui_train.runner.processes import Process, send_signal
-from tui_train.runner.safe_open import open_regular
-from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
+from tui_train.runner.safe_open import open_regular_file
+from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir
@@ -25,7 +25,7 @@ from tui_train.runs.stop import stop_run
 _START_OVER_REMEDY = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _MIN_FREE_BYTES = 1 << 16
 # Seconds for a start that is broken off to end by itself.
-_CANCEL_SECONDS = 10.0
+_MAX_CANCEL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 
 
@@ -40,7 +40,7 @@ def start_run(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_
     if is_all_trained(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _START_OVER_REMEDY)
     name = run.name if run.events() else ""
-    with start_lock(lambda: interrupts.raise_if_interrupted(name)):
+    with lock_run_starts(lambda: interrupts.raise_if_interrupted(name)):
         refuse_if_conflicting(run)
         interrupts.raise_if_interrupted(name)
         _start_launch_script(run, interrupts, resume_options(run) if resume else ())
@@ -91,7 +91,7 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
     if _wait_for_report(run, launcher, earlier_event_count, interrupts):
         return
     interrupts.raise_if_interrupted(run.name if earlier_event_count else "")
-    output = launcher_output(run.launcher_log, offset)
+    output = launcher_log_text(run.launcher_log, offset)
     if not output:
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _MIN_FREE_BYTES
@@ -102,22 +102,22 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
 def _launcher_log_size(log: Path) -> int:
     """Return the size of launch.sh's log; Unavailable for a pipe or the like, at which launch.sh would wait."""
     try:
-        with open_regular(log) as file:
+        with open_regular_file(log) as file:
             return os.fstat(file.fileno()).st_size
     except OSError as error:
         raise Unavailable(
-            f"cannot use {visible(str(log))}: {error_reason(error)}", "Remove it, then start again."
+            f"cannot use {visible(str(log))}: {read_error_reason(error)}", "Remove it, then start again."
         ) from None
 
 
-def launcher_output(log: Path, offset: int = 0) -> str:
+def launcher_log_text(log: Path, offset: int = 0) -> str:
     """Return what launch.sh has written from an offset on, safe to show."""
     try:
-        with open_regular(log) as file:
+        with open_regular_file(log) as file:
             file.seek(offset)
             return visible(file.read(4000).decode(errors="replace").strip())
     except OSError as error:
-        return f"{visible(str(log))} cannot be read: {error_reason(error)}"
+        return f"{visible(str(log))} cannot be read: {read_error_reason(error)}"
 
 
 def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, interrupts: Interrupts) -> bool:
@@ -163,7 +163,7 @@ def _end_launch_script(launcher: Process, interrupts: Interrupts, reported: Call
         # What has reported itself has a training, which would go on without it.
         if number == signal.SIGKILL and reported():
             return
-        deadline = time.monotonic() + _CANCEL_SECONDS
+        deadline = time.monotonic() + _MAX_CANCEL_SECONDS
         with suppress(PermissionError):
             send_signal(launcher, number)
         while launcher.alive and time.monotonic() < deadline and not (interrupts.again and number == signal.SIGTERM):

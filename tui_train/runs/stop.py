@@ -4,22 +4,22 @@ import time
 from collections.abc import Callable
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import size
+from tui_train.base.text import size_text
 from tui_train.facts.machine import probe
 from tui_train.runner import state
 from tui_train.runner.refused import Refused
-from tui_train.runner.state import Status
-from tui_train.runner.stop import stop as end
+from tui_train.runner.state import RunStatus
+from tui_train.runner.stop import stop_run_and_processes as end
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 
 # The driver frees memory shortly after the process has ended.
-_MEMORY_RELEASE_SECONDS = 5.0
+_MAX_MEMORY_RELEASE_SECONDS = 5.0
 # How often a driver may not answer before its memory counts as unknown; each look takes about 8 seconds then.
-_MAX_UNANSWERED_PROBES = 2
+_MAX_UNANSWERED_MEMORY_QUERIES = 2
 
 
-def stop_run(run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+def stop_run(run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> RunStatus:
     """Stop a run with all its processes, and return its state; `while_waiting` is called while that takes time.
 
     It gets its grace period to save, which a second stop joins; with `at_once` it does not.
@@ -29,7 +29,9 @@ def stop_run(run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, a
     they are gone, or when it runs elsewhere or is another user's.
     """
     status = read_status(run)
-    before = frozenset(state.run_family(str(run.path), status).living()) if status.mark else frozenset()
+    before = (
+        frozenset(state.run_process_family(str(run.path), status).living_processes()) if status.mark else frozenset()
+    )
     try:
         ended = end(str(run.path), while_waiting=while_waiting, at_once=at_once)
     except Refused as refused:
@@ -44,12 +46,12 @@ def _wait_until_memory_freed(process_ids: frozenset[int], while_waiting: Callabl
 
     Raises Unavailable if it still counts their memory.
     """
-    deadline = time.monotonic() + _MEMORY_RELEASE_SECONDS
+    deadline = time.monotonic() + _MAX_MEMORY_RELEASE_SECONDS
     unanswered = 0
     while (holders := _memory_holder_texts(process_ids)) != []:
         if holders is None:
             unanswered += 1
-            if unanswered >= _MAX_UNANSWERED_PROBES:
+            if unanswered >= _MAX_UNANSWERED_MEMORY_QUERIES:
                 return False
         elif time.monotonic() > deadline:
             remedy = "Wait a minute; if nvidia-smi still shows it, it hangs in the driver, and only a reboot helps."
@@ -65,7 +67,7 @@ def _memory_holder_texts(process_ids: frozenset[int]) -> list[str] | None:
     if not machine.gpus and any(gap.hides for gap in machine.gaps):
         return None
     return [
-        f"GPU {gpu.index} still holds {size(process.memory)} for process {process.pid}"
+        f"GPU {gpu.index} still holds {size_text(process.memory)} for process {process.pid}"
         for gpu in machine.gpus
         for process in gpu.processes
         if process.pid in process_ids

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tui_train.base.text import size
+from tui_train.base.text import size_text
 from tui_train.base.versions import is_known_at_least
 from tui_train.facts.types import Facts, Gpu, Toolchain, YamlDocument
 from tui_train.profile.presets import Preset, accepted_placeholders, condition_placeholder
@@ -21,9 +21,9 @@ _REPLACEABLE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
     "lora": (None, "full"),
 }
 # Fallbacks that are named as the value of the recipe that they change.
-_FALLBACKS_NAMED_AS_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
+_FALLBACKS_NAMED_LIKE_RECIPE_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _GPU_ONLY_FALLBACKS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
-_UNCOORDINATED_REASON = "no fallbacks with several machines: nothing coordinates them"
+_UNCOORDINATED_MACHINES_REASON = "no fallbacks with several machines: nothing coordinates them"
 BATCH_NOT_SET_REASON = "set micro and global batch first: the script's defaults are not known"
 _ALREADY_FUSED_REASON = "the optimizer is already fused"
 
@@ -31,7 +31,7 @@ _ALREADY_FUSED_REASON = "the optimizer is already fused"
 def why_no_fallbacks(profile: Profile, facts: Facts) -> str:
     """Return why a profile can have no fallbacks, empty if it can."""
     by_hand = profile.nodes.machine_count > 1 and not profile.nodes.hosts
-    return _UNCOORDINATED_REASON if by_hand and not facts.scheduler else ""
+    return _UNCOORDINATED_MACHINES_REASON if by_hand and not facts.scheduler else ""
 
 
 def why_fallbacks_refused(
@@ -46,7 +46,7 @@ def why_fallbacks_refused(
     if not trainer_of(profile).evaluates():
         reasons["eval_batch"] = "no validation data: nothing is evaluated"
     reasons = reasons | dict.fromkeys(_GPU_ONLY_FALLBACKS if not gpus else (), "only for GPUs")
-    for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_AS_VALUES & accepted:
+    for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted:
         if arguments := user_arguments(name, profile, preset):
             reasons[name] = set_by_user_reason(arguments[0].words)
     reasons["micro_batch"] = _why_batch_refused(profile, preset)
@@ -70,7 +70,7 @@ def why_too_little_host_memory(gpus: tuple[Gpu, ...], host_bytes: int | None) ->
     cards = sum(gpu.memory_total or 0 for gpu in gpus)
     if host_bytes is None or host_bytes >= cards:
         return ""
-    return f"{size(host_bytes)} of host memory are less than {size(cards)} of GPU memory"
+    return f"{size_text(host_bytes)} of host memory are less than {size_text(cards)} of GPU memory"
 
 
 def _why_fallback_refused(

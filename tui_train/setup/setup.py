@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.gpus.verdicts import find_gpus, gpu_verdicts, recommended_uuids, supports_bf16
+from tui_train.facts.gpus.verdicts import do_all_support_bf16, find_gpus_by_name, gpu_verdicts, recommended_uuids
 from tui_train.facts.types import Facts, Gpu, GpuVerdict, ScriptSource, Toolchain, YamlDocument
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields
@@ -29,14 +29,14 @@ from tui_train.setup.recipe import given_arguments, launcher_config
 from tui_train.setup.recipe.effective import (
     EffectiveValue,
     effective_values,
-    is_default,
+    is_unset_by_user,
     user_output_folder,
     with_effective_values,
 )
-from tui_train.setup.recipe.options import Options, script_options
+from tui_train.setup.recipe.options import TrainerOptions, script_options
 from tui_train.trainers import auto_preset, trainer_has_own_field, trainer_of
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.script import entry_point
+from tui_train.trainers.script import script_or_module_to_start
 from tui_train.trainers.trainer import Trainer
 
 MODEL_SIZE_NAMES = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
@@ -45,7 +45,7 @@ _PARTS_SHARED_BY_ATTEMPTS = (
     "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "model_copies", "backend",
     "launcher_config", "preset", "trainer", "accepted_placeholders", "values", "first_effective", "ladder_context",
 )  # fmt: skip
-_MACHINE_PARTS = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
+_MACHINE_PARTS_SHARED = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
 
 _Answer = TypeVar("_Answer")
 
@@ -67,7 +67,7 @@ class Setup:
     def with_defaults(self, defaults: Mapping[str, EffectiveValue]) -> "Setup":
         """Return the setup with defaults of ours in place of the trainer's, on the same Python, cards and launcher."""
         other = Setup(self.profile, self.facts, defaults)
-        other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS})
+        other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS_SHARED})
         return other
 
     def for_attempt(self, effective: Profile) -> "Setup":
@@ -117,7 +117,7 @@ class Setup:
         if not hardware.gpus:
             usable = recommended_uuids(cards, self.verdicts)
             return tuple(card for card in cards if card.uuid and card.uuid in usable)
-        named = [matching[0] for name in hardware.gpus if len(matching := find_gpus(cards, name)) == 1]
+        named = [matching[0] for name in hardware.gpus if len(matching := find_gpus_by_name(cards, name)) == 1]
         return tuple(card for card in cards if card.uuid and card in named)
 
     @cached_property
@@ -176,7 +176,7 @@ class Setup:
     def backend(self) -> str:
         """How the processes communicate, empty for a single one."""
         cuda = self.device == "cuda"
-        return communication.choose_backend(self.profile.communication, cuda=cuda, world_size=self.world_size)
+        return communication.choose_backend(self.profile.communication, on_cuda=cuda, world_size=self.world_size)
 
     @cached_property
     def launcher_config(self) -> Mapping[str, Any]:
@@ -195,7 +195,7 @@ class Setup:
         """The chosen profile with what follows from the data."""
         profile = self.profile
         for key, held in self.by_data.items():
-            profile = fields.with_value(profile, key, held.value)
+            profile = fields.profile_with_value(profile, key, held.value)
         return profile
 
     @cached_property
@@ -216,7 +216,7 @@ class Setup:
         if isinstance(self._preset, BadInput):
             raise self._preset
         cards = self.gpus if self.device == "cuda" else ()
-        precision = ("bf16" if supports_bf16(cards) else "fp16") if cards else "fp32"
+        precision = ("bf16" if do_all_support_bf16(cards) else "fp16") if cards else "fp32"
         by_cards = {"precision": precision} if self.trainer.precision_by_cards else {}
         ours = {name: held.value for name, held in self._defaults.items()}
         return replace(self._preset, defaults={**self._preset.defaults, **by_cards, **ours})
@@ -244,7 +244,7 @@ class Setup:
         profile = self._profile_with_data_values
         by_launcher = launcher_config.recipe_values_of_config(profile, self.preset, self.launcher_config)
         values = effective_values(self.trainer, self.preset, self.config_document, self.model_copies, by_launcher)
-        return values | {name: held for name, held in self._defaults.items() if is_default(values[name])}
+        return values | {name: held for name, held in self._defaults.items() if is_unset_by_user(values[name])}
 
     @cached_property
     def effective(self) -> Profile:
@@ -259,10 +259,10 @@ class Setup:
         return self.effective
 
     @cached_property
-    def trainer_options(self) -> Options:
+    def trainer_options(self) -> TrainerOptions:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
         by_trainer = trainer_of(self.effective).library_options()
-        return Options({**by_trainer, **script_options(self.effective, self.facts.documents)})
+        return TrainerOptions({**by_trainer, **script_options(self.effective, self.facts.documents)})
 
     @cached_property
     def user_output_folder(self) -> str:
@@ -312,7 +312,7 @@ class Setup:
             return True
         sources = {self.values[name].source for name in ("micro_batch", "global_batch")}
         is_script = trainer_has_own_field(self.profile, "trainer.script")
-        own_script = is_script and entry_point(self.profile, self.preset) != self.preset.module
+        own_script = is_script and script_or_module_to_start(self.profile, self.preset) != self.preset.module
         return own_script and any(source.endswith("default") for source in sources)
 
     def _why_not_sharded(self) -> str:

@@ -10,7 +10,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.presets import (
-    DECLARABLE_DEFAULTS,
+    NAMES_OF_DECLARABLE_DEFAULTS,
     SCRIPT_LABEL,
     Preset,
     PresetArgument,
@@ -40,10 +40,10 @@ _SURE_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
     "evaluate_every": frozenset({"eval_steps", "eval_every"}),
     "seed": frozenset({"seed", "random_seed"}),
 }
-_INTEGER_FORM_BY_PLACEHOLDER = {"epochs": "whole_epochs"}
-_VALUE_BY_FORM = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
+_INTEGER_PLACEHOLDER_BY_PLACEHOLDER = {"epochs": "whole_epochs"}
+_RECIPE_NAME_BY_PLACEHOLDER = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
 # Placeholders that stand for the same value in another form.
-_FORMS_BY_VALUE = {
+_PLACEHOLDERS_BY_RECIPE_NAME = {
     "epochs": ("epochs", "whole_epochs"),
     "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
     "accumulation": ("accumulation", "total_accumulation"),
@@ -76,7 +76,9 @@ def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str]
         )
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.creates_accelerator else ""
     own = Preset(label=SCRIPT_LABEL, about="what its source declares")
-    return _with_declared_arguments(_limited_to_declared(shipped_presets()[like], own, source) if like else own, source)
+    return _with_declared_arguments(
+        _script_preset_limited_to_declared(shipped_presets()[like], own, source) if like else own, source
+    )
 
 
 def chosen_subcommand(source: ScriptSource, user_arguments: Sequence[str]) -> str:
@@ -136,11 +138,11 @@ def with_shipped_preset(profile: Profile, sources: Mapping[str, ScriptSource]) -
 def _with_declared_arguments(preset: Preset, source: ScriptSource, *, takes_all: bool = False) -> Preset:
     """Return the preset with what the source declares under sure names; `takes_all`: the script takes all of it."""
     passed = accepted_placeholders(preset)
-    matched = dict(_matching_parameters(source.parameters))
+    matched = dict(_unambiguous_placeholder_parameters(source.parameters))
     more = [
         PresetArgument((f"{each.name}={{{name}}}",), after=each.command)
         for name, each in matched.items()
-        if not passed & {name, *_FORMS_BY_VALUE.get(_VALUE_BY_FORM.get(name, name), ())}
+        if not passed & {name, *_PLACEHOLDERS_BY_RECIPE_NAME.get(_RECIPE_NAME_BY_PLACEHOLDER.get(name, name), ())}
     ]
     arguments = (*preset.arguments, *more)
     return msgspec.structs.replace(
@@ -158,7 +160,7 @@ def _without_sequence_length(preset: Preset, source: ScriptSource) -> Preset:
     return msgspec.structs.replace(preset, arguments=kept)
 
 
-def _limited_to_declared(preset: Preset, script_preset: Preset, source: ScriptSource) -> Preset:
+def _script_preset_limited_to_declared(preset: Preset, script_preset: Preset, source: ScriptSource) -> Preset:
     """Return that of a kind of scripts, with no more than this source declares of it."""
     own_parameters = tuple(each for each in source.parameters if not each.command)
     declared = {
@@ -184,14 +186,14 @@ def _in_script_spelling(argument: PresetArgument, declared: Mapping[str, str]) -
     """Return an argument in the script's own spelling, None where the script does not take it."""
     words = [
         (declared.get(_normalized_flag(option)), equals, value)
-        for option, equals, value in map(_split_option, argument.words)
+        for option, equals, value in map(_split_option_word, argument.words)
     ]
     if not all(name for name, _, _ in words):
         return None
     return PresetArgument(tuple(f"{name}{equals}{value}" for name, equals, value in words), argument.when)
 
 
-def _split_option(word: str) -> tuple[str, str, str]:
+def _split_option_word(word: str) -> tuple[str, str, str]:
     return word.partition("=")
 
 
@@ -202,7 +204,9 @@ def _single_value_options(parameters: tuple[ScriptParameter, ...]) -> Iterator[S
             yield each
 
 
-def _matching_parameters(parameters: tuple[ScriptParameter, ...]) -> Iterator[tuple[str, ScriptParameter]]:
+def _unambiguous_placeholder_parameters(
+    parameters: tuple[ScriptParameter, ...],
+) -> Iterator[tuple[str, ScriptParameter]]:
     """Yield each placeholder that exactly one argument takes by its name."""
     for placeholder, names in _SURE_NAMES_BY_PLACEHOLDER.items():
         matches = [
@@ -211,7 +215,7 @@ def _matching_parameters(parameters: tuple[ScriptParameter, ...]) -> Iterator[tu
             if names & {_normalized_flag(flag) for flag in (each.name, *each.flags)}
         ]
         if len(matches) == 1 and not matches[0].choices:
-            integer_form = matches[0].type in {"int", ""} and _INTEGER_FORM_BY_PLACEHOLDER.get(placeholder)
+            integer_form = matches[0].type in {"int", ""} and _INTEGER_PLACEHOLDER_BY_PLACEHOLDER.get(placeholder)
             yield integer_form or placeholder, matches[0]
 
 
@@ -222,9 +226,9 @@ def _normalized_flag(flag: str) -> str:
 def _declared_defaults(matched: Mapping[str, ScriptParameter]) -> Iterator[tuple[str, Scalar]]:
     """Yield the defaults that a source writes out, for values of which a preset may say one."""
     for placeholder, parameter in matched.items():
-        name = _VALUE_BY_FORM.get(placeholder, placeholder)
+        name = _RECIPE_NAME_BY_PLACEHOLDER.get(placeholder, placeholder)
         row = _ACCUMULATION_FIELD if name == "accumulation" else fields.FIELDS.get(f"recipe.{name}")
-        if name not in DECLARABLE_DEFAULTS or row is None or not parameter.default:
+        if name not in NAMES_OF_DECLARABLE_DEFAULTS or row is None or not parameter.default:
             continue
         with contextlib.suppress(BadInput):
             value = fields.parse_value(row, parameter.default)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from tui_train.base.command import Part, ProgramFile, word_in_run_dir
+from tui_train.base.command import CommandPart, ProgramFile, word_in_run_dir
 from tui_train.profile.presets import Preset, PresetArgument, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.trainer import FieldTexts, Trainer
@@ -62,9 +62,9 @@ class Builtin(Trainer):
         """Return how the script loads a model, and whether it evaluates."""
         return {"dtype": "float32", **({"eval_strategy": "steps"} if self.evaluates() else {})}
 
-    def program_parts(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the script."""
-        return (Part((word_in_run_dir(_SCRIPT_FILE),)),)
+        return (CommandPart((word_in_run_dir(_SCRIPT_FILE),)),)
 
     def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the script, and the sample text if no data is set."""

@@ -4,30 +4,30 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-from tui_train.base.command import Part, ProgramFile, word_in_run_dir
+from tui_train.base.command import CommandPart, ProgramFile, word_in_run_dir
 from tui_train.base.versions import is_at_least
 from tui_train.facts.data.data_report import DataReport
-from tui_train.facts.data.data_use import format_of_files
+from tui_train.facts.data.data_use import known_format_of_files
 from tui_train.facts.types import Toolchain
 from tui_train.profile.presets import (
     CheckpointRules,
-    FileValue,
     GracefulStop,
     Preset,
     PresetArgument,
     Scalar,
     TrainerFile,
+    TrainerFileValue,
 )
 from tui_train.profile.types import Finetune as FinetuneSettings
 from tui_train.profile.types import FinetuneMethod, Profile
-from tui_train.trainers.finetune_data import PREPARE_MODULES, end_token_to_pass, preparation_parts
+from tui_train.trainers.finetune_data import PREPARATION_MODULE_NAMES, end_token_to_pass, preparation_parts
 from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options
 from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
 
 PREPARED_DATA_FOLDER = "data"
 MIN_TRL_VERSION = "1.0"
 # Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
-KEPT_CHECKPOINT_COUNT = 2
+KEPT_TRL_CHECKPOINT_COUNT = 2
 METHOD_LABELS: dict[FinetuneMethod, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
 # reward model, whose program has none, in TRL's documentation and as the default of RewardConfig.
@@ -35,7 +35,7 @@ LEARNING_RATES_BY_METHOD: dict[FinetuneMethod, tuple[float, float]] = {
     "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
 }  # fmt: skip
 # One pass and a longer warm-up, as those examples and the alignment handbook have them.
-_PREFERENCE_DEFAULTS: dict[str, Scalar] = {"epochs": 1.0, "warmup": 0.1}
+_PREFERENCE_METHOD_DEFAULTS: dict[str, Scalar] = {"epochs": 1.0, "warmup": 0.1}
 FINETUNE_DEFAULTS: dict[str, Scalar] = {
     "sequence_length": 1024,
     "micro_batch": 4,
@@ -67,31 +67,31 @@ _WEIGHT_FILE_NAMES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
 )  # fmt: skip
 # Taken by the preparation, or by what the profile adds to the file.
-_PLACEHOLDERS_TAKEN_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every"})
+_PLACEHOLDERS_OUTSIDE_PRESET = frozenset({"data", "validation_data", "evaluate_every"})
 _CONFIG_FILE_VALUES = (
-    FileValue("model_name_or_path", "{model}"),
-    FileValue("model_revision", "{revision}", when="revision!="),
-    FileValue("learning_rate", "{learning_rate}"),
-    FileValue("warmup_steps", "{warmup_steps}"),
-    FileValue("warmup_ratio", "{warmup_ratio}", when="warmup_ratio!="),
-    FileValue("lr_scheduler_type", "{schedule}"),
-    FileValue("weight_decay", "{weight_decay}"),
-    FileValue("num_train_epochs", "{epochs}"),
-    FileValue("max_steps", "{steps}"),
-    FileValue("bf16", True, when="precision=bf16"),
-    FileValue("bf16", False, when="precision!=bf16"),
-    FileValue("fp16", True, when="precision=fp16"),
-    FileValue("logging_steps", 1),
-    FileValue("save_strategy", "steps"),
-    FileValue("save_steps", "{checkpoint_every}"),
-    FileValue("save_total_limit", KEPT_CHECKPOINT_COUNT),
-    FileValue("seed", "{seed}"),
-    FileValue("report_to", "none", when="report_to="),
-    FileValue("report_to", ["tensorboard"], when="report_to=tensorboard"),
-    FileValue("report_to", ["wandb"], when="report_to=wandb"),
-    FileValue("report_to", ["tensorboard", "wandb"], when="report_to=both"),
+    TrainerFileValue("model_name_or_path", "{model}"),
+    TrainerFileValue("model_revision", "{revision}", when="revision!="),
+    TrainerFileValue("learning_rate", "{learning_rate}"),
+    TrainerFileValue("warmup_steps", "{warmup_steps}"),
+    TrainerFileValue("warmup_ratio", "{warmup_ratio}", when="warmup_ratio!="),
+    TrainerFileValue("lr_scheduler_type", "{schedule}"),
+    TrainerFileValue("weight_decay", "{weight_decay}"),
+    TrainerFileValue("num_train_epochs", "{epochs}"),
+    TrainerFileValue("max_steps", "{steps}"),
+    TrainerFileValue("bf16", True, when="precision=bf16"),
+    TrainerFileValue("bf16", False, when="precision!=bf16"),
+    TrainerFileValue("fp16", True, when="precision=fp16"),
+    TrainerFileValue("logging_steps", 1),
+    TrainerFileValue("save_strategy", "steps"),
+    TrainerFileValue("save_steps", "{checkpoint_every}"),
+    TrainerFileValue("save_total_limit", KEPT_TRL_CHECKPOINT_COUNT),
+    TrainerFileValue("seed", "{seed}"),
+    TrainerFileValue("report_to", "none", when="report_to="),
+    TrainerFileValue("report_to", ["tensorboard"], when="report_to=tensorboard"),
+    TrainerFileValue("report_to", ["wandb"], when="report_to=wandb"),
+    TrainerFileValue("report_to", ["tensorboard", "wandb"], when="report_to=both"),
     # Gloo moves tensors of the CPU, and does so for the GPU's where it was chosen.
-    FileValue("ddp_backend", "gloo", when="backend=gloo"),
+    TrainerFileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
 # transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
 _CHECKPOINT_LAYOUT = CheckpointRules(
@@ -134,7 +134,7 @@ class Finetune(Trainer):
 
     @property
     def _data_format(self) -> str:
-        return format_of_files(self.profile.trainer.data, self._data_reports)
+        return known_format_of_files(self.profile.trainer.data, self._data_reports)
 
     def needed_packages(self) -> tuple[str, ...]:
         """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""
@@ -176,9 +176,12 @@ class Finetune(Trainer):
         )
         values = (*_CONFIG_FILE_VALUES, *_evaluation_values(profile), *trl_options(chosen, self._data_format))
         if end := end_token_to_pass(profile, self._data_reports):
-            values = (*values, FileValue("eos_token", end))
+            values = (*values, TrainerFileValue("eos_token", end))
         if may_fall_back and profile.recipe.learning_rate is None:
-            values = (*values, FileValue("learning_rate", LEARNING_RATES_BY_METHOD[chosen.method][1], when="lora=yes"))
+            values = (
+                *values,
+                TrainerFileValue("learning_rate", LEARNING_RATES_BY_METHOD[chosen.method][1], when="lora=yes"),
+            )
         return Preset(
             label="TRL",
             about="fine-tuning",
@@ -186,7 +189,7 @@ class Finetune(Trainer):
             eval_batch=8,
             defaults={
                 **FINETUNE_DEFAULTS,
-                **({} if chosen.method == "sft" else _PREFERENCE_DEFAULTS),
+                **({} if chosen.method == "sft" else _PREFERENCE_METHOD_DEFAULTS),
                 "learning_rate": default_learning_rate(chosen),
             },
             arguments=arguments,
@@ -198,9 +201,9 @@ class Finetune(Trainer):
 
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders of the preset, and what the preparation takes."""
-        return super().accepted_placeholders() | _PLACEHOLDERS_TAKEN_ELSEWHERE
+        return super().accepted_placeholders() | _PLACEHOLDERS_OUTSIDE_PRESET
 
-    def own_default_sources(self) -> Mapping[str, str]:
+    def own_default_source_by_name(self) -> Mapping[str, str]:
         """Return where the method's own defaults come from."""
         method = self.profile.finetune.method
         example = f"as in TRL's example for {method}"
@@ -228,7 +231,7 @@ class Finetune(Trainer):
         values = {item.key: item.value for item in trl_options(chosen, "") if item.when in {"", condition}}
         return values | ({"eval_strategy": "steps"} if has_evaluation_data(self.profile) else {})
 
-    def conventions_preset(self) -> str:
+    def library_conventions_preset(self) -> str:
         """Return TRL's preset."""
         return "trl"
 
@@ -240,13 +243,18 @@ class Finetune(Trainer):
         parts = preparation_parts(self.profile, PREPARED_DATA_FOLDER, marked_answers=marked)
         return (PreparationStep("data", "writes data/ from your files, as TRL takes it; once", parts),)
 
-    def program_parts(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[CommandPart, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
-        return (Part(("-m", self.preset.module)), Part((word_in_run_dir(PREPARED_DATA_FOLDER, "--dataset_name="),)))
+        return (
+            CommandPart(("-m", self.preset.module)),
+            CommandPart((word_in_run_dir(PREPARED_DATA_FOLDER, "--dataset_name="),)),
+        )
 
     def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
-        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"programs/data/{name}.py") for name in PREPARE_MODULES)
+        prepare = tuple(
+            ProgramFile(f"prepare/{name}.py", f"programs/data/{name}.py") for name in PREPARATION_MODULE_NAMES
+        )
         return (*prepare, *super().program_files())
 
 
@@ -274,19 +282,19 @@ def _adapter_arguments(settings: FinetuneSettings) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _evaluation_values(profile: Profile) -> tuple[FileValue, ...]:
+def _evaluation_values(profile: Profile) -> tuple[TrainerFileValue, ...]:
     """Return when it is evaluated, where there is data for it: with each checkpoint, unless steps are chosen.
 
     The best one is kept and is the result; of a sharded model, which cannot be loaded everywhere, it is only kept.
     """
     if not has_evaluation_data(profile):
         return ()
-    best = (FileValue("load_best_model_at_end", True),) if profile.trainer.strategy == "ddp" else ()
+    best = (TrainerFileValue("load_best_model_at_end", True),) if profile.trainer.strategy == "ddp" else ()
     return (
-        FileValue("eval_strategy", "steps"),
-        FileValue("eval_steps", "{checkpoint_every}", when="evaluate_every="),
-        FileValue("eval_steps", "{evaluate_every}", when="evaluate_every!="),
-        *((*best, FileValue("metric_for_best_model", "eval_loss")) if keeps_best_checkpoint(profile) else ()),
+        TrainerFileValue("eval_strategy", "steps"),
+        TrainerFileValue("eval_steps", "{checkpoint_every}", when="evaluate_every="),
+        TrainerFileValue("eval_steps", "{evaluate_every}", when="evaluate_every!="),
+        *((*best, TrainerFileValue("metric_for_best_model", "eval_loss")) if keeps_best_checkpoint(profile) else ()),
     )
 
 

@@ -2,63 +2,63 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.command import Part, word_in_run_dir
+from tui_train.base.command import CommandPart, word_in_run_dir
 from tui_train.base.parse import json_as
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.profile.data_weights import valid_data_weights
 from tui_train.profile.types import Profile
 
-PREPARE_MODULES = (
+PREPARATION_MODULE_NAMES = (
     "prepare_data", "data_chosen", "data_rows", "data_formats", "data_convert", "data_mixture", "data_tally",
     "data_template", "data_turns", "data_lengths", "data_cuts", "data_bounds",
 )  # fmt: skip
 
 
-def preparation_parts(profile: Profile, folder: str, *, marked_answers: bool) -> tuple[Part, ...]:
+def preparation_parts(profile: Profile, folder: str, *, marked_answers: bool) -> tuple[CommandPart, ...]:
     """Return the words that write the data into a folder of the run; with `marked_answers` only these are learned."""
     seed = profile.recipe.seed or 0
-    validation = tuple(Part((f"--validation={path}",)) for path in profile.trainer.validation_data)
+    validation = tuple(CommandPart((f"--validation={path}",)) for path in profile.trainer.validation_data)
     share = profile.data.evaluation or 0.0
-    held_out = (Part((f"--share={share:g}", f"--seed={seed}")),) if share and not validation else ()
+    held_out = (CommandPart((f"--share={share:g}", f"--seed={seed}")),) if share and not validation else ()
     return (
-        Part((word_in_run_dir("prepare/prepare_data.py"),)),
-        Part((word_in_run_dir(folder, "--into="),)),
+        CommandPart((word_in_run_dir("prepare/prepare_data.py"),)),
+        CommandPart((word_in_run_dir(folder, "--into="),)),
         *validation,
         *held_out,
-        *_template_parts(profile),
-        *((Part(("--marked-answers",), "other data than chats is refused"),) if marked_answers else ()),
-        *_weights_parts(profile),
-        Part(profile.trainer.data),
+        *_chat_template_parts(profile),
+        *((CommandPart(("--marked-answers",), "other data than chats is refused"),) if marked_answers else ()),
+        *_data_weight_parts(profile),
+        CommandPart(profile.trainer.data),
     )
 
 
-def _template_parts(profile: Profile) -> tuple[Part, ...]:
+def _chat_template_parts(profile: Profile) -> tuple[CommandPart, ...]:
     """Return whose chat template tries the rows: the model's, unless the training takes another one."""
     if not profile.trainer.model:
         return ()
     own = (f"--chat-template={path}",) if (path := chosen_chat_template(profile)) else ()
-    only = ("--answers-only",) if profile.finetune.answers_only else _find_answers_option(profile)
+    only = ("--answers-only",) if profile.finetune.answers_only else _detect_answers_option(profile)
     # A reward model writes nothing that could end.
     keeps = profile.finetune.method == "reward" or _user_argument_value(profile, "--eos_token")
     end = ("--keep-end",) if keeps else ()
     revision = (f"--revision={profile.trainer.revision}",) if profile.trainer.revision else ()
     words = (f"--model={profile.trainer.model}", *revision, *own, *only, *end)
-    return (Part(words, "rows that its chat template refuses are left out"), *_length_parts(profile))
+    return (CommandPart(words, "rows that its chat template refuses are left out"), *_length_limit_parts(profile))
 
 
-def _find_answers_option(profile: Profile) -> tuple[str, ...]:
+def _detect_answers_option(profile: Profile) -> tuple[str, ...]:
     """Return that the preparation finds out whether answers are marked, where nothing here says it."""
     undecided = profile.finetune.method == "sft" and profile.finetune.answers_only is None
     return ("--find-answers",) if undecided and not _user_argument_value(profile, "--assistant_only_loss") else ()
 
 
-def _length_parts(profile: Profile) -> tuple[Part, ...]:
+def _length_limit_parts(profile: Profile) -> tuple[CommandPart, ...]:
     """Return the length after which rows are cut, and of how many of them that may be."""
     length = profile.recipe.sequence_length
     if not length:
         return ()
     words = (f"--length={length}", f"--method={profile.finetune.method}", f"--most-cut={profile.data.cut:g}")
-    return (Part(words, "so many rows may be longer (data.cut)"),)
+    return (CommandPart(words, "so many rows may be longer (data.cut)"),)
 
 
 def chosen_chat_template(profile: Profile) -> str:
@@ -88,7 +88,7 @@ def _user_argument_value(profile: Profile, option_name: str) -> str:
     return ""
 
 
-def _weights_parts(profile: Profile) -> tuple[Part, ...]:
+def _data_weight_parts(profile: Profile) -> tuple[CommandPart, ...]:
     """Return what each file has of an epoch, and the seed by which rows are chosen for it."""
     numbers = ",".join(f"{weight:g}" for weight in valid_data_weights(profile))
-    return (Part((f"--weights={numbers}", f"--seed={profile.recipe.seed or 0}")),) if numbers else ()
+    return (CommandPart((f"--weights={numbers}", f"--seed={profile.recipe.seed or 0}")),) if numbers else ()

@@ -1,6 +1,6 @@
 """TRL's options besides the recipe: learned text, adapter, type of the weights."""
 
-from tui_train.profile.presets import FileValue, Scalar
+from tui_train.profile.presets import Scalar, TrainerFileValue
 from tui_train.profile.types import Finetune as FinetuneSettings
 
 # What TRL calls a completion has a prompt of its own.
@@ -15,7 +15,7 @@ def learns_marked_answers(settings: FinetuneSettings, data_format: str) -> bool:
     return settings.method == "sft" and bool(settings.answers_only) and data_format not in _PROMPT_FORMATS
 
 
-def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[FileValue, ...]:
+def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[TrainerFileValue, ...]:
     """Return the options of TRL that the fine-tuning sets besides the recipe."""
     values: dict[str, Scalar | list[str]] = {}
     if settings.method == "sft":
@@ -30,8 +30,8 @@ def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[FileValue
         values["beta"] = settings.beta
     if settings.tuning != "full":
         values |= adapter_options(settings)
-    unconditional = tuple(FileValue(key, value) for key, value in values.items())
-    return (*unconditional, *_dtype_values(settings))
+    unconditional = tuple(TrainerFileValue(key, value) for key, value in values.items())
+    return (*unconditional, *_weight_dtype_values(settings))
 
 
 ALL_LINEAR_TARGETS = "all-linear"
@@ -62,9 +62,9 @@ def adapter_options(settings: FinetuneSettings) -> dict[str, Scalar | list[str]]
     return values
 
 
-def _dtype_values(settings: FinetuneSettings) -> tuple[FileValue, ...]:
+def _weight_dtype_values(settings: FinetuneSettings) -> tuple[TrainerFileValue, ...]:
     """Return the type of the weights: those that an adapter leaves as they are need no more than 16 bits."""
     if settings.tuning == "full":
         return ()
     types = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-    return tuple(FileValue("dtype", name, when=f"precision={short}") for short, name in types.items())
+    return tuple(TrainerFileValue("dtype", name, when=f"precision={short}") for short, name in types.items())

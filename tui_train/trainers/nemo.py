@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from tui_train.base.command import Part, Setting, word_in_run_dir
+from tui_train.base.command import CommandPart, EnvSetting, word_in_run_dir
 from tui_train.base.text import visible
 from tui_train.base.versions import is_at_least, is_older
 from tui_train.facts.models import nemo_models
@@ -28,7 +28,7 @@ from tui_train.trainers.nemo_file import NemoFile
 Flavour = Literal["recipes", "bridge", "automodel"]
 
 RECOMMENDED_IMAGES = "nvcr.io/nvidia/nemo:25.04 or newer"
-_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
+_MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # Values that the file sets itself, besides those that arguments of the attempts change.
 _PLACEHOLDERS_IN_FILE = frozenset(
     {
@@ -48,18 +48,18 @@ _PROGRESS_LINE_PATTERN = (
     rf"(?:.*\| learning rate: (?P<lr>{_NUMBER_PATTERN}) \|)?(?:.*\| lm loss: (?P<loss>{_NUMBER_PATTERN}) \|)?"
 )
 
-_RECIPE_ARGUMENTS = (
+_RECIPE_PROGRAM_ARGUMENTS = (
     PresetArgument(("--output={output}",)),
     PresetArgument(("--micro-batch={micro_batch}",)),
     PresetArgument(("--sequence-length={sequence_length}",)),
     PresetArgument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
 )
 PRESET_BY_FLAVOUR: dict[Flavour, Preset] = {
-    "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo", arguments=_RECIPE_ARGUMENTS),
+    "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo", arguments=_RECIPE_PROGRAM_ARGUMENTS),
     "bridge": Preset(
         label="Megatron-Bridge recipe",
         about="a recipe of NVIDIA Megatron-Bridge",
-        arguments=_RECIPE_ARGUMENTS,
+        arguments=_RECIPE_PROGRAM_ARGUMENTS,
         log=(_PROGRESS_LINE_PATTERN,),
     ),
     "automodel": Preset(
@@ -99,7 +99,7 @@ def flavour_rank(toolchain: Toolchain | None) -> int:
     return flavours.index(current) if current else len(flavours)
 
 
-def why_unusable(packages: dict[str, str]) -> str:
+def why_nemo_unusable(packages: dict[str, str]) -> str:
     """Return what these packages lack to train with NeMo, as words that follow "has"; empty if nothing."""
     if not all(lack(packages) for *_, lack in _PREFERRED_FLAVOURS):
         return ""
@@ -153,19 +153,19 @@ def nemo_preset(profile: Profile, flavour: Flavour | None) -> Preset:
     if flavour == "automodel":
         length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
         more = (PresetArgument((f"--dataset.{length}={{sequence_length}}",)),)
-    elif size_can_differ(profile, flavour) and profile.recipe.layers is not None:
+    elif model_size_can_differ(profile, flavour) and profile.recipe.layers is not None:
         more = (PresetArgument(("--layers={layers}",)),)
     return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
 
 
-def accepted_placeholders(profile: Profile, flavour: Flavour | None) -> frozenset[str]:
+def placeholders_reaching_nemo(profile: Profile, flavour: Flavour | None) -> frozenset[str]:
     """Return the placeholders whose values reach NeMo."""
-    size = _SIZE_PLACEHOLDERS if size_can_differ(profile, flavour) else frozenset()
+    size = _MODEL_SIZE_PLACEHOLDERS if model_size_can_differ(profile, flavour) else frozenset()
     warmup = frozenset() if flavour == "automodel" else frozenset({"warmup"})
     return _PLACEHOLDERS_IN_FILE | {"output", "validation_data", "test_data"} | size | warmup
 
 
-def size_can_differ(profile: Profile, flavour: Flavour | None) -> bool:
+def model_size_can_differ(profile: Profile, flavour: Flavour | None) -> bool:
     """Return whether the model size can differ from the recipe's: not if weights are loaded."""
     return not (flavour == "automodel" or profile.nemo.task == "finetune" or profile.trainer.model)
 
@@ -178,10 +178,10 @@ def required_task(nemo: Nemo, flavour: Flavour | None) -> str:
 def own_recipe_defaults(nemo: Nemo, flavour: Flavour | None) -> RecipeDefaults | None:
     """Return what the recipe sets by itself, None if it is unknown."""
     name = (nemo.recipe, nemo.task if nemo.task == "pretrain" else nemo.peft)
-    return nemo_models.defaults_by_recipe().get(name) if flavour == "recipes" else None
+    return nemo_models.known_defaults_by_recipe_and_task().get(name) if flavour == "recipes" else None
 
 
-def parallel_sizes(nemo: Nemo, flavour: Flavour | None) -> dict[str, int]:
+def model_parallel_sizes(nemo: Nemo, flavour: Flavour | None) -> dict[str, int]:
     """Return the sizes in force of tensor, pipeline and context parallel: chosen, else the recipe's own, else 1."""
     defaults = own_recipe_defaults(nemo, flavour)
     names = ("tensor_parallel", "pipeline_parallel", "context_parallel")
@@ -190,7 +190,7 @@ def parallel_sizes(nemo: Nemo, flavour: Flavour | None) -> dict[str, int]:
 
 def gpus_per_model_copy(nemo: Nemo, flavour: Flavour | None) -> int:
     """Return the number of GPUs that share one copy of the model."""
-    return math.prod(parallel_sizes(nemo, flavour).values())
+    return math.prod(model_parallel_sizes(nemo, flavour).values())
 
 
 def opened_data_files(profile: Profile) -> tuple[str, ...]:
@@ -207,17 +207,17 @@ def is_python_name(recipe: str) -> bool:
     return recipe.isidentifier() and recipe.isascii() and not keyword.iskeyword(recipe)
 
 
-def nemo_program_parts(flavour: Flavour | None) -> tuple[Part, ...]:
+def nemo_program_parts(flavour: Flavour | None) -> tuple[CommandPart, ...]:
     """Return the arguments that start NeMo with its file."""
     if flavour == "automodel":
         return (
-            Part(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"),
-            Part((word_in_run_dir(FILE_NAME_BY_FLAVOUR["automodel"]),)),
+            CommandPart(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"),
+            CommandPart((word_in_run_dir(FILE_NAME_BY_FLAVOUR["automodel"]),)),
         )
     file_flavour = flavour or "recipes"
     name = "Megatron-Bridge" if flavour == "bridge" else "NeMo"
     return (
-        Part(
+        CommandPart(
             (word_in_run_dir(FILE_NAME_BY_FLAVOUR[file_flavour]),), f"{name} resumes from its newest checkpoint itself"
         ),
     )
@@ -228,7 +228,7 @@ def build_nemo_file(
 ) -> NemoFile:
     """Return the content of the file that configures NeMo."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
-    own_size = size_can_differ(profile, flavour)
+    own_size = model_size_can_differ(profile, flavour)
     validation_file = facts.paths.get(
         opened_data_files(profile)[-1] if trainer.data else "", "file" if facts.other_machine else "missing"
     )
@@ -262,19 +262,19 @@ def build_nemo_file(
         seed=recipe.seed,
         validation_data=trainer.validation_data,
         test_data=trainer.test_data,
-        without=nemo_settings.settings_to_turn_off(toolchain) if flavour == "recipes" else (),
+        without=nemo_settings.model_settings_to_turn_off(toolchain) if flavour == "recipes" else (),
         more=tuple((name, nemo_settings.parse_setting_value(text)) for name, text in nemo.set.items()),
     )
 
 
-def split_model_variables(nemo: Nemo, flavour: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
+def variables_for_split_model(nemo: Nemo, flavour: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[EnvSetting, ...]:
     """Return the environment variables for a model that is split over GPUs."""
-    sizes = parallel_sizes(nemo, flavour)
+    sizes = model_parallel_sizes(nemo, flavour)
     before_blackwell = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
     if sizes["tensor_parallel"] * sizes["context_parallel"] == 1 or not before_blackwell:
         return ()
     why = "tensor or context parallel: lets communication overlap with computation"
-    return (Setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)
+    return (EnvSetting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)
 
 
 def nemo_script_notes(
@@ -282,7 +282,7 @@ def nemo_script_notes(
 ) -> tuple[str, ...]:
     """Return notes for the reader of the script."""
     notes = []
-    if flavour == "recipes" and len(nemo_settings.settings_to_turn_off(toolchain)) > 1:
+    if flavour == "recipes" and len(nemo_settings.model_settings_to_turn_off(toolchain)) > 1:
         notes.append(
             "Without Transformer Engine and Apex the recipe's fused kernels are off, and PyTorch's AdamW is used."
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from tui_train.base.command import Part
+from tui_train.base.command import CommandPart
 from tui_train.profile.presets import Preset
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import Flavour
@@ -48,7 +48,7 @@ class NemoRecipe(Trainer):
 
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders that its file or its arguments set."""
-        return nemo.accepted_placeholders(self.profile, self.flavour)
+        return nemo.placeholders_reaching_nemo(self.profile, self.flavour)
 
     @cached_property
     def flavour(self) -> Flavour | None:
@@ -57,7 +57,7 @@ class NemoRecipe(Trainer):
 
     def why_unusable(self) -> str:
         """Return the missing packages."""
-        return nemo.why_unusable(self.packages)
+        return nemo.why_nemo_unusable(self.packages)
 
     def toolchain_rank(self) -> int:
         """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""
@@ -82,6 +82,6 @@ class NemoRecipe(Trainer):
         """Return the recipe as the source of unset values."""
         return "the recipe's default"
 
-    def program_parts(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the arguments that start its flavour of NeMo."""
         return nemo.nemo_program_parts(self.flavour)

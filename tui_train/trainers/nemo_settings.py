@@ -87,11 +87,11 @@ def _is_plain_data(value: Any) -> bool:
     return value is None or isinstance(value, (str, int))
 
 
-def why_setting_refused(name: str, *, own_size: bool) -> tuple[str, str]:
+def why_setting_refused_and_remedy(name: str, *, recipe_size_kept: bool) -> tuple[str, str]:
     """Return why a setting cannot be set and what to do instead, empty if it can."""
     if not is_dotted_name(name) or name.partition(".")[0] not in SETTING_ROOTS:
         return "is not a setting of a recipe", f"Start with one of {', '.join(SETTING_ROOTS)}, with dots between names."
-    written = PROFILE_KEY_BY_PLAN_SETTING | ({} if own_size else _PROFILE_KEY_BY_SIZE_SETTING)
+    written = PROFILE_KEY_BY_PLAN_SETTING | ({} if recipe_size_kept else _PROFILE_KEY_BY_SIZE_SETTING)
     for setting, key in written.items():
         if _dotted_names_overlap(name, setting):
             return "is set by the plan", f"Set {key} instead."
@@ -105,7 +105,7 @@ def _dotted_names_overlap(first: str, second: str) -> bool:
     return first == second or first.startswith(f"{second}.") or second.startswith(f"{first}.")
 
 
-def settings_to_turn_off(toolchain: Toolchain | None) -> tuple[str, ...]:
+def model_settings_to_turn_off(toolchain: Toolchain | None) -> tuple[str, ...]:
     """Return the model settings that must be off because a Python lacks their libraries."""
     if toolchain is None or "transformer-engine" in toolchain.packages:
         return ()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from tui_train.base.command import Part
+from tui_train.base.command import CommandPart
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO_PRESET, Profile
@@ -41,26 +41,26 @@ class Script(Trainer):
         own = self.facts.sources.get(script) if self.facts else read_source(script) if script else None
         return preset_for_source(own, self.profile.trainer.arguments)
 
-    def conventions_preset(self) -> str:
+    def library_conventions_preset(self) -> str:
         """Return the preset."""
         return self.profile.trainer.preset
 
     def title(self) -> str:
         """Return the script or the module."""
-        return entry_point(self.profile, self.preset)
+        return script_or_module_to_start(self.profile, self.preset)
 
     def unset_value_source(self) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
         by_preset = preset_defaults_apply(self.profile, self.preset) and self.preset.module
         return f"{self.preset.label}'s default" if by_preset else SCRIPT_DEFAULT_SOURCE
 
-    def program_parts(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the script or the module."""
-        named = entry_point(self.profile, self.preset)
-        return (Part(("-m", named) if named == self.preset.module else (named,)),)
+        named = script_or_module_to_start(self.profile, self.preset)
+        return (CommandPart(("-m", named) if named == self.preset.module else (named,)),)
 
 
-def entry_point(profile: Profile, preset: Preset) -> str:
+def script_or_module_to_start(profile: Profile, preset: Preset) -> str:
     """Return the script or module that a preset starts; empty if a required script is not set."""
     return (profile.trainer.script if preset.can_start_script else "") or preset.module
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
-from tui_train.base.command import Part, ProgramFile
+from tui_train.base.command import CommandPart, ProgramFile
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile.presets import Preset
 from tui_train.profile.presets import accepted_placeholders as preset_placeholders
@@ -14,7 +14,7 @@ from tui_train.profile.presets import get_preset as find_preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 
-SHIM_FOLDER = "shim"
+SHIM_FOLDER_NAME = "shim"
 
 
 class FieldTexts(NamedTuple):
@@ -29,7 +29,7 @@ class PreparationStep(Struct, frozen=True):
 
     name: str
     why: str
-    parts: tuple[Part, ...]
+    parts: tuple[CommandPart, ...]
 
 
 class Trainer:
@@ -101,7 +101,7 @@ class Trainer:
         """Return the options that its own section of an effective profile sets, by the name that its library has."""
         return {}
 
-    def conventions_preset(self) -> str:
+    def library_conventions_preset(self) -> str:
         """Return the preset whose library decides what the options do not say; empty: none is known."""
         return ""
 
@@ -139,7 +139,7 @@ class Trainer:
         """Return the name of the training for a headline."""
         return self.label
 
-    def own_default_sources(self) -> Mapping[str, str]:
+    def own_default_source_by_name(self) -> Mapping[str, str]:
         """Return the sources of its own defaults that have one, by their name in the recipe."""
         return {}
 
@@ -147,10 +147,10 @@ class Trainer:
         """Return the source of values that are neither set nor known."""
         return "the trainer's default"
 
-    def program_parts(self) -> tuple[Part, ...]:
+    def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the arguments after the launcher that start it."""
         raise NotImplementedError
 
     def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the files of this package that it needs in the run folder: the module that prints its devices."""
-        return (ProgramFile(f"{SHIM_FOLDER}/sitecustomize.py", "programs/shim/sitecustomize.py"),)
+        return (ProgramFile(f"{SHIM_FOLDER_NAME}/sitecustomize.py", "programs/shim/sitecustomize.py"),)

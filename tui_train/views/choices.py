@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tui_train.base.text import display_path, size, visible
+from tui_train.base.text import display_path, size_text, visible
 from tui_train.checks.machine.communication import why_gloo_refused
-from tui_train.facts.gpus.verdicts import supports_bf16
+from tui_train.facts.gpus.verdicts import do_all_support_bf16
 from tui_train.facts.machine.container_images import ENGINE_NAMES
 from tui_train.facts.models import recipe_lists
 from tui_train.facts.models.hub import CachedModel
-from tui_train.facts.other_machines.cluster import sbatch_time_limit
+from tui_train.facts.other_machines.cluster import sbatch_time_limit_text
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.memory.ladder.rungs import RUNGS
@@ -28,7 +28,7 @@ from tui_train.views import clusters
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
 UNSET_LABEL = "not set"
-_BEST_PYTHON_LABEL = "the best one"
+_AUTOMATIC_PYTHON_LABEL = "the best one"
 _USUAL_TIME_LIMITS = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
 
@@ -50,8 +50,8 @@ class FieldOption(Struct, frozen=True):
 
 def field_options(key: str, setup: Setup) -> tuple[FieldOption, ...]:
     """Return the values that a field offers."""
-    if key in _OPTIONS_BY_KEY:
-        return _OPTIONS_BY_KEY[key](setup)
+    if key in _OPTION_LISTER_BY_KEY:
+        return _OPTION_LISTER_BY_KEY[key](setup)
     row = fields.get_field(key)
     values = tuple(FieldOption(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
     return (_unset_option(key, setup), *values) if row.optional else values
@@ -92,7 +92,7 @@ def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
             (AUTO_PRESET, AUTO_PRESET),
             *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
         ),
-        "trainer.python": (("", _BEST_PYTHON_LABEL),),
+        "trainer.python": (("", _AUTOMATIC_PYTHON_LABEL),),
         "finetune.method": tuple((name, label) for name, label in METHOD_LABELS.items()),
     }
     row = fields.get_field(key)
@@ -143,7 +143,7 @@ def _trainer_kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
 def _recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_of, listed = recipe_lists.recipes_of_python(setup.facts, python, setup.nemo_flavour)
+    tasks_of, listed = recipe_lists.tasks_by_recipe_of_python(setup.facts, python, setup.nemo_flavour)
     note = "this Python has it" if listed else ""
     task = nemo.required_task(setup.profile.nemo, setup.nemo_flavour)
     names = [name for name, tasks in tasks_of.items() if task in tasks]
@@ -196,14 +196,14 @@ def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
 def _strategy_options(setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(
         FieldOption(name, name, about, visible(strategies.why_strategy_unusable(name, setup)))
-        for name, about in strategies.TEXT_BY_STRATEGY.items()
+        for name, about in strategies.DESCRIPTION_BY_STRATEGY.items()
     )
 
 
 def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
     profile = setup.profile
     best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
-    options = [FieldOption("", _BEST_PYTHON_LABEL, best)]
+    options = [FieldOption("", _AUTOMATIC_PYTHON_LABEL, best)]
     for tool, problem in setup.python_problems:
         trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
         versions = (
@@ -217,7 +217,7 @@ def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(options)
 
 
-_METHOD_NOTES: dict[FinetuneMethod, str] = {
+_NOTE_BY_FINETUNE_METHOD: dict[FinetuneMethod, str] = {
     "sft": "learns from examples",
     "dpo": "from pairs: which answer is better",
     "kto": "from answers marked good or bad",
@@ -226,7 +226,7 @@ _METHOD_NOTES: dict[FinetuneMethod, str] = {
 
 
 def _method_options(_setup: Setup) -> tuple[FieldOption, ...]:
-    return tuple(FieldOption(name, METHOD_LABELS[name], about) for name, about in _METHOD_NOTES.items())
+    return tuple(FieldOption(name, METHOD_LABELS[name], about) for name, about in _NOTE_BY_FINETUNE_METHOD.items())
 
 
 def _tuning_options(setup: Setup) -> tuple[FieldOption, ...]:
@@ -275,7 +275,7 @@ def _engine_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 def _precision_options(setup: Setup) -> tuple[FieldOption, ...]:
     cuda = setup.device == "cuda"
-    bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not supports_bf16(setup.gpus) else ""
+    bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not do_all_support_bf16(setup.gpus) else ""
     fp16 = "" if cuda else "not on the CPU"
     return (
         _unset_option("recipe.precision", setup),
@@ -293,7 +293,7 @@ def _model_options(setup: Setup) -> tuple[FieldOption, ...]:
 
     def option(model: CachedModel) -> FieldOption:
         lacks = f"lacks {visible(model.missing[0])}" if model.missing else ""
-        parts = (size(model.size), visible(model.dtype), visible(model.kind), lacks)
+        parts = (size_text(model.size), visible(model.dtype), visible(model.kind), lacks)
         value = model.id if by_id else model.folder
         return FieldOption(value, visible(model.id), "  ".join(filter(None, parts)), "" if by_id else lacks)
 
@@ -328,18 +328,18 @@ def _time_limit_options(setup: Setup) -> tuple[FieldOption, ...]:
     usual = [limit for limit in _USUAL_TIME_LIMITS if most is None or limit < most]
     longest = [
         FieldOption(
-            sbatch_time_limit(most),
-            sbatch_time_limit(most),
+            sbatch_time_limit_text(most),
+            sbatch_time_limit_text(most),
             f"the most in {visible(', '.join(part.name for part in chosen))}",
         )
     ]
     return (
-        *(FieldOption(sbatch_time_limit(limit), sbatch_time_limit(limit)) for limit in usual),
+        *(FieldOption(sbatch_time_limit_text(limit), sbatch_time_limit_text(limit)) for limit in usual),
         *(longest if most else ()),
     )
 
 
-_OPTIONS_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {
+_OPTION_LISTER_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {
     "hardware.device": _device_options,
     "trainer.kind": _trainer_kind_options,
     "trainer.preset": _preset_options,

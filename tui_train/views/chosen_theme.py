@@ -5,7 +5,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 
 
-def read_chosen_theme() -> str:
+def read_chosen_theme_name() -> str:
     """Return the name, empty where none was chosen or it cannot be read."""
     try:
         return theme_file().read_text("utf-8").strip()
@@ -13,7 +13,7 @@ def read_chosen_theme() -> str:
         return ""
 
 
-def save_chosen_theme(name: str) -> None:
+def save_chosen_theme_name(name: str) -> None:
     """Keep it for the next session; errors are ignored, as nothing depends on it."""
     try:
         write_atomically(theme_file(), f"{name}\n", PRIVATE_FILE_MODE)

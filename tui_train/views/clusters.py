@@ -1,7 +1,7 @@
 """A Slurm cluster in rows, for Hardware and `tui-train facts --slurm`: its partitions, limits, nodes and accounts."""
 
-from tui_train.base.text import counted, size, text_table, visible
-from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, sbatch_time_limit
+from tui_train.base.text import counted, size_text, text_table, visible
+from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, sbatch_time_limit_text
 
 CLUSTER_TABLE_HEADER = ("partition", "time limit", "nodes idle", "GPUs of each", "cores", "memory")
 
@@ -13,15 +13,15 @@ def cluster_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     ]
 
 
-def _node_group_row(part: Partition, nodes: NodeGroup) -> tuple[str, ...]:
+def _node_group_row(partition: Partition, nodes: NodeGroup) -> tuple[str, ...]:
     out = f", {nodes.out} down" if nodes.out else ""
-    mark = "*" if part.default else ""
-    idle = f"{nodes.idle} of {nodes.count}{out}" if part.up else "takes no jobs"
+    mark = "*" if partition.default else ""
+    idle = f"{nodes.idle} of {nodes.count}{out}" if partition.up else "takes no jobs"
     cores = str(nodes.cores) if nodes.count else "-"
-    memory = size(nodes.memory) if nodes.memory else "-"
+    memory = size_text(nodes.memory) if nodes.memory else "-"
     return (
-        f"{visible(part.name)}{mark}",
-        sbatch_time_limit(part.limit) or "none",
+        f"{visible(partition.name)}{mark}",
+        sbatch_time_limit_text(partition.limit) or "none",
         idle,
         node_gpus_text(nodes),
         cores,
@@ -34,13 +34,13 @@ def node_gpus_text(nodes: NodeGroup) -> str:
     return ", ".join(f"{count} {visible(kind) or 'GPU'}" for kind, count in nodes.cards) or "-"
 
 
-def partition_summary(part: Partition) -> str:
+def partition_summary(partition: Partition) -> str:
     """Return a partition in a few words, without its name."""
-    count, idle = sum(nodes.count for nodes in part.nodes), sum(nodes.idle for nodes in part.nodes)
-    kinds = dict.fromkeys(node_gpus_text(nodes) for nodes in part.nodes if nodes.gpus)
+    count, idle = sum(nodes.count for nodes in partition.nodes), sum(nodes.idle for nodes in partition.nodes)
+    kinds = dict.fromkeys(node_gpus_text(nodes) for nodes in partition.nodes if nodes.gpus)
     cards = f", with {' or '.join(kinds)}" if kinds else ", no GPUs"
-    most = f", at most {sbatch_time_limit(part.limit)}" if part.limit is not None else ""
-    return f"{idle} of {counted(count, 'node')} idle{cards}{most}{', the default' if part.default else ''}"
+    most = f", at most {sbatch_time_limit_text(partition.limit)}" if partition.limit is not None else ""
+    return f"{idle} of {counted(count, 'node')} idle{cards}{most}{', the default' if partition.default else ''}"
 
 
 def accounts_text(cluster: Cluster) -> str:
@@ -48,7 +48,7 @@ def accounts_text(cluster: Cluster) -> str:
     return f"accounts: {', '.join(map(visible, cluster.accounts))}" if cluster.accounts else ""
 
 
-def cluster_table(cluster: Cluster, max_width: int | None = None) -> str:
+def cluster_table_text(cluster: Cluster, max_width: int | None = None) -> str:
     """Return the cluster as a table."""
     if cluster.problem:
         return f"! The cluster is not known: {visible(cluster.problem)}"

@@ -7,11 +7,11 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, size
+from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, size_text
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
 from tui_train.runner.progress import Progress
-from tui_train.runner.state import AttemptStatus, Status
+from tui_train.runner.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
@@ -25,7 +25,7 @@ X_QUANTITIES: tuple[XQuantity, ...] = ("step", "tokens", "time")
 
 _LOG_TAIL_BYTES = 4 << 20
 _NEARLY_EQUAL_SHARE = 0.03  # two numbers that differ by less are called the same
-_SMOOTHED_POINTS = 10  # points of which the mean is compared
+_LOSSES_PER_MEAN = 10  # points of which the mean is compared
 # What trainers print of the memory of their GPU, in GiB and in MB.
 _GIB_MEMORY_PATTERN = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
 _MEGATRON_MEMORY_PATTERN = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
@@ -50,7 +50,7 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     """
 
     run: RunDir
-    now: Status
+    now: RunStatus
     progress: Progress
     settings: dict[str, EffectiveSetting] = {}
     tokens: int = 0
@@ -112,14 +112,16 @@ def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     best = [found.loss if (found := each.best) else None for each in progress]
     newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
     rows = [
-        _number_row("Eval loss, best", best, "loss", lower_is_better=True),
-        _number_row("Eval loss, last", newest, "loss", lower_is_better=True),
-        _number_row(
+        _number_comparison_row("Eval loss, best", best, "loss", lower_is_better=True),
+        _number_comparison_row("Eval loss, last", newest, "loss", lower_is_better=True),
+        _number_comparison_row(
             "Loss, last", [each.last.loss if each.last else None for each in progress], "loss", lower_is_better=True
         ),
-        _number_row("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", lower_is_better=None),
-        _number_row("Memory, peak", [each.peak or None for each in compared], "size", lower_is_better=True),
-        _number_row("Time", [training_seconds(each.now) for each in compared], "time", lower_is_better=None),
+        _number_comparison_row(
+            "Tokens/s, last", [each.tokens_per_second for each in progress], "rate", lower_is_better=None
+        ),
+        _number_comparison_row("Memory, peak", [each.peak or None for each in compared], "size", lower_is_better=True),
+        _number_comparison_row("Time", [training_seconds(each.now) for each in compared], "time", lower_is_better=None),
         ComparisonRow(label="Steps", cells=tuple(_steps_text(each.progress) for each in compared)),
         ComparisonRow(label="State", cells=tuple(show.run_state_text(each.now) for each in compared)),
         ComparisonRow(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),
@@ -140,7 +142,7 @@ def differing_setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonR
     return tuple(rows)
 
 
-def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
+def second_run_compared_sentence(compared: Sequence[ComparedRun]) -> str:
     """Return in words how the second of two runs does beside the first; empty where that is not known."""
     if len(compared) != 2:
         return ""
@@ -157,7 +159,7 @@ def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
 def _read_compared_run(run: RunDir) -> ComparedRun:
     status = read_status(run)
     try:
-        profile = store.load(str(run.profile))
+        profile = store.load_profile_file(str(run.profile))
     except TuiTrainError:
         profile = None
     plan = run.plan()
@@ -176,7 +178,7 @@ def _read_compared_run(run: RunDir) -> ComparedRun:
     )
 
 
-def _attempt_spans(run: RunDir, status: Status) -> tuple[AttemptSpan, ...]:
+def _attempt_spans(run: RunDir, status: RunStatus) -> tuple[AttemptSpan, ...]:
     spans, begin = [], 0.0
     for attempt in status.attempts:
         seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (status.seconds or 0.0) - begin)
@@ -199,7 +201,7 @@ def _attempt_memory_peak(run: RunDir, attempt: AttemptStatus) -> int:
 def _smoothed_losses(progress: Progress) -> list[tuple[int, float]]:
     """Return the means of some losses in a row, by the step of the last one."""
     points = progress.curve.points()
-    window = min(_SMOOTHED_POINTS, max(1, len(points) // 4))
+    window = min(_LOSSES_PER_MEAN, max(1, len(points) // 4))
     return [
         (points[at - 1].step, sum(point.loss for point in points[at - window : at]) / window)
         for at in range(window, len(points) + 1)
@@ -216,7 +218,7 @@ def _steps_text(progress: Progress) -> str:
     )
 
 
-def _number_row(
+def _number_comparison_row(
     label: str, values: Sequence[float | None], unit: str, *, lower_is_better: bool | None
 ) -> ComparisonRow:
     """Return a row of numbers; `lower_is_better` tells that less is better, None that neither is."""
@@ -226,7 +228,7 @@ def _number_row(
         best = values.index(min(known) if lower_is_better else max(known))
     note = ""
     if len(known) == len(values) == 2 and known[0] != known[1]:
-        note = _difference_text(known[0], known[1], unit, alike=lower_is_better is None or best is None)
+        note = _difference_text(known[0], known[1], unit, nearly_equal=lower_is_better is None or best is None)
     return ComparisonRow(label=label, cells=tuple(_number_text(value, unit) for value in values), note=note, best=best)
 
 
@@ -235,7 +237,7 @@ def _nearly_equal(low: float, high: float, label: str) -> bool:
     return abs(high - low) <= abs(high) * (0.001 if "oss" in label else _NEARLY_EQUAL_SHARE)
 
 
-def _difference_text(first: float, second: float, unit: str, *, alike: bool) -> str:
+def _difference_text(first: float, second: float, unit: str, *, nearly_equal: bool) -> str:
     sign = "+" if second >= first else "-"
     if unit == "time":
         # Of what is shown: 18 s and 20 s are 2 s apart.
@@ -243,7 +245,7 @@ def _difference_text(first: float, second: float, unit: str, *, alike: bool) -> 
         return f"{sign}{_number_text(apart, unit)}" if apart else ""
     if unit == "size":
         return f"{sign}{_number_text(abs(second - first), unit)}"
-    if unit == "rate" or alike:
+    if unit == "rate" or nearly_equal:
         return f"{sign}{percent(abs(second - first) / first)}" if first else ""
     return f"{sign}{abs(second - first):.3g}"
 
@@ -252,7 +254,7 @@ def _number_text(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     if unit == "size":
-        return size(int(value))
+        return size_text(int(value))
     if unit == "loss":
         return loss_text(value)
     return duration_text(value) if unit == "time" else grouped_digits(value)

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from tui_train.base.text import counted, display_path, grouped_digits, percent, size, sparkline, visible
+from tui_train.base.text import counted, display_path, grouped_digits, percent, size_text, sparkline, visible
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, SampleTextState, TokenCounts
 from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
 _MIB = 2**20
-_MAX_SHARE_LINES = 4
-MARK_BY_STATE: dict[SampleTextState, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
+_MAX_FILE_SHARE_LINES = 4
+MARK_BY_SAMPLE_TEXT_STATE: dict[SampleTextState, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
 
 
 def data_title(report: DataReport) -> str:
@@ -23,7 +23,7 @@ def data_title(report: DataReport) -> str:
 
 def data_size_text(report: DataReport) -> str:
     """Return the size of all files."""
-    return size(report.size) if report.size >= _MIB else f"{grouped_digits(report.size)} bytes"
+    return size_text(report.size) if report.size >= _MIB else f"{grouped_digits(report.size)} bytes"
 
 
 def count_unusable_rows(report: DataReport) -> int:
@@ -86,7 +86,7 @@ def file_share_lines(report: DataReport) -> list[str]:
     lines = [
         f"{percent(share.taken / epoch_rows)} {PurePath(share.file).name or share.file},"
         f" each row {share.taken / max(share.rows, 1):.3g}×"
-        for share in report.shares[:_MAX_SHARE_LINES]
+        for share in report.shares[:_MAX_FILE_SHARE_LINES]
     ]
     more = len(report.shares) - len(lines)
     return [*lines, *([f"and {counted(more, 'more file')}"] if more else [])]

@@ -12,15 +12,15 @@ def matches_filter(filter_text: str, *row_texts: str) -> bool:
     return all(word in there for word in filter_text.casefold().split())
 
 
-def searchable_texts(digest: RunDigest) -> tuple[str, ...]:
+def searchable_run_texts(digest: RunDigest) -> tuple[str, ...]:
     """Return what a filter looks through of a run."""
     found = digest.about
     live = "live" if digest.live else ""
     parts = (digest.run.name, digest.profile, found.method, found.model, found.data, digest.devices)
-    return (*parts, digest.state, live, digest.note, digest.why, outcome_text(digest))
+    return (*parts, digest.state, live, digest.note, digest.why, run_outcome_text(digest))
 
 
-def outcome_text(digest: RunDigest) -> str:
+def run_outcome_text(digest: RunDigest) -> str:
     """Return what came of a run, or why it failed, in a few words."""
     status = digest.now
     if status is None:
@@ -35,11 +35,11 @@ def outcome_text(digest: RunDigest) -> str:
     return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
 
 
-def date_text(started: float | None, now: float) -> str:
+def relative_date_text(start_seconds: float | None, now_seconds: float) -> str:
     """Return a date as near ones are called: `today 13:40`, `yesterday`, `Mon 09:20`, `12 Oct`, `2025-10-12`."""
-    if not started:
+    if not start_seconds:
         return ""
-    day, today = time.localtime(started), time.localtime(now)
+    day, today = time.localtime(start_seconds), time.localtime(now_seconds)
     days = _day_number(today) - _day_number(day)
     if days == 0:
         return time.strftime("today %H:%M", day)

@@ -1,19 +1,19 @@
 """Notes beside the values of a fine-tuning in the forms."""
 
 from tui_train.base.text import grouped_digits, percent
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import warm_up_text
-from tui_train.setup.recipe.data_questions import EVALUATION_KEY, data_report, training_epoch, training_steps
+from tui_train.setup.recipe.data_questions import EVALUATION_KEY, data_report_in_force, training_epoch, training_steps
 from tui_train.setup.setup import Setup
 from tui_train.views.data_text import data_summary, reading_data_text, why_data_unread
-from tui_train.views.overview import short_count, usual_learning_rate_text
+from tui_train.views.overview import short_count_text, usual_learning_rate_text
 
 
-def data_note(setup: Setup, *, is_being_read: bool) -> str:
+def data_field_note(setup: Setup, *, is_being_read: bool) -> str:
     """Return what the data holds, that it is being read, or why it is not; empty where none is named."""
     if not setup.effective.trainer.data:
         return ""
-    report = data_report(setup)
+    report = data_report_in_force(setup)
     if report:
         return data_summary(report)
     return reading_data_text(setup.effective) if is_being_read else why_data_unread(setup)
@@ -22,10 +22,10 @@ def data_note(setup: Setup, *, is_being_read: bool) -> str:
 def backend_field_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
     notes, profile = {}, setup.effective
-    estimate, epoch = predict(setup).estimate, training_epoch(setup)
+    estimate, epoch = predict_memory(setup).estimate, training_epoch(setup)
     if estimate and estimate.trained != estimate.parameters:
         notes["finetune.tuning"] = (
-            f"{short_count(estimate.trained)} of {short_count(estimate.parameters)} weights learn"
+            f"{short_count_text(estimate.trained)} of {short_count_text(estimate.parameters)} weights learn"
         )
     share = profile.data.evaluation or 0.0
     if profile.trainer.validation_data:
@@ -41,7 +41,7 @@ def backend_field_notes(setup: Setup) -> dict[str, str]:
 
 def recipe_field_notes(setup: Setup) -> dict[str, str]:
     """Return what follows from epochs, length, rate, warmup and rank."""
-    profile, report, epoch = setup.effective, data_report(setup), training_epoch(setup)
+    profile, report, epoch = setup.effective, data_report_in_force(setup), training_epoch(setup)
     recipe, chosen, steps = profile.recipe, profile.finetune, training_steps(setup)
     notes = {"recipe.learning_rate": usual_learning_rate_text(chosen), "finetune.alpha": "usual: twice the rank"}
     if recipe.steps:

@@ -7,25 +7,25 @@ from msgspec import Struct
 
 from tui_train.base.text import counted, duration_text, grouped_digits, percent, visible
 from tui_train.facts.data.data_use import FORMAT_LABELS
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.memory.workload import chosen_model_name
 from tui_train.plan.description import warm_up_text
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
-from tui_train.setup.recipe.data_questions import data_report, training_epoch, training_steps
-from tui_train.setup.recipe.effective import is_default
+from tui_train.setup.recipe.data_questions import data_report_in_force, training_epoch, training_steps
+from tui_train.setup.recipe.effective import is_unset_by_user
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
 from tui_train.trainers.finetune import default_learning_rate as usual_rate
-from tui_train.trainers.script import entry_point
+from tui_train.trainers.script import script_or_module_to_start
 
-_THOUSAND = 1000
+_COUNT_UNIT_FACTOR = 1000
 _DECIMAL_BELOW_SHARE = 0.01  # a share below it is shown with a decimal
 _COMMIT_PATTERN, _SHORT_COMMIT_LENGTH = re.compile("[0-9a-f]{40}"), 12
-_EXACT_COUNT_BELOW = 100_000  # below it a count is shown with all its digits
+_SMALLEST_SHORTENED_COUNT = 100_000  # below it a count is shown with all its digits
 
 
 class OverviewLine(Struct, frozen=True):
@@ -47,10 +47,10 @@ def overview_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[Over
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
         _model_line(setup),
-        _tuning_data_line(setup) if trainer_of(setup.effective).wants_data else _data_line(setup),
-        *_length_lines(setup),
+        _finetune_data_line(setup) if trainer_of(setup.effective).wants_data else _data_line(setup),
+        *_sequence_length_lines(setup),
         _batch_line(setup),
-        _rate_line(setup),
+        _learning_rate_line(setup),
         _steps_line(setup, pace),
     )
 
@@ -63,7 +63,7 @@ def overview_text(lines: tuple[OverviewLine, ...]) -> str:
 
 
 def _model_line(setup: Setup) -> OverviewLine:
-    profile, prediction = setup.effective, predict(setup)
+    profile, prediction = setup.effective, predict_memory(setup)
     recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.workload, prediction.estimate, []
     name = chosen_model_name(profile, script_options(profile, setup.facts.documents))
@@ -75,13 +75,13 @@ def _model_line(setup: Setup) -> OverviewLine:
         value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
         note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
     else:
-        value = f"that of {_file_name(entry_point(profile, setup.preset)) or 'the script'}"
+        value = f"that of {_file_name(script_or_module_to_start(profile, setup.preset)) or 'the script'}"
     if asked.settings and asked.settings.method == "lora":
         note.append(f"LoRA rank {asked.settings.rank}")
     if estimate and estimate.trained != estimate.parameters:
-        note.append(f"{short_count(estimate.trained)} of {short_count(estimate.parameters)} parameters learn")
+        note.append(f"{short_count_text(estimate.trained)} of {short_count_text(estimate.parameters)} parameters learn")
     elif estimate:
-        note.append(f"{short_count(estimate.parameters)} parameters")
+        note.append(f"{short_count_text(estimate.parameters)} parameters")
     note.append(setup.values["precision"].other_form or recipe.precision or "")
     return OverviewLine("Model", visible(value), visible(", ".join(filter(None, note))))
 
@@ -111,15 +111,15 @@ def _data_line(setup: Setup) -> OverviewLine:
     return OverviewLine("Data", "the script's own", held_out or visible(where))
 
 
-def _tuning_data_line(setup: Setup) -> OverviewLine:
+def _finetune_data_line(setup: Setup) -> OverviewLine:
     """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
-    profile, look, one = setup.effective, data_report(setup), training_epoch(setup)
+    profile, look, one = setup.effective, data_report_in_force(setup), training_epoch(setup)
     trainer, share = profile.trainer, profile.data.evaluation or 0.0
     notes = []
     if look and one:
         about = "about " if one.estimated and not look.all_read else ""
         notes = [f"{about}{grouped_digits(one.rows)} rows", FORMAT_LABELS.get(look.format, "")]
-        notes.append(f"{short_count(one.tokens)} tokens" if one.tokens else "")
+        notes.append(f"{short_count_text(one.tokens)} tokens" if one.tokens else "")
     if trainer.validation_data:
         notes.append(f"evaluated on {_files_text(trainer.validation_data)}")
     elif share:
@@ -129,10 +129,10 @@ def _tuning_data_line(setup: Setup) -> OverviewLine:
     )
 
 
-def _length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
+def _sequence_length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
     """Return the sequence length that follows from the data, and why it is that."""
     held = setup.values["sequence_length"]
-    if not isinstance(held.value, int) or not is_default(held) or held.source.endswith("default"):
+    if not isinstance(held.value, int) or not is_unset_by_user(held) or held.source.endswith("default"):
         return ()
     return (OverviewLine("Length", f"{grouped_digits(held.value)} tokens", visible(held.source)),)
 
@@ -151,17 +151,17 @@ def _batch_line(setup: Setup) -> OverviewLine:
     value = f"{recipe.micro_batch} × {steps} × {setup.model_copies} = {recipe.global_batch}"
     words = f"micro × accumulation × {copies}"
     if recipe.sequence_length:
-        words += f"; {short_count(recipe.global_batch * recipe.sequence_length)} tokens"
+        words += f"; {short_count_text(recipe.global_batch * recipe.sequence_length)} tokens"
     return OverviewLine("Batch", value, words)
 
 
-def _rate_line(setup: Setup) -> OverviewLine:
+def _learning_rate_line(setup: Setup) -> OverviewLine:
     profile = setup.effective
     rate, held = batch.scaled_learning_rate(profile.recipe), setup.values["learning_rate"]
     if rate is None:
         return OverviewLine(
             "Rate",
-            visible(held.other_form) or _own_value_text(profile),
+            visible(held.other_form) or _trainer_default_text(profile),
             visible(held.source if held.other_form else ""),
         )
     notes = []
@@ -182,7 +182,7 @@ def _rate_line(setup: Setup) -> OverviewLine:
     return OverviewLine("Rate", value, visible("; ".join(filter(None, notes))))
 
 
-def _own_value_text(profile: Profile) -> str:
+def _trainer_default_text(profile: Profile) -> str:
     return SCRIPT_DEFAULT_SOURCE if trainer_has_own_field(profile, "trainer.script") else "the trainer's own"
 
 
@@ -200,7 +200,7 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     if not total:
         return OverviewLine(
             "Epochs" if epochs else "Steps",
-            epochs or visible(held.other_form) or _own_value_text(setup.effective),
+            epochs or visible(held.other_form) or _trainer_default_text(setup.effective),
             every,
         )
     steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else counted(total, "step")
@@ -224,9 +224,9 @@ def _file_name(path: str) -> str:
     return PurePath(path).name or path
 
 
-def short_count(number: int) -> str:
+def short_count_text(number: int) -> str:
     """Return a count, a large one in three digits with k, M or B."""
-    for unit, size in (("B", _THOUSAND**3), ("M", _THOUSAND**2), ("k", _THOUSAND)):
-        if number >= max(size, _EXACT_COUNT_BELOW):
+    for unit, size in (("B", _COUNT_UNIT_FACTOR**3), ("M", _COUNT_UNIT_FACTOR**2), ("k", _COUNT_UNIT_FACTOR)):
+        if number >= max(size, _SMALLEST_SHORTENED_COUNT):
             return f"{number / size:.3g} {unit}"
     return grouped_digits(number)

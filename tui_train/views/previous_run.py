@@ -10,14 +10,14 @@ from tui_train.facts.types import YamlDocument
 from tui_train.profile import store
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
-from tui_train.runner.state import Status
-from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runner.state import RunStatus
+from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.status import read_status
 from tui_train.views.overview import MeasuredPace
 from tui_train.views.run_settings import effective_settings
 
 # What makes no step slower or faster.
-_KEYS_WITHOUT_SPEED_EFFECT = (
+_KEY_PREFIXES_WITHOUT_SPEED_EFFECT = (
     "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
     "trainer.output", "recipe.epochs", "recipe.warmup", "recipe.schedule", "recipe.weight_decay",
 )  # fmt: skip
@@ -40,25 +40,25 @@ class PreviousRun(Struct, frozen=True):
 
 def find_previous_run(profile: Profile) -> PreviousRun | None:
     """Return the newest run of a profile's name that can be read; of a profile without one of its own, of its model."""
-    for run in all_runs()[:_MAX_RUNS_READ]:
+    for run in list_runs()[:_MAX_RUNS_READ]:
         candidate = read_previous_run(run)
-        if candidate and _profile_identity(candidate.profile) == _profile_identity(profile):
+        if candidate and _profile_name_or_model(candidate.profile) == _profile_name_or_model(profile):
             return candidate
     return None
 
 
-def find_run_before(run: RunDir) -> RunDir | None:
+def find_earlier_run_of_profile(run: RunDir) -> RunDir | None:
     """Return the newest run before this one whose profile has the same name, or where it has none the same model."""
-    known, own = all_runs(), read_previous_run(run)
+    known, own = list_runs(), read_previous_run(run)
     older = known[known.index(run) + 1 :] if run in known else ()
     for other in older[:_MAX_RUNS_READ]:
         candidate = read_previous_run(other)
-        if own and candidate and _profile_identity(candidate.profile) == _profile_identity(own.profile):
+        if own and candidate and _profile_name_or_model(candidate.profile) == _profile_name_or_model(own.profile):
             return other
     return None
 
 
-def _profile_identity(profile: Profile) -> tuple[str, ...]:
+def _profile_name_or_model(profile: Profile) -> tuple[str, ...]:
     """Return what runs of one profile share."""
     if profile.name != Profile().name:
         return (profile.name,)
@@ -69,7 +69,7 @@ def _profile_identity(profile: Profile) -> tuple[str, ...]:
 def read_previous_run(run: RunDir) -> PreviousRun | None:
     """Return a run with its profile, None where that cannot be read."""
     try:
-        profile = store.load(str(run.profile))
+        profile = store.load_profile_file(str(run.profile))
     except TuiTrainError:
         return None
     status = read_status(run)
@@ -83,7 +83,7 @@ def read_previous_run(run: RunDir) -> PreviousRun | None:
     )
 
 
-def _step_seconds(status: Status, run: RunDir) -> float | None:
+def _step_seconds(status: RunStatus, run: RunDir) -> float | None:
     """Return the seconds of a step of a run that finished in one attempt from step 0."""
     from tui_train.runs.follow import read_progress
 
@@ -99,13 +99,13 @@ def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace
     if earlier is None or earlier.step_seconds is None:
         return None
     same = all(
-        difference.key.startswith(_KEYS_WITHOUT_SPEED_EFFECT)
+        difference.key.startswith(_KEY_PREFIXES_WITHOUT_SPEED_EFFECT)
         for difference in profile_differences(earlier.profile, profile)
     )
     return MeasuredPace(earlier.step_seconds, earlier.run) if same else None
 
 
-def effective_changes(earlier: PreviousRun, profile: Profile) -> tuple[ValueDifference, ...]:
+def changes_in_effect(earlier: PreviousRun, profile: Profile) -> tuple[ValueDifference, ...]:
     """Return what differs in effect from an earlier run's profile, values in words that are safe to show."""
     same_file = profile.trainer.config == earlier.profile.trainer.config
     # The new profile's plan may not be made yet: of the earlier one's, only how many processes share a batch is taken.

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.app_paths import last_profile_file, profiles_folder
-from tui_train.base.files import error_reason
-from tui_train.base.parse import Unparsable, prepared_type, read_bytes, toml_table
+from tui_train.base.files import read_error_reason
+from tui_train.base.parse import Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 from tui_train.setup.profile_summary import TrainingSummary, training_summary
@@ -63,7 +63,7 @@ class ProfileCards:
         try:
             changed = path.stat().st_mtime_ns
         except OSError as error:
-            return ProfileCard(name=path.stem, damage=error_reason(error))
+            return ProfileCard(name=path.stem, damage=read_error_reason(error))
         kept = self._profiles.get(path.stem)
         if kept is None or kept[0] != changed:
             kept = changed, _read_card(path)
@@ -74,8 +74,8 @@ class ProfileCards:
 def read_training_summary(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
     """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
     try:
-        data: dict[str, Any] = toml_table(read_bytes(path, _MAX_PROFILE_BYTES))
-        profile = msgspec.convert(data, prepared_type(Profile))
+        data: dict[str, Any] = toml_table(read_bounded_bytes(path, _MAX_PROFILE_BYTES))
+        profile = msgspec.convert(data, prepared_for_msgspec(Profile))
     except (Unparsable, msgspec.ValidationError, RecursionError) as error:
         return TrainingSummary(), None, visible(str(error))[:200]
     return training_summary(profile), profile, ""

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
+from tui_train.base.parse import Missing, Unparsable, json_as, read_bounded_bytes
 from tui_train.base.text import visible
-from tui_train.plan.types import LogRules
+from tui_train.plan.types import LogReadingRules
 from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
@@ -26,20 +26,20 @@ from tui_train.setup.profile_summary import TrainingSummary
 
 from .profile_cards import read_training_summary
 
-_ENDED_LOG_BYTES = 16 << 10  # bytes of a log that has ended
-_LIVE_LOG_BYTES = 1 << 20  # of one that grows
+_ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
+_LIVE_LOG_TAIL_BYTES = 1 << 20  # of one that grows
 _MAX_PROFILE_BYTES = 1 << 20
 _CURVE_POINT_COUNT = 48
 _SCRIPT_ERROR_CLASS = "user_exception"
 _ERROR_PATTERN = re.compile(r"(?:Error|Exception)\b")
-_VENDOR_PATTERN = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
+_CARD_VENDOR_PATTERN = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 
 
 class RunDigest(Struct, frozen=True, kw_only=True):
     """Run as a list shows it."""
 
     run: RunDir
-    now: Status | None = None
+    now: RunStatus | None = None
     """None where it is not read yet, or cannot be."""
     damage: str = ""
     """Why its status cannot be read."""
@@ -102,7 +102,7 @@ class _PlanSummary(Struct, frozen=True):
     gpu_names: tuple[str, ...] = ()
     world_size: int = 1
     steps: int = 0
-    log: LogRules = LogRules()
+    log: LogReadingRules = LogReadingRules()
     resumes_itself: bool = False
 
 
@@ -116,13 +116,13 @@ class _LiveLog:
 
     def __init__(self, log: Path, number: int) -> None:
         self.number = number
-        self.tail = LogTail(log, last_bytes=_LIVE_LOG_BYTES)
+        self.tail = LogTail(log, last_bytes=_LIVE_LOG_TAIL_BYTES)
         self.progress = Progress()
 
     def read(self, reading: LogReading) -> None:
         """Read what is new."""
-        if self.tail.unread_bytes > _LIVE_LOG_BYTES:
-            self.tail.skip(_LIVE_LOG_BYTES)
+        if self.tail.unread_bytes > _LIVE_LOG_TAIL_BYTES:
+            self.tail.skip(_LIVE_LOG_TAIL_BYTES)
         self.progress = advance_progress(self.progress, [*self.tail.lines(), self.tail.bar], reading)
 
 
@@ -137,7 +137,7 @@ class DigestCache:
 
     def read_digest(self, run: RunDir) -> RunDigest:
         """Return what a list shows of a run; a live one is read again, another where its files have changed."""
-        cached, key = self._runs.get(run.path), _change_key(run.path)
+        cached, key = self._runs.get(run.path), _run_change_key(run.path)
         if cached and cached.key == key and not cached.digest.stoppable:
             return cached.digest
         try:
@@ -164,19 +164,19 @@ class DigestCache:
 
     def needs_explanation(self, digest: RunDigest) -> bool:
         """Tell whether a run has failed or is lost, and nobody has looked why."""
-        return digest.state in {"failed", "lost"} and self._explained_keys.get(digest.run.path) != _change_key(
+        return digest.state in {"failed", "lost"} and self._explained_keys.get(digest.run.path) != _run_change_key(
             digest.run.path
         )
 
     def explain_failure(self, digest: RunDigest) -> RunDigest:
         """Return a failed or lost run with its cause; of a large log only its end is read."""
-        from tui_train.diagnose import EndOnlyWatcher, diagnose_run
+        from tui_train.diagnose import LogEndOnlyObserver, diagnose_run
         from tui_train.diagnose.headings import failure_heading
         from tui_train.diagnose.repeated_failure import why_not_restartable
 
         why_not = digest.why_not_resumable
         try:
-            diagnosis = diagnose_run(digest.run, watcher=EndOnlyWatcher())
+            diagnosis = diagnose_run(digest.run, watcher=LogEndOnlyObserver())
             why_not = why_not_restartable(digest.run, digest.now, diagnosis) if diagnosis and digest.now else why_not
         except TuiTrainError:
             diagnosis = None
@@ -187,7 +187,7 @@ class DigestCache:
             failure = own if diagnosis.failure == _SCRIPT_ERROR_CLASS else failure_heading(diagnosis.failure)
         why = visible(diagnosis.cause if diagnosis else "")
         explained = msgspec.structs.replace(digest, failure=visible(failure), why=why, why_not_resumable=why_not)
-        key = _change_key(digest.run.path)
+        key = _run_change_key(digest.run.path)
         self._runs[digest.run.path], self._explained_keys[digest.run.path] = _CachedDigest(key, explained), key
         return explained
 
@@ -211,13 +211,13 @@ class DigestCache:
             return common
         return self._with_progress(common, status, plan)
 
-    def _with_progress(self, digest: RunDigest, status: Status, plan: _PlanSummary) -> RunDigest:
+    def _with_progress(self, digest: RunDigest, status: RunStatus, plan: _PlanSummary) -> RunDigest:
         attempt, run = status.attempts[-1], digest.run
         live = self._live.get(run.path)
         if not digest.stoppable:
             self._live.pop(run.path, None)
             live = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.tail = LogTail(run.attempt_log(attempt.number), last_bytes=_ENDED_LOG_BYTES)
+            live.tail = LogTail(run.attempt_log(attempt.number), last_bytes=_ENDED_LOG_TAIL_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
             live.progress = progress_for_next_attempt(read_progress(run, status.attempts[:-1]))
@@ -229,7 +229,7 @@ class DigestCache:
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
             evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
-            losses=tuple(point.loss for point in progress.curve.thinned(_CURVE_POINT_COUNT))
+            losses=tuple(point.loss for point in progress.curve.thinned_points(_CURVE_POINT_COUNT))
             if digest.stoppable
             else (),
             seconds_left=_seconds_left(progress, attempt.started, attempt.resumed) if digest.live else None,
@@ -237,7 +237,7 @@ class DigestCache:
         )
 
 
-def _change_key(folder: Path) -> tuple[int, ...]:
+def _run_change_key(folder: Path) -> tuple[int, ...]:
     """Return what changes with a run: its folder, in which files are made and renamed, and its events."""
     found: list[int] = []
     for path in (str(folder), f"{folder}/events.jsonl"):
@@ -251,14 +251,14 @@ def _change_key(folder: Path) -> tuple[int, ...]:
 
 def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
     try:
-        return json_as(read_bytes(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
+        return json_as(read_bounded_bytes(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
     except Missing:
         return _PlanSummary(), ""
     except Unparsable as error:
         return _PlanSummary(), f"{run.plan_file.name}: {error}"
 
 
-def _log_reading(log: LogRules) -> LogReading:
+def _log_reading(log: LogReadingRules) -> LogReading:
     try:
         return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
     except (re.error, RecursionError, OverflowError):
@@ -269,7 +269,7 @@ def _devices_text(plan: _PlanSummary) -> str:
     """Return on what a run trains: `2 × RTX 3090`, `CPU`."""
     if plan.device == "cpu":
         return "CPU"
-    counted = Counter(_VENDOR_PATTERN.sub("", name) for name in plan.gpu_names)
+    counted = Counter(_CARD_VENDOR_PATTERN.sub("", name) for name in plan.gpu_names)
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
 
 

@@ -56,7 +56,7 @@ def effective_settings(
     return {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
 
 
-def shorten_setting(text: str, max_width: int) -> str:
+def shortened_setting_text(text: str, max_width: int) -> str:
     """Return words that fit: without the mark of a default, then the end, in which paths differ."""
     shorter = text if len(text) <= max_width else text.removesuffix(DEFAULT_MARK)
     return shorter if len(shorter) <= max_width else f"…{shorter[1 - max_width :]}"

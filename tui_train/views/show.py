@@ -7,32 +7,40 @@ import time
 from collections.abc import Sequence
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import counted, duration_text, number_ranges, size, text_table, typeset, visible
+from tui_train.base.text import (
+    counted,
+    duration_text,
+    number_ranges_text,
+    size_text,
+    text_table,
+    typeset_ascii,
+    visible,
+)
 from tui_train.checks import Finding
-from tui_train.facts.gpus.samples import Sample
+from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommended_torch_build, why_torch_blocks_all
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.secret_values import find_secrets
+from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import TEXT_BY_PHASE
-from tui_train.runner.state import Status
+from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
+from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place
 from tui_train.runs.listing import ListedRun
-from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
+from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.status import training_seconds
 from tui_train.trainers.finetune import supported_tunings
 
 _CARD_TABLE_HEADER = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
-_COLUMNS_OF_EQUAL_CARDS = (1, 2, 3, 7)  # the columns that equal cards share
+_COLUMNS_COMPARED_FOR_EQUAL_CARDS = (1, 2, 3, 7)  # the columns that equal cards share
 _DEFAULT_WIDTH = 80
-_FRESH_REPORT_SECONDS = 60.0  # seconds for which what a host said needs no time beside it
+_MAX_FRESH_REPORT_SECONDS = 60.0  # seconds for which what a host said needs no time beside it
 
 
 def facts_text(
-    machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...], max_width: int | None = None
+    machine_facts: Facts, judged_for: Toolchain | None, chosen_uuids: tuple[str, ...], max_width: int | None = None
 ) -> str:
     """Return the machine, its cards with their verdicts, and its Pythons, in so many columns; None for all of it."""
     machine = machine_facts.machine
@@ -41,14 +49,14 @@ def facts_text(
     if machine.memory_total is not None:
         lines = [
             f"{lines[0]}: {visible(machine.cpu_name) or 'processor'}, {counted(machine.cpu_count, 'core')}",
-            f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
-            *([f"/dev/shm {size(machine.shm_free)} free"] if machine.shm_free is not None else []),  # noqa: S108 - only reported
+            f"memory {size_text(machine.memory_available)} free of {size_text(machine.memory_total)}",
+            *([f"/dev/shm {size_text(machine.shm_free)} free"] if machine.shm_free is not None else []),  # noqa: S108 - only reported
         ]
     if machine.driver_version:
         cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
         lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
     if machine.gpus:
-        lines += ["", *_card_lines(machine, judged_for, chosen, max_width)]
+        lines += ["", *_card_lines(machine, judged_for, chosen_uuids, max_width)]
     else:
         hidden = any(gap.hides for gap in machine.gaps)
         lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
@@ -64,15 +72,17 @@ def facts_text(
 
 
 def _card_lines(
-    machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...], max_width: int | None
+    machine: Machine, judged_for: Toolchain | None, chosen_uuids: tuple[str, ...], max_width: int | None
 ) -> list[str]:
     """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
     verdicts = gpu_verdicts(machine.gpus, judged_for, machine.driver_cuda)
     rows: list[tuple[str, ...]] = [_CARD_TABLE_HEADER]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
-        mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
+        mark = "*" if gpu.uuid and gpu.uuid in chosen_uuids else " "
         display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
-        memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}{' (shared)' if gpu.shares_memory else ''}"
+        memory = (
+            f"{size_text(gpu.memory_free)} of {size_text(gpu.memory_total)}{' (shared)' if gpu.shares_memory else ''}"
+        )
         kind = f"{verdict.kind}, busy" if verdict.busy else verdict.kind
         why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         rows.append((
@@ -82,13 +92,13 @@ def _card_lines(
     full_table = text_table(rows)
     fits = max_width is None or max(map(len, full_table.split("\n"))) <= max_width
     lines = [full_table] if fits else _short_card_lines(rows, machine, max_width)
-    lines += ["* = chosen for training"] if chosen else []
+    lines += ["* = chosen for training"] if chosen_uuids else []
     offered = rank_card_sets(machine.gpus, verdicts)
     if len(offered) > 1:
         indices = {gpu.uuid: gpu.index for gpu in machine.gpus}
         rows = [("set", "GPUs", "gain")]
         rows += [
-            (gpu_set.title, number_ranges(sorted(indices[uuid] for uuid in gpu_set.uuids)), gpu_set.gain)
+            (gpu_set.title, number_ranges_text(sorted(indices[uuid] for uuid in gpu_set.uuids)), gpu_set.gain)
             for gpu_set in offered
         ]
         lines += ["", text_table(rows, max_width)]
@@ -110,15 +120,15 @@ def _short_card_lines(rows: Sequence[tuple[str, ...]], machine: Machine, max_wid
     """Return the cards' table without what names each one: equal cards are one row, reasons are below."""
     same: dict[tuple[str, ...], list[int]] = {}
     for gpu, row in zip(machine.gpus, rows[1:], strict=True):
-        same.setdefault((row[0][0], *(row[column] for column in _COLUMNS_OF_EQUAL_CARDS), row[-1]), []).append(
-            gpu.index
-        )
-    kept = [("GPU", *(_CARD_TABLE_HEADER[column] for column in _COLUMNS_OF_EQUAL_CARDS))]
-    kept += [(f"{mark}{number_ranges(numbers)}", *cells) for (mark, *cells, _), numbers in same.items()]
+        same.setdefault(
+            (row[0][0], *(row[column] for column in _COLUMNS_COMPARED_FOR_EQUAL_CARDS), row[-1]), []
+        ).append(gpu.index)
+    kept = [("GPU", *(_CARD_TABLE_HEADER[column] for column in _COLUMNS_COMPARED_FOR_EQUAL_CARDS))]
+    kept += [(f"{mark}{number_ranges_text(numbers)}", *cells) for (mark, *cells, _), numbers in same.items()]
     reasons: dict[str, list[int]] = {}
     for (*_, why), numbers in same.items():
         reasons.setdefault(why, []).extend(numbers)
-    words = [f"GPU {number_ranges(sorted(numbers))}: {why}" for why, numbers in reasons.items() if why]
+    words = [f"GPU {number_ranges_text(sorted(numbers))}: {why}" for why, numbers in reasons.items() if why]
     folded = [textwrap.fill(line, max_width or _DEFAULT_WIDTH, subsequent_indent="  ") for line in words]
     return [text_table(kept, max_width), *folded, "--json has the bus and the UUID of each card."]
 
@@ -128,7 +138,7 @@ def pci_address(gpu: Gpu) -> str:
     return visible((gpu.pci_bus or "?").removeprefix("00000000:").removeprefix("0000:"))
 
 
-def card_load_text(sample: Sample) -> str:
+def card_load_text(sample: CardSample) -> str:
     """Return a card's load, temperature and power, as far as the driver reports them."""
     values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
     return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
@@ -136,14 +146,14 @@ def card_load_text(sample: Sample) -> str:
 
 def finding_text(finding: Finding) -> str:
     """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
-    fix = f"\n  Fix: {made}" if finding.change and (made := command_options(finding.change)) else ""
+    fix = f"\n  Fix: {made}" if finding.change and (made := command_line_options_of_change(finding.change)) else ""
     return f"{finding.level}: {finding.message}\n  {finding.remedy}{fix}"
 
 
-def command_options(change: Change) -> str:
+def command_line_options_of_change(change: Change) -> str:
     """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
     # What a command prints is logged and sent to others.
-    if any(find_secrets(apply_change(change, Profile()))):
+    if any(find_profile_secrets(apply_change(change, Profile()))):
         return ""
     edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
     return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)
@@ -151,10 +161,10 @@ def command_options(change: Change) -> str:
 
 def plan_text(planned: Plan) -> str:
     """Return a plan's summary: what starts, the arithmetic, the ladder."""
-    lines = [f"{visible(planned.name)}: {visible(planned.title)}", typeset(planned.attempts[0].batch)]
+    lines = [f"{visible(planned.name)}: {visible(planned.title)}", typeset_ascii(planned.attempts[0].batch)]
     lines.append(", ".join([*planned.numbers, f"Python {visible(planned.python)}"]))
     lines += [
-        f"after out of memory, attempt {number}, {typeset(attempt.title)}: {typeset(attempt.batch)}"
+        f"after out of memory, attempt {number}, {typeset_ascii(attempt.title)}: {typeset_ascii(attempt.batch)}"
         for number, attempt in enumerate(planned.attempts[1:], start=2)
     ]
     if len(planned.attempts) > 1:
@@ -164,13 +174,13 @@ def plan_text(planned: Plan) -> str:
 
 def _fallback_lines(planned: Plan) -> list[str]:
     """Return which attempts follow in each phase, and in one line the phases in which none does."""
-    paths = {TEXT_BY_PHASE[phase]: planned.fallback_path(phase) for phase in planned.phases}
+    paths = {TEXT_BY_MEMORY_PHASE[phase]: planned.fallback_path(phase) for phase in planned.phases}
     lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in paths.items() if way[1:]]
     helpless = ", ".join(where for where, way in paths.items() if not way[1:])
     return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines
 
 
-def run_row(listed: ListedRun) -> tuple[str, ...]:
+def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
     """Return a run as a row: id, state, when, how long, attempts."""
     status, name = listed.status, visible(listed.run.name)
     if status is None:
@@ -179,7 +189,7 @@ def run_row(listed: ListedRun) -> tuple[str, ...]:
     lasted = "-" if (seconds := training_seconds(status)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
     why = (
-        queue_summary(listed.run.path)
+        queue_reason_text(listed.run.path)
         if status.state == "queued"
         else ""
         if status.live
@@ -188,13 +198,13 @@ def run_row(listed: ListedRun) -> tuple[str, ...]:
     queue_note = f" ({why})" if why else ""
     place = read_place(listed.run.path) if status.live else None
     report = read_host_report(listed.run.path) if place and not place.shared else None
-    if report and time.time() - report.at > _FRESH_REPORT_SECONDS:
+    if report and time.time() - report.at > _MAX_FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
     return (name, f"{run_state_text(status)}{queue_note}{damaged}", started, lasted, str(len(status.attempts)))
 
 
-def run_state_text(status: Status) -> str:
+def run_state_text(status: RunStatus) -> str:
     """Return a run's state in words."""
     words = f"failed, {_exit_code_text(status.exit_code)}" if status.state == "failed" else status.state
     if status.host:
@@ -210,7 +220,7 @@ def _exit_code_text(code: int | None) -> str:
         return f"exit code {code}"
 
 
-def after_stop_text(status: Status) -> str:
+def after_stop_text(status: RunStatus) -> str:
     """Return a run's state after a stop, and whether processes of it are left."""
     if status.leftover:
         return run_state_text(status)

@@ -14,7 +14,7 @@ from textual.suggester import Suggester, SuggestionReady
 from textual.widgets import Input
 
 from tui_train.base.text import visible
-from tui_train.facts.machine.folder_names import local_names
+from tui_train.facts.machine.folder_names import names_in_local_folder
 
 # A host that does not answer must not hold the threads that all workers share.
 _COMPLETION_EXECUTOR = ThreadPoolExecutor(1)
@@ -30,7 +30,7 @@ class PathSuggester(Suggester):
         separator: str = "",
         names: tuple[str, ...] = (),
         *,
-        list_folder_names: ListFolderNames | None = local_names,
+        list_folder_names: ListFolderNames | None = names_in_local_folder,
     ) -> None:
         """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
         super().__init__(use_cache=False, case_sensitive=True)
@@ -51,7 +51,7 @@ class PathSuggester(Suggester):
         return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
 
 
-def path_completion(path: str, list_folder_names: ListFolderNames = local_names) -> str:
+def path_completion(path: str, list_folder_names: ListFolderNames = names_in_local_folder) -> str:
     """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
     folder, slash, start = path.rpartition("/")
     if not path or path == "~":

@@ -20,13 +20,13 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tui_train.base.text import visible
-from tui_train.facts.machine.folder_names import local_names
+from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.profile import fields
 
 from ...messages import UndoChange, ValueChosen
 from ..text_layout import line_strip
 from .entry import Entry, ListFolderNames, PathSuggester, run_key_binding
-from .form_lines import VALUE_START_CELL, FormRow, Group, cursor_stops, draw_form_line, entry_width
+from .form_lines import VALUE_START_CELL, FormGroup, FormRow, cursor_stop_line_numbers, draw_form_line, entry_width
 from .form_state import FormState
 
 
@@ -60,7 +60,7 @@ class Form(Widget, can_focus=True):
         super().__init__(id=id)
         self.state = FormState()
         self.entry = Entry()
-        self.list_folder_names: ListFolderNames = local_names
+        self.list_folder_names: ListFolderNames = names_in_local_folder
         self._drawn: list[Content] = []
         self._strips: dict[int, Strip] = {}
 
@@ -71,7 +71,7 @@ class Form(Widget, can_focus=True):
 
     # What it shows
 
-    def show(self, groups: Sequence[Group]) -> None:
+    def show(self, groups: Sequence[FormGroup]) -> None:
         """Show these rows; what is being typed stays."""
         self.state.groups = tuple(groups)
         self._rebuild_lines()
@@ -162,7 +162,7 @@ class Form(Widget, can_focus=True):
 
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row, opening the group in which it is."""
-        if group := self.state.folded_group_of(key):
+        if group := self.state.folded_group_key_of_row(key):
             self._toggle_fold(group)
         if self.entry.display:
             self._read_entry()
@@ -173,13 +173,13 @@ class Form(Widget, can_focus=True):
         self._place_entry()
         self.post_message(self.Moved())
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, rows: int) -> None:
         """Go to the next row, or out of the form."""
         self.state.refused_key = ""
         if self.state.is_list_open:
-            self._mark_option(by)
+            self._mark_option(rows)
             return
-        if key := self.state.next_stop_key(by):
+        if key := self.state.next_cursor_stop_key(rows):
             if self.entry.display:
                 self._read_entry()
             self.state.cursor = key
@@ -190,9 +190,9 @@ class Form(Widget, can_focus=True):
         chain = [widget for widget in self.screen.focus_chain if widget not in {self, self.entry}]
         if not chain:
             return
-        after = [widget for widget in chain if (widget.region.y - self.region.y) * by > 0]
+        after = [widget for widget in chain if (widget.region.y - self.region.y) * rows > 0]
         beyond = after or chain
-        (beyond[0] if by > 0 else beyond[-1]).focus()
+        (beyond[0] if rows > 0 else beyond[-1]).focus()
 
     def _place_entry(self) -> None:
         """Put the input where the cursor is, when something is typed there."""
@@ -229,7 +229,7 @@ class Form(Widget, can_focus=True):
     def _scroll_to_cursor(self) -> None:
         """Scroll to the cursor; on the first row to the top, on an open group to its rows."""
         if isinstance(self.parent, VerticalScroll) and (at := self.state.cursor_line) >= 0:
-            numbers = cursor_stops(self.state.lines)
+            numbers = cursor_stop_line_numbers(self.state.lines)
             top = 0 if numbers and at <= numbers[0] else at
             opened = self.state.cursor if self.state.cursor in self.state.unfolded else None
             below = sum(line.group.key == opened for line in self.state.lines[at + 1 :]) if opened else 0
@@ -273,22 +273,22 @@ class Form(Widget, can_focus=True):
             return self.state.is_on_fold or (options and bool(row and not row.stands_open))
         return bool(self.state.open_row) if action in {"take_option", "close_options"} else True
 
-    def action_cycle(self, by: int) -> None:
+    def action_cycle(self, steps: int) -> None:
         """Choose the next value that can work; open or close a group."""
         if self.state.is_on_fold:
-            if (by > 0) != (self.state.cursor in self.state.unfolded):
+            if (steps > 0) != (self.state.cursor in self.state.unfolded):
                 self._toggle_fold(self.state.cursor)
             return
         row = self.state.row
         if self.state.open_row or row is None:
-            self._mark_option(by)
+            self._mark_option(steps)
             return
         possible = [option.value for option in row.options if not option.reason]
         value = fields.format_value(row.value)
         if not possible:
             self.app.bell()
             return
-        at = (possible.index(value) + by) % len(possible) if value in possible else 0
+        at = (possible.index(value) + steps) % len(possible) if value in possible else 0
         self._choose_value(row, possible[at])
 
     def action_open(self) -> None:
@@ -319,10 +319,10 @@ class Form(Widget, can_focus=True):
         self.state.close_options()
         self._rebuild_lines_and_report()
 
-    def _mark_option(self, by: int) -> None:
+    def _mark_option(self, steps: int) -> None:
         row = self.state.row
         if row and row.options:
-            self.state.marked_option = (self.state.marked_option + by) % len(row.options)
+            self.state.marked_option = (self.state.marked_option + steps) % len(row.options)
             self._draw()
             self._scroll_to_cursor()
             self.post_message(self.Moved())
@@ -383,10 +383,10 @@ class Form(Widget, can_focus=True):
             self.state.refused_key = row.key
             self.post_message(self.Moved())
 
-    def fix_unread(self) -> None:
+    def fix_unparsable_text(self) -> None:
         """Take the value that was offered for the text that cannot be read."""
-        if not self.state.is_cursor_row_unread:
-            self.go_to_row(self.state.unread_key)
+        if not self.state.is_cursor_row_unparsable:
+            self.go_to_row(self.state.unparsable_row_key)
         unread, row = self.state.unread_texts.get(self.state.cursor), self.state.row
         if unread and row:
             value = self.state.committed_row(row)

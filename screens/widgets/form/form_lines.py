@@ -9,7 +9,7 @@ from textual.content import Content
 from tui_train.base import webhook
 from tui_train.base.text import visible
 from tui_train.profile import fields
-from tui_train.profile.fields import Value
+from tui_train.profile.fields import FieldValue
 from tui_train.profile.rows import Field
 from tui_train.views.choices import UNSET_LABEL, FieldOption
 
@@ -38,14 +38,14 @@ _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
 _NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
 _LEFT_ANGLE, _RIGHT_ANGLE = "\u2039", "\u203a"
 # Their values are found, not listed in the field.
-_KEYS_WITH_FOUND_VALUES = frozenset({"trainer.python", "trainer.preset"})
+_KEYS_WITH_DISCOVERED_VALUES = frozenset({"trainer.python", "trainer.preset"})
 
 
 class FormRow(Struct, frozen=True, kw_only=True):
     """A field as it is shown: its value, what it may be, why it cannot be changed, and what stands beside it."""
 
     field: Field
-    value: Value = None
+    value: FieldValue = None
     options: tuple[FieldOption, ...] = ()
     reason: str = ""
     default_text: str = ""
@@ -98,10 +98,10 @@ class FormRow(Struct, frozen=True, kw_only=True):
 
 def is_typed_field(field: Field) -> bool:
     """Tell whether a field's value is typed rather than chosen from a list."""
-    return not field.options and field.kind != "switch" and field.key not in _KEYS_WITH_FOUND_VALUES
+    return not field.options and field.kind != "switch" and field.key not in _KEYS_WITH_DISCOVERED_VALUES
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class FormGroup(Struct, frozen=True, kw_only=True):
     """Rows that belong together; a folded one is a line, which opens them."""
 
     title: str
@@ -120,18 +120,18 @@ class FormLine(NamedTuple):
     """A line of the form: its kind, its group, the key of the row or fold it is of, and which option it shows."""
 
     kind: FormLineKind
-    group: Group
+    group: FormGroup
     key: str = ""
     row: FormRow | None = None
     option: int = -1
 
 
-def form_lines(groups: Sequence[Group], unfolded: frozenset[str], open_row_key: str) -> tuple[FormLine, ...]:
+def form_lines(groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str) -> tuple[FormLine, ...]:
     """Return the lines, of which those of open groups and of the opened row's options are a part."""
     return tuple(_lines_of_groups(groups, unfolded, open_row_key))
 
 
-def _lines_of_groups(groups: Sequence[Group], unfolded: frozenset[str], open_row_key: str) -> Iterator[FormLine]:
+def _lines_of_groups(groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str) -> Iterator[FormLine]:
     first = True
     for group in groups:
         if not group.rows and not group.folds:
@@ -149,7 +149,7 @@ def _lines_of_groups(groups: Sequence[Group], unfolded: frozenset[str], open_row
             yield from _lines_of_row(group, row, open_row_key)
 
 
-def _lines_of_row(group: Group, row: FormRow, open_row_key: str) -> Iterator[FormLine]:
+def _lines_of_row(group: FormGroup, row: FormRow, open_row_key: str) -> Iterator[FormLine]:
     stands_open = row.stands_open and not row.reason
     if not stands_open:
         yield FormLine("row", group, row.key, row)
@@ -159,7 +159,7 @@ def _lines_of_row(group: Group, row: FormRow, open_row_key: str) -> Iterator[For
         yield FormLine("below", group, row.key, row)
 
 
-def cursor_stops(lines: Sequence[FormLine]) -> tuple[int, ...]:
+def cursor_stop_line_numbers(lines: Sequence[FormLine]) -> tuple[int, ...]:
     """Return the numbers of the lines on which the cursor may stand: each row once."""
     taken: set[str] = set()
     numbers = []
@@ -181,7 +181,9 @@ def entry_width(row: FormRow, form_width: int) -> int:
     if row.is_number:
         cells = value_width(form_width) - _GAP_CELLS - 2
         return max(cells, _MAX_DEFAULT_WIDTH) if row.has_long_default and not row.error else cells
-    beside = min(_NOTE_WIDTH, len(_note_beside(row).plain)) + _GAP_CELLS + 1 if _note_beside(row).plain else 1
+    beside = (
+        min(_NOTE_WIDTH, len(_note_beside_value(row).plain)) + _GAP_CELLS + 1 if _note_beside_value(row).plain else 1
+    )
     return max(value_width(form_width) - _GAP_CELLS - 2, form_width - VALUE_START_CELL - beside)
 
 
@@ -198,7 +200,7 @@ def draw_form_line(
             " ", columns(width - 2, ("", VALUE_START_CELL - 1), ((line.row.line_below if line.row else "", MUTED), 0))
         )
     if line.kind == "fold":
-        drawn = _fold_line(line.group, width, unfolded=unfolded)
+        drawn = _folded_group_line(line.group, width, unfolded=unfolded)
     elif line.kind == "option":
         drawn = _option_line(line, width, marked_option)
     else:
@@ -206,7 +208,7 @@ def draw_form_line(
     return line_with_cursor(drawn, width, has_cursor=has_cursor)
 
 
-def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:
+def _folded_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Content:
     mark = "▾" if unfolded else "▸"
     words = styled((mark, "$primary"), f" {group.title}")
     return columns(
@@ -231,7 +233,7 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
     )
 
 
-def _note_beside(row: FormRow, room: int = 0) -> Content:
+def _note_beside_value(row: FormRow, room: int = 0) -> Content:
     """Return what stands beside a value; where there is no room for all of an error, its key stays."""
     if row.error or row.warning:
         fix = styled("   ", ("F2", KEY_STYLE), f" {row.fix}") if row.fix else Content()
@@ -248,7 +250,7 @@ def _row_line(row: FormRow, width: int) -> Content:
     cells = entry_width(row, width) if row.is_typed else value_width(width)
     if row.reason:
         return columns(room, (label, LABEL_WIDTH - 1), (("  " + row.reason, MUTED), 0))
-    beside = _note_beside(row, room - LABEL_WIDTH + 1 - cells - (_GAP_CELLS + 2 if row.is_typed else 0))
+    beside = _note_beside_value(row, room - LABEL_WIDTH + 1 - cells - (_GAP_CELLS + 2 if row.is_typed else 0))
     style = "$error $field" if row.error else "$field"
     if row.is_typed:
         text = row.text or row.default_text or row.field.empty

@@ -7,21 +7,21 @@ from msgspec.structs import replace
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.profile import fields
-from tui_train.profile.fields import Value
+from tui_train.profile.fields import FieldValue
 
-from .form_lines import FormLine, FormRow, Group, cursor_stops, form_lines
+from .form_lines import FormGroup, FormLine, FormRow, cursor_stop_line_numbers, form_lines
 
-_NOT_TYPABLE_REASON = "control characters: edit the profile file"
-_UNLIKELY_FACTOR = 10.0  # times what is usual: so much is hardly meant
+_VALUE_NOT_TYPABLE_REASON = "control characters: edit the profile file"
+_UNUSUAL_NUMBER_FACTOR = 10.0  # times what is usual: so much is hardly meant
 
 
-class UnreadText(NamedTuple):
+class UnparsableText(NamedTuple):
     """A text that cannot be read: why, in the row and in the hint, and the value that F2 takes instead."""
 
     text: str
     why: str
     hint: str
-    fix: Value
+    fix: FieldValue
     fix_title: str
 
 
@@ -29,18 +29,18 @@ class FormState:
     """What a form shows; a row is told by its key, and so is a group that folds."""
 
     def __init__(self) -> None:
-        self.groups: tuple[Group, ...] = ()
+        self.groups: tuple[FormGroup, ...] = ()
         self.lines: tuple[FormLine, ...] = ()
         self.cursor = ""
         self.open_row = ""  # the row whose values are shown to choose from
         self.marked_option = -1  # which of them would be taken
         self.unfolded: frozenset[str] = frozenset()
-        self.unread_texts: dict[str, UnreadText] = {}
+        self.unread_texts: dict[str, UnparsableText] = {}
         self.refused_key = ""  # the row in which something was typed that takes none
-        self.parsed_value: Value = None  # what the input has been understood as
-        self._profile_value: Value = None  # what the row has
-        self.value_at_entry: Value = None  # what the row had when the cursor came to it
-        self._posted_values: list[Value] = []
+        self.parsed_value: FieldValue = None  # what the input has been understood as
+        self._profile_value: FieldValue = None  # what the row has
+        self.value_at_entry: FieldValue = None  # what the row had when the cursor came to it
+        self._posted_values: list[FieldValue] = []
 
     # Rows
 
@@ -62,7 +62,7 @@ class FormState:
         """Return a row with what is typed there but cannot be read, and why."""
         if row.key not in self.unread_texts:
             untyped = row.is_typed and row.typed_text != row.text
-            return replace(row, reason=_NOT_TYPABLE_REASON) if untyped and not row.reason else row
+            return replace(row, reason=_VALUE_NOT_TYPABLE_REASON) if untyped and not row.reason else row
         unread = self.unread_texts[row.key]
         return replace(row, value=unread.text, error=unread.why, hint=unread.hint, fix=unread.fix_title)
 
@@ -79,28 +79,28 @@ class FormState:
     # Lines, and the cursor
 
     @property
-    def stop_keys(self) -> list[str]:
+    def cursor_stop_keys(self) -> list[str]:
         """The keys of what the cursor may stand on, from above."""
-        return [self.lines[stop].key for stop in cursor_stops(self.lines)]
+        return [self.lines[stop].key for stop in cursor_stop_line_numbers(self.lines)]
 
     def rebuild_lines(self) -> bool:
         """Find the lines; the cursor stays on its row, or goes to the nearest: then return true."""
-        before = self.stop_keys
+        before = self.cursor_stop_keys
         self.lines = tuple(
             line._replace(row=self.row_as_typed(line.row)) if line.row else line
             for line in form_lines(self.groups, self.unfolded, self.open_row)
         )
-        keys = self.stop_keys
+        keys = self.cursor_stop_keys
         if self.cursor in keys or not keys:
             return False
         at = before.index(self.cursor) if self.cursor in before else 0
         self.cursor = next((key for key in (*before[at::-1], *before[at:]) if key in keys), keys[0])
         return True
 
-    def next_stop_key(self, by: int) -> str:
+    def next_cursor_stop_key(self, steps: int) -> str:
         """Return what the cursor comes to next; empty where it leaves the form."""
-        keys = self.stop_keys
-        at = keys.index(self.cursor) + by if self.cursor in keys else 0
+        keys = self.cursor_stop_keys
+        at = keys.index(self.cursor) + steps if self.cursor in keys else 0
         return keys[at] if 0 <= at < len(keys) else ""
 
     @property
@@ -129,7 +129,11 @@ class FormState:
             option = row.options[self.marked_option]
             return ": ".join(filter(None, (option.label, option.reason or option.note)))
         if row and (self.has_refused_typing or (row.reason and not row.error)):
-            return self._why_refused(row) if self.has_refused_typing else f"{self._why_refused(row)} {row.hint}"
+            return (
+                self._why_typing_refused(row)
+                if self.has_refused_typing
+                else f"{self._why_typing_refused(row)} {row.hint}"
+            )
         return row.hint if row else line.group.hint
 
     @property
@@ -137,7 +141,7 @@ class FormState:
         """True where something was typed where nothing can be."""
         return bool(self.refused_key) and self.refused_key == self.cursor
 
-    def _why_refused(self, row: FormRow) -> str:
+    def _why_typing_refused(self, row: FormRow) -> str:
         label, reason = row.field.label, self.row_as_typed(row).reason
         if reason:
             return f"{label} is not used here: {reason}."
@@ -155,7 +159,7 @@ class FormState:
         """True while the values of a row are shown to choose from."""
         return bool(self.open_row)
 
-    def folded_group_of(self, key: str) -> str:
+    def folded_group_key_of_row(self, key: str) -> str:
         """Return the closed group in which a row is; empty where it is in none."""
         groups = (group for group in self.groups if group.folds and group.key not in self.unfolded)
         return next((group.key for group in groups if any(row.key == key for row in group.rows)), "")
@@ -174,26 +178,26 @@ class FormState:
     # Typed text
 
     @property
-    def unread_key(self) -> str:
+    def unparsable_row_key(self) -> str:
         """The key of a row whose text cannot be read; empty where there is none."""
         keys = {line.key for line in self.lines}
         return next((key for key in self.unread_texts if key in keys), "")
 
     @property
-    def is_cursor_row_unread(self) -> bool:
+    def is_cursor_row_unparsable(self) -> bool:
         """True where the text in the row of the cursor cannot be read."""
         return self.cursor in self.unread_texts
 
     @property
-    def unread_label(self) -> str:
+    def unparsable_row_label(self) -> str:
         """The label of the row whose text cannot be read, the cursor's first; empty where there is none."""
-        key = self.cursor if self.is_cursor_row_unread else self.unread_key
+        key = self.cursor if self.is_cursor_row_unparsable else self.unparsable_row_key
         return next((row.field.label for row in self.rows if row.key == key), "")
 
     @property
-    def unread_fix(self) -> str:
+    def unparsable_text_fix(self) -> str:
         """Change by F2 of the text that cannot be read; empty where there is none."""
-        key = self.cursor if self.is_cursor_row_unread else self.unread_key
+        key = self.cursor if self.is_cursor_row_unparsable else self.unparsable_row_key
         return self.unread_texts[key].fix_title if key else ""
 
     def enter_row(self, row: FormRow) -> str:
@@ -226,7 +230,7 @@ class FormState:
         try:
             value = fields.parse_value(row.field, text)
         except BadInput as error:
-            self.unread_texts[row.key] = _make_unread_text(self.committed_row(row), text, error)
+            self.unread_texts[row.key] = _make_unparsable_text(self.committed_row(row), text, error)
             return "lines"
         was_unread = self.unread_texts.pop(row.key, None)
         self.parsed_value = value
@@ -236,16 +240,17 @@ class FormState:
         return "value"
 
 
-def _make_unread_text(row: FormRow, text: str, error: BadInput) -> UnreadText:
+def _make_unparsable_text(row: FormRow, text: str, error: BadInput) -> UnparsableText:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
     fix, message = fields.most_likely_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
     if row.usual_number is not None and not (
-        isinstance(fix, float) and row.usual_number / _UNLIKELY_FACTOR < fix < row.usual_number * _UNLIKELY_FACTOR
+        isinstance(fix, float)
+        and row.usual_number / _UNUSUAL_NUMBER_FACTOR < fix < row.usual_number * _UNUSUAL_NUMBER_FACTOR
     ):
-        return UnreadText(
+        return UnparsableText(
             text, error.remedy.rstrip("."), f"{message}. {error.remedy}", None, f"use {row.usual_number!r}"
         )
     fix = row.value if fix is None else fix
     shown = row.text if fix == row.value else visible(fields.format_value(fix))
     title = f"use {shown}" if shown else "leave it empty"
-    return UnreadText(text, error.remedy.rstrip("."), f"{message}. {error.remedy}", fix, title)
+    return UnparsableText(text, error.remedy.rstrip("."), f"{message}. {error.remedy}", fix, title)

@@ -20,11 +20,11 @@ from msgspec import Struct
 
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, pip_settings
-from tui_train.actions.environments.progress import why_install_failed
+from tui_train.actions.environments.progress import why_install_failed_and_remedy
 from tui_train.base.app_paths import UNFINISHED_MARKER_NAME
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors
-from tui_train.base.text import counted, size, visible
+from tui_train.base.text import counted, size_text, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
@@ -34,14 +34,14 @@ from tui_train.facts.types import Machine, Toolchain
 
 # Seconds; the first import of torch reads a gigabyte.
 _TORCH_IMPORT_SECONDS = 180.0
-_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
+_INSTALL_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
 _POLL_SECONDS = 0.2
-_KEPT_LINE_COUNT = 40
+_LAST_LINES_KEPT = 40
 _MAX_LINE_BYTES = 1 << 14
 
 # Credentials in a URL: everything before the last @.
 _URL_CREDENTIALS_PATTERN = re.compile(r"://[^/\s]*@")
-_INDEX_VARIABLE = "TUI_TRAIN_INDEX"
+_TORCH_INDEX_VARIABLE = "TUI_TRAIN_INDEX"
 
 
 class InstallCancelled(TuiTrainError):
@@ -114,20 +114,20 @@ def create_environment(
 
     What the steps print goes to the terminal, or line by line to `on_line`.
     """
-    refuse_to_overwrite(plan.path)
+    refuse_existing_environment(plan.path)
     _refuse_full_disk(plan)
     with reporting_write_errors(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
-    lock = mark_unfinished(plan.path)
+    lock = mark_environment_unfinished(plan.path)
     try:
-        for step, command in zip(_STEP_TEXTS, plan.commands, strict=False):
+        for step, command in zip(_INSTALL_STEP_TEXTS, plan.commands, strict=False):
             if on_line:
                 print_message(step)
             _run_step(command, plan, lock, on_line, cancelled)
         print_message("Checking it …")
         contents = verify_environment(plan, machine, print_message)
-        mark_finished(plan.path)
+        mark_environment_finished(plan.path)
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
         raise
@@ -137,9 +137,9 @@ def create_environment(
     return contents
 
 
-def refuse_to_overwrite(path: Path) -> None:
+def refuse_existing_environment(path: Path) -> None:
     """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
-    if is_abandoned(path):
+    if is_unfinished_and_abandoned(path):
         shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
         remedy = f"Choose another path, such as --path {shlex.quote(str(first_free_path(path)))}, or remove it first."
@@ -149,7 +149,9 @@ def refuse_to_overwrite(path: Path) -> None:
 def first_free_path(path: Path) -> Path:
     """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
-    return next(other for other in chain((path,), numbered) if is_abandoned(other) or not os.path.lexists(other))
+    return next(
+        other for other in chain((path,), numbered) if is_unfinished_and_abandoned(other) or not os.path.lexists(other)
+    )
 
 
 def _refuse_full_disk(plan: InstallPlan) -> None:
@@ -157,11 +159,13 @@ def _refuse_full_disk(plan: InstallPlan) -> None:
     existing = next(folder for folder in plan.path.parents if folder.is_dir())
     room, needed = shutil.disk_usage(existing).free, plan.package_set.bytes_on_disk(cuda=bool(plan.cuda))
     if room < needed:
-        message = f"{visible(str(existing))} has {size(room)} free, and the environment takes about {size(needed)}"
+        message = (
+            f"{visible(str(existing))} has {size_text(room)} free, and the environment takes about {size_text(needed)}"
+        )
         raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
 
 
-def command_text(command: Sequence[str]) -> str:
+def shown_install_command(command: Sequence[str]) -> str:
     """Return a command as typed in a shell, safe to show, without credentials in URLs."""
     return visible(_URL_CREDENTIALS_PATTERN.sub("://***@", shlex.join(command)))
 
@@ -184,27 +188,27 @@ def _run_step(
         if on_line is None:
             code = subprocess.run(command, check=False, **options).returncode
         else:
-            code, lines = _run_followed(command, options, on_line, cancelled)
+            code, lines = _run_and_follow_output(command, options, on_line, cancelled)
     except OSError as error:
         raise Unavailable(
             f"{visible(command[0])} cannot be started: {error.strerror}", "Choose another Python (--python)."
         ) from None
     if code and lines:
-        why, remedy = why_install_failed(lines)
+        why, remedy = why_install_failed_and_remedy(lines)
         raise Unavailable(f"torch and its libraries could not be installed: {why}", remedy)
     if code:
         remedy = (
             "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"
             " index. If Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
-        raise Unavailable(f"exit code {code}: {command_text(command)}", remedy)
+        raise Unavailable(f"exit code {code}: {shown_install_command(command)}", remedy)
 
 
-def _run_followed(
+def _run_and_follow_output(
     command: Sequence[str], options: dict[str, Any], on_line: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> tuple[int, list[str]]:
     """Run a command, hand on its lines, and return its exit code and the last lines; InstallCancelled if told so."""
-    last: deque[str] = deque(maxlen=_KEPT_LINE_COUNT)
+    last: deque[str] = deque(maxlen=_LAST_LINES_KEPT)
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **options
     )  # fmt: skip
@@ -248,7 +252,9 @@ def verify_environment(plan: InstallPlan, machine: Machine, print_message: Calla
     contents = probe.probe_toolchain(python, 20)
     if plan.cuda and not contents.cuda:
         message = f"the index has torch {contents.torch} only, which cannot use GPUs"
-        raise Unavailable(visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_INDEX_VARIABLE}=URL.")
+        raise Unavailable(
+            visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_TORCH_INDEX_VARIABLE}=URL."
+        )
     print_message(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
     verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
@@ -268,7 +274,7 @@ def verify_environment(plan: InstallPlan, machine: Machine, print_message: Calla
 
 def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
     """Return the build of torch for a machine, from `index` if given; Unavailable if there is none."""
-    index = index or os.environ.get(_INDEX_VARIABLE, "")
+    index = index or os.environ.get(_TORCH_INDEX_VARIABLE, "")
     if index == "none":
         return TorchBuild("", "the build in pip's default index")
     if index:
@@ -276,7 +282,7 @@ def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
     return recommended_torch_build(machine)
 
 
-def mark_unfinished(path: Path) -> int:
+def mark_environment_unfinished(path: Path) -> int:
     """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
     with reporting_write_errors(path):
         lock = os.open(
@@ -286,12 +292,12 @@ def mark_unfinished(path: Path) -> int:
     return lock
 
 
-def mark_finished(path: Path) -> None:
+def mark_environment_finished(path: Path) -> None:
     """Say that an environment is finished."""
     (path / UNFINISHED_MARKER_NAME).unlink()
 
 
-def is_abandoned(path: Path) -> bool:
+def is_unfinished_and_abandoned(path: Path) -> bool:
     """Return whether nobody makes an unfinished environment any more."""
     try:
         lock = os.open(path / UNFINISHED_MARKER_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -17,7 +17,7 @@ from tui_train.facts.types import Facts, Machine
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import Profile
 
-_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
+_PIP_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
 _CHANGE_HINT_TEXT = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
 
 
@@ -35,7 +35,7 @@ def torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> list[s
         index, why = build.index, build.why
     except Unavailable as error:
         index, why = CPU_INDEX_URL, f"{error.message}, so the CPU build is used. {error.remedy}"
-    if any(word.partition("=")[0] in _INDEX_OPTIONS for word in pip_arguments.split()):
+    if any(word.partition("=")[0] in _PIP_INDEX_OPTIONS for word in pip_arguments.split()):
         return ["", *messages, f"Suitable: {why}. But PIP_ARGS sets the index."]
     source = f" from {index}" if index else ""
     return [

@@ -25,14 +25,14 @@ _UV_VARIABLE_BY_SETTING = {
     "timeout": "UV_HTTP_TIMEOUT",
 }
 _UV_VARIABLE_AND_VALUE_BY_FLAG = {"no-index": ("UV_NO_INDEX", "1"), "pre": ("UV_PRERELEASE", "allow")}
-_TRUE_WORDS = frozenset({"1", "on", "t", "true", "y", "yes"})
+_PIP_TRUE_WORDS = frozenset({"1", "on", "t", "true", "y", "yes"})
 # These do not affect what is installed.
-_SETTINGS_WITHOUT_EFFECT = frozenset({
+_PIP_SETTINGS_WITHOUT_EFFECT = frozenset({
     "break-system-packages", "cache-dir", "compile", "config-file", "disable-pip-version-check", "no-cache-dir",
     "no-color", "no-compile", "no-input", "no-python-version-warning", "no-warn-script-location", "prefer-binary",
     "progress-bar", "quiet", "require-virtualenv", "resume-retries", "retries", "root-user-action", "user", "verbose",
 })  # fmt: skip
-_SECTION_PREFIXES = ("global.", "install.", ":env:.")
+_PIP_SECTION_PREFIXES = ("global.", "install.", ":env:.")
 _PIP_TIMEOUT_SECONDS = 60
 
 
@@ -53,7 +53,7 @@ def read_pip_settings(python: str) -> dict[str, str]:
         return {}
     by_name: dict[str, str] = {}
     lines = [line.partition("=") for line in listed.decode("utf-8", "replace").splitlines()]
-    for section in _SECTION_PREFIXES:  # the last one wins
+    for section in _PIP_SECTION_PREFIXES:  # the last one wins
         for name, _, value in lines:
             if name.startswith(section) and value:
                 by_name[name[len(section) :].replace("_", "-")] = str(ast.literal_eval(value))
@@ -69,7 +69,7 @@ def uv_variables(settings: dict[str, str]) -> dict[str, str]:
             variables[variable] = between.join(value.split())
         elif name in _UV_VARIABLE_BY_SETTING:
             variables[_UV_VARIABLE_BY_SETTING[name]] = value
-        elif name in _UV_VARIABLE_AND_VALUE_BY_FLAG and value.lower() in _TRUE_WORDS:
+        elif name in _UV_VARIABLE_AND_VALUE_BY_FLAG and value.lower() in _PIP_TRUE_WORDS:
             variable, meaning = _UV_VARIABLE_AND_VALUE_BY_FLAG[name]
             variables[variable] = meaning
     if "extra-index-url" in settings:
@@ -78,14 +78,14 @@ def uv_variables(settings: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name not in os.environ}
 
 
-def settings_unknown_to_uv(settings: dict[str, str]) -> list[str]:
+def pip_settings_unknown_to_uv(settings: dict[str, str]) -> list[str]:
     """Return the settings of pip without a variable of uv."""
     return sorted(
         set(settings)
         - set(_UV_VARIABLE_AND_SEPARATOR_BY_SETTING)
         - set(_UV_VARIABLE_BY_SETTING)
         - set(_UV_VARIABLE_AND_VALUE_BY_FLAG)
-        - _SETTINGS_WITHOUT_EFFECT
+        - _PIP_SETTINGS_WITHOUT_EFFECT
     )
 
 
@@ -94,7 +94,7 @@ def main() -> int:
     settings = read_pip_settings(sys.executable)
     for name, value in uv_variables(settings).items():
         sys.stdout.write(f"{name}={value}\n")
-    return bool(settings_unknown_to_uv(settings))
+    return bool(pip_settings_unknown_to_uv(settings))
 
 
 if __name__ == "__main__":

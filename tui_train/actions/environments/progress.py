@@ -4,13 +4,13 @@ import re
 
 from msgspec import Struct
 
-from tui_train.base.text import size, visible
+from tui_train.base.text import size_text, visible
 
 _BYTES_BY_UNIT = {"b": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
 # "Downloading torch (506.5MiB)" of uv, "  Downloading torch-2.13.0-….whl (865.2 MB)" of pip.
 _DOWNLOAD_BEGIN_PATTERN = re.compile(r"\s*Downloading (\S+) \(([\d.]+) ?([KMG]i?)?B\)")
 _DOWNLOAD_END_PATTERN = re.compile(r"\s*Downloaded (\S+)")
-_STEP_LINE_PATTERN = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
+_UV_STEP_LINE_PATTERN = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
 _INSTALLED_PATTERN = re.compile(r"Installed \d+ package")
 _NETWORK_ERROR_TEXTS = (
     "lookup address", "name resolution", "dns error", "network is unreachable", "connection refused",
@@ -55,7 +55,7 @@ class InstallOutputReader:
             self._open.add(name)
         elif ends := _DOWNLOAD_END_PATTERN.match(line):
             self._open.discard(ends[1])
-        elif _STEP_LINE_PATTERN.match(line):
+        elif _UV_STEP_LINE_PATTERN.match(line):
             self._open.clear()
             # uv compiles then, without a word.
             self._words = visible(line.strip()) + (", compiling them …" if _INSTALLED_PATTERN.match(line) else "")
@@ -64,11 +64,11 @@ class InstallOutputReader:
         words = self._words
         if self._open:
             largest = max(self._open, key=self._sizes.__getitem__)
-            words = f"Downloading {visible(largest)} ({size(self._sizes[largest])})"
+            words = f"Downloading {visible(largest)} ({size_text(self._sizes[largest])})"
         return InstallProgress(words, done, total)
 
 
-def why_install_failed(lines: list[str]) -> tuple[str, str]:
+def why_install_failed_and_remedy(lines: list[str]) -> tuple[str, str]:
     """Return from the last lines of an installation why it failed, and what to do."""
     text = "\n".join(lines).lower()
     if any(words in text for words in _DISK_FULL_TEXTS):

@@ -5,13 +5,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.memory.verdict import Band
+from tui_train.memory.verdict import FitBand
 
 MAX_TRIALS = 8
 # A smaller difference is noise: of settings as fast, the one with the smallest micro batch leaves most memory free.
-AS_FAST_MIN_SHARE = 0.985
+MIN_SPEED_SHARE_AS_FAST = 0.985
 # Recomputing costs about a quarter: this far behind, a larger micro batch will not make up for it.
-_CHECKPOINTING_MIN_SHARE = 0.85
+_MIN_SPEED_SHARE_TO_TRY_CHECKPOINTING = 0.85
 
 TrialOutcome = Literal["measured", "out of memory", "failed"]
 
@@ -51,7 +51,7 @@ class SearchSpace(Struct, frozen=True, kw_only=True):
     micro_batches: tuple[int, ...]
     precisions: tuple[str, ...]
     checkpointing: bool
-    bands: Mapping[TrialSetting, Band]
+    bands: Mapping[TrialSetting, FitBand]
     cannot_fit: frozenset[TrialSetting] = frozenset()
 
 
@@ -85,7 +85,7 @@ def next_setting(space: SearchSpace, trials: tuple[Trial, ...]) -> TrialSetting 
         first_saving
         and plainer
         and first_saving.outcome == "measured"
-        and first_saving.rate < _CHECKPOINTING_MIN_SHARE * plainer.rate
+        and first_saving.rate < _MIN_SPEED_SHARE_TO_TRY_CHECKPOINTING * plainer.rate
     ):
         return None
     return saving.next_setting()
@@ -95,7 +95,7 @@ def recommended_trial(trials: tuple[Trial, ...]) -> Trial | None:
     """Return the fastest trial; of those as fast, the one with most room; None where none was measured."""
     measured = [trial for trial in trials if trial.outcome == "measured"]
     most = max((trial.rate for trial in measured), default=0.0)
-    near = [trial for trial in measured if trial.rate >= AS_FAST_MIN_SHARE * most]
+    near = [trial for trial in measured if trial.rate >= MIN_SPEED_SHARE_AS_FAST * most]
     return min(near, key=lambda trial: (trial.setting.micro_batch, -trial.rate), default=None)
 
 

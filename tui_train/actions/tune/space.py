@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from tui_train.actions.tune.search import AS_FAST_MIN_SHARE, SearchSpace, Trial, TrialSetting
+from tui_train.actions.tune.search import MIN_SPEED_SHARE_AS_FAST, SearchSpace, Trial, TrialSetting
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.predict import Prediction, predict
-from tui_train.memory.verdict import Band
+from tui_train.memory.predict import Prediction, predict_memory
+from tui_train.memory.verdict import FitBand
 from tui_train.profile import batch, fields
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
@@ -16,11 +16,11 @@ from tui_train.setup.recipe.options import user_arguments, user_batch_arguments
 from tui_train.setup.setup import Setup
 
 # Micro batches that are closer to each other differ little in speed.
-_MIN_SPACING_FACTOR = 1.5
-_MAX_FACTOR_WITHOUT_PREDICTION = 8
+_MIN_FACTOR_BETWEEN_MICRO_BATCHES = 1.5
+_MAX_MICRO_BATCH_FACTOR_WITHOUT_PREDICTION = 8
 # A trial is ended long before: its training is not to end, save, and hand on what it has, by itself.
-_TRIAL_STEPS = 1000
-_QUIET_VARIABLES = {"WANDB_MODE": "disabled"}
+_MAX_TRIAL_STEPS = 1000
+_TRIAL_VARIABLES = {"WANDB_MODE": "disabled"}
 
 
 def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
@@ -46,9 +46,9 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
         for saving in ((False, True) if can_checkpoint else (False,))
         for precision in tried_precisions
     ]
-    predicted = {setting: predict(set_up(_with_setting(setting, setup), setup.facts)) for setting in settings}
+    predicted = {setting: predict_memory(set_up(_with_setting(setting, setup), setup.facts)) for setting in settings}
     hopeless = frozenset(setting for setting, prediction in predicted.items() if _surely_cannot_fit(prediction))
-    bands: dict[TrialSetting, Band] = {
+    bands: dict[TrialSetting, FitBand] = {
         setting: prediction.band for setting, prediction in predicted.items() if prediction.band
     }
     # Steps are as large as the largest that may be tried: where nothing is predicted, none is far from the own one.
@@ -58,9 +58,9 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
         else [
             setting
             for setting in settings
-            if own.micro_batch / _MAX_FACTOR_WITHOUT_PREDICTION
+            if own.micro_batch / _MAX_MICRO_BATCH_FACTOR_WITHOUT_PREDICTION
             <= setting.micro_batch
-            <= own.micro_batch * _MAX_FACTOR_WITHOUT_PREDICTION
+            <= own.micro_batch * _MAX_MICRO_BATCH_FACTOR_WITHOUT_PREDICTION
         ]
     )
     micros = {setting.micro_batch for setting in near if setting not in hopeless}
@@ -92,27 +92,27 @@ def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, outpu
     """
     profile = setup.profile
     share = (setup.effective.recipe.global_batch or 1) // setup.model_copies
-    edits: dict[str, fields.Value] = {
+    edits: dict[str, fields.FieldValue] = {
         "recipe.global_batch": min(share, 2 * math.lcm(*space.micro_batches)) * setup.model_copies,
         "recipe.lr_scaling": "none",
         "ladder.rungs": (),
         "trainer.output": output if setup.user_output_folder else "",
-        "trainer.environment": {**profile.trainer.environment, **_QUIET_VARIABLES},
+        "trainer.environment": {**profile.trainer.environment, **_TRIAL_VARIABLES},
         "tracking.tensorboard": False,
         "tracking.wandb": False,
         "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):
         if name in setup.ladder_context.accepted and not user_arguments(name, profile, setup.preset):
-            edits[f"recipe.{name}"] = _TRIAL_STEPS
+            edits[f"recipe.{name}"] = _MAX_TRIAL_STEPS
     return apply_change(Change("trial", "to see how fast it is", tuple(edits.items())), _with_setting(setting, setup))
 
 
-def change_to_setting(chosen: Trial, space: SearchSpace, own_trial: Trial | None) -> Change | None:
+def change_to_setting(chosen_trial: Trial, space: SearchSpace, own_trial: Trial | None) -> Change | None:
     """Return the change to a setting that was tried, None where the profile's own is as fast as far as one can tell."""
     own = space.profile_setting
-    setting = chosen.setting
-    if setting == own or (own_trial and chosen.rate * AS_FAST_MIN_SHARE <= own_trial.rate):
+    setting = chosen_trial.setting
+    if setting == own or (own_trial and chosen_trial.rate * MIN_SPEED_SHARE_AS_FAST <= own_trial.rate):
         return None
     titles = {
         "recipe.micro_batch": f"micro batch {own.micro_batch} -> {setting.micro_batch}",
@@ -121,7 +121,7 @@ def change_to_setting(chosen: Trial, space: SearchSpace, own_trial: Trial | None
     }
     differ = [edit for edit in _setting_edits(setting) if edit not in _setting_edits(own)]
     faster = (
-        f"{chosen.rate / own_trial.rate:.2f} times as fast"
+        f"{chosen_trial.rate / own_trial.rate:.2f} times as fast"
         if own_trial and own_trial.rate
         else "it fits, and was the fastest"
     )
@@ -131,7 +131,7 @@ def change_to_setting(chosen: Trial, space: SearchSpace, own_trial: Trial | None
     return Change(title, f"{faster} in short trials; the global batch stays", tuple(differ))
 
 
-def _setting_edits(setting: TrialSetting) -> tuple[tuple[str, fields.Value], ...]:
+def _setting_edits(setting: TrialSetting) -> tuple[tuple[str, fields.FieldValue], ...]:
     return (
         ("recipe.micro_batch", setting.micro_batch),
         ("recipe.activation_checkpointing", setting.checkpointing),
@@ -166,17 +166,17 @@ def _surely_cannot_fit(prediction: Prediction) -> bool:
 def _spaced_micro_batches(batch_per_copy: int, own_micro_batch: int) -> Iterator[int]:
     """Yield micro batches that divide a share, the own one and, from it on, those well apart."""
     yield own_micro_batch
-    yield from _spaced_numbers(
+    yield from _numbers_well_apart(
         (divisor for divisor in batch.divisors(batch_per_copy) if divisor > own_micro_batch), own_micro_batch
     )
-    yield from _spaced_numbers(
+    yield from _numbers_well_apart(
         (divisor for divisor in reversed(batch.divisors(batch_per_copy)) if divisor < own_micro_batch), own_micro_batch
     )
 
 
-def _spaced_numbers(numbers: Iterable[int], last: int) -> Iterator[int]:
+def _numbers_well_apart(numbers: Iterable[int], last: int) -> Iterator[int]:
     for number in numbers:
-        if max(number, last) >= _MIN_SPACING_FACTOR * min(number, last):
+        if max(number, last) >= _MIN_FACTOR_BETWEEN_MICRO_BATCHES * min(number, last):
             yield number
             last = number
 

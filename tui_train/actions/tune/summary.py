@@ -2,7 +2,7 @@
 
 from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.tune import TuningState
-from tui_train.base.text import grouped_digits, size, visible
+from tui_train.base.text import grouped_digits, size_text, visible
 
 TRIAL_TABLE_HEADER = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
 
@@ -45,7 +45,7 @@ def _trial_row(number: int, trial: Trial, state: TuningState) -> tuple[str, ...]
     rate = trial.rate * (state.tokens or 1)
     speed = f"{grouped_digits(rate)} tokens/s" if state.tokens else f"{rate:.2f} samples/s"
     note = "best" if trial == state.recommended_trial else visible(trial.why)
-    memory = size(trial.memory) if trial.memory is not None else ""
+    memory = size_text(trial.memory) if trial.memory is not None else ""
     return (
         str(number),
         *setting_cells(trial.setting),

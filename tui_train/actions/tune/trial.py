@@ -13,30 +13,30 @@ from msgspec import Struct
 
 from tui_train.actions.tune.search import Trial, TrialOutcome, TrialSetting
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.files import error_reason, reporting_write_errors
+from tui_train.base.files import read_error_reason, reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.gpus.live_samples import live_samples
 from tui_train.runner import safe_open, state
 from tui_train.runner.progress import Progress, advance_progress
-from tui_train.runner.state import Status
-from tui_train.runs.conflicts import refuse_if_conflicting, start_lock
+from tui_train.runner.state import RunStatus
+from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
-_WARMUP_STEPS = 2
+_UNTIMED_FIRST_STEPS = 2
 _MIN_TIMED_STEPS = 3
 _MIN_TIMED_SECONDS = 3.0
-_PAUSE_SECONDS = 0.05
-_POLL_SECONDS = 0.5
+_STEP_POLL_SECONDS = 0.05
+_MEMORY_POLL_SECONDS = 0.5
 # The share of the host's memory that a trial leaves: below it the kernel kills programs.
 _MIN_FREE_HOST_MEMORY_SHARE = 0.05
 
 
-class StepPace:
+class TrialStepPace:
     """The speed of steps, from the moments when each was first reported."""
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class StepPace:
     def is_known(self) -> bool:
         """True where more steps would change the speed little."""
         took, steps = self._timed_window()
-        warm = self._reported and self._reported[-1][1] - self._first >= _WARMUP_STEPS + _MIN_TIMED_STEPS
+        warm = self._reported and self._reported[-1][1] - self._first >= _UNTIMED_FIRST_STEPS + _MIN_TIMED_STEPS
         return bool(warm) and steps >= _MIN_TIMED_STEPS and took >= _MIN_TIMED_SECONDS
 
     def _timed_window(self) -> tuple[float, int]:
-        warm = [(now, step) for now, step in self._reported if step - self._first >= _WARMUP_STEPS]
+        warm = [(now, step) for now, step in self._reported if step - self._first >= _UNTIMED_FIRST_STEPS]
         window = warm if len(warm) > 1 else self._reported[-2:]
         return (window[-1][0] - window[0][0], window[-1][1] - window[0][1]) if len(window) > 1 else (0.0, 0)
 
@@ -89,8 +89,8 @@ def run_trial(
 
     Raises Unavailable where it cannot be started beside what runs, or something of it cannot be ended.
     """
-    memory = PeakMemory(run, resources.cards)
-    pace = StepPace()
+    memory = PeakMemoryWatcher(run, resources.cards)
+    pace = TrialStepPace()
     process: subprocess.Popen[bytes] | None = None
     try:
         process = _start_trial(run, resources.max_seconds)
@@ -109,7 +109,7 @@ def run_trial(
     if pace.step_seconds and not _has_failed(now):
         rate = global_batch / pace.step_seconds
         return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.peak, log=log)
-    outcome, words = _outcome_of_failure(run, now)
+    outcome, words = _outcome_and_reason_of_failure(run, now)
     words = words or why if outcome == "failed" else ""
     return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)
 
@@ -119,7 +119,7 @@ def _start_trial(run: RunDir, max_seconds: float) -> subprocess.Popen[bytes]:
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
-    with start_lock(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
+    with lock_run_starts(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
         refuse_if_conflicting(run)
         return subprocess.Popen(
             [str(tools["timeout"]), "--kill-after=30", str(int(max_seconds) + 60), str(tools["bash"]), str(run.script)],
@@ -135,7 +135,7 @@ def _start_trial(run: RunDir, max_seconds: float) -> subprocess.Popen[bytes]:
 def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
     """Wait until a trial has started or ended; drivers and container engines may be slow."""
     while read_status(run).state == "new" and process.poll() is None and not cancelled():
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_STEP_POLL_SECONDS)
 
 
 def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
@@ -146,7 +146,7 @@ def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
     stop_run(run, at_once=True)
 
 
-def _time_steps(run: RunDir, pace: StepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
+def _time_steps(run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
     tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading()
     until = time.monotonic() + resources.max_seconds
@@ -159,24 +159,26 @@ def _time_steps(run: RunDir, pace: StepPace, resources: TrialResources, cancelle
             return ""
         if now > until:
             return f"no two steps reported within {resources.max_seconds:.0f} s"
-        if now - polled_at > _POLL_SECONDS:
+        if now - polled_at > _MEMORY_POLL_SECONDS:
             polled_at = now
             if not read_status(run).live:
                 return "the training ended before its speed was known"
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_STEP_POLL_SECONDS)
     return "stopped"
 
 
-def _has_failed(run_status: Status) -> bool:
+def _has_failed(run_status: RunStatus) -> bool:
     return run_status.state in {"failed", "lost"}
 
 
-def _outcome_of_failure(run: RunDir, run_status: Status) -> tuple[TrialOutcome, str]:
+def _outcome_and_reason_of_failure(run: RunDir, run_status: RunStatus) -> tuple[TrialOutcome, str]:
     if run_status.state == "new":
         try:
-            launcher_log = safe_open.read(run.launcher_log, 1000, end=True).decode(errors="replace").strip()
+            launcher_log = (
+                safe_open.read_bounded(run.launcher_log, 1000, from_end=True).decode(errors="replace").strip()
+            )
         except OSError as error:
-            launcher_log = f"{run.launcher_log} cannot be read: {error_reason(error)}"
+            launcher_log = f"{run.launcher_log} cannot be read: {read_error_reason(error)}"
         return "failed", visible(launcher_log)
     try:
         diagnosis = diagnose_run(run) if _has_failed(run_status) else None
@@ -189,7 +191,7 @@ def _outcome_of_failure(run: RunDir, run_status: Status) -> tuple[TrialOutcome, 
     return "failed", diagnosis.cause if diagnosis else ""
 
 
-class PeakMemory:
+class PeakMemoryWatcher:
     """The peak memory of a trial, read twice a second: of its fullest card, or of the host."""
 
     def __init__(self, run: RunDir, cards: tuple[str, ...]) -> None:
@@ -214,10 +216,10 @@ class PeakMemory:
                     self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
 
     def _watch_host(self) -> None:
-        while not self._ended.wait(_POLL_SECONDS):
+        while not self._ended.wait(_MEMORY_POLL_SECONDS):
             now = read_status(self._run)
             if now.mark:
-                used = sum(map(_resident_bytes, state.run_family(str(self._run.path), now).living()))
+                used = sum(map(_resident_bytes, state.run_process_family(str(self._run.path), now).living_processes()))
                 self.peak = max(self.peak or 0, used)
             memory = psutil.virtual_memory()
             self.host_is_low |= memory.available < _MIN_FREE_HOST_MEMORY_SHARE * memory.total

@@ -44,7 +44,7 @@ class TuningState(Struct, frozen=True, kw_only=True):
         return recommended_trial(self.trials)
 
 
-def tune(
+def run_tuning(
     profile: Profile,
     facts: Facts,
     *,
@@ -73,7 +73,7 @@ def tune(
         recommended = recommended_trial(trials)
         change = change_to_setting(recommended, among, first) if recommended else None
         now = msgspec.structs.replace(now, trials=trials, change=change)
-        _write_table(now, profile)
+        _write_trial_table(now, profile)
     yield msgspec.structs.replace(now, trying=None)
 
 
@@ -91,11 +91,11 @@ def write_and_run_trial(
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids_plan)
         return Trial(setting=setting, outcome="failed", why=wrong.message)
-    rundir.write_files(run.path, prepared.files)
+    rundir.write_run_files(run.path, prepared.files)
     return run_trial(run, setting, prepared.plan.global_batch, resources, cancelled)
 
 
-def _write_table(state: TuningState, profile: Profile) -> None:
+def _write_trial_table(state: TuningState, profile: Profile) -> None:
     """Write the table of trials beside their logs."""
     table = {"profile": profile.name, "tokens_per_sample": state.tokens, "trials": state.trials}
     write_atomically(

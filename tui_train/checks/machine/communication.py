@@ -67,10 +67,10 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
         message = f"this machine has no network interface {visible(chosen)}"
         yield error("communication.interface", message, remedy, machine=True)
     own = profile.trainer.environment
-    for name in overridden_variables.SOCKET_VARIABLES if setup.backend else ():
+    for name in overridden_variables.NETWORK_INTERFACE_VARIABLES if setup.backend else ():
         names, exact = overridden_variables.named_interfaces(name, own.get(name, ""))
         exists = any(known == named or (not exact and known.startswith(named)) for named in names for known in existing)
-        if names and not exists and not why_ineffective(name, _run_libraries(setup)):
+        if names and not exists and not why_ineffective(name, _run_libraries_of_setup(setup)):
             message = f"{name}={visible(own[name])}: this machine has no such network interface"
             yield error(
                 _ENVIRONMENT_KEY,
@@ -98,14 +98,14 @@ def _remove_variable_change(profile: Profile, name: str, why: str) -> Change:
     return Change(f"without {name}", why, ((_ENVIRONMENT_KEY, rest),))
 
 
-def _run_libraries(setup: Setup) -> RunLibraries:
+def _run_libraries_of_setup(setup: Setup) -> RunLibraries:
     return RunLibraries(setup.toolchain, setup.launcher, setup.backend, setup.nemo_flavour is not None)
 
 
 def ineffective_variables(setup: Setup) -> Iterator[Finding]:
     """Variables, of the profile or inherited, that have no effect or a bad one here."""
     profile = setup.profile
-    run = _run_libraries(setup)
+    run = _run_libraries_of_setup(setup)
     environment = profile.trainer.environment
     for name in environment:
         if why := why_ineffective(name, run):

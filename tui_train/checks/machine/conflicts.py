@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error
 from tui_train.facts.gpus.verdicts import recommended_uuids
-from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict
+from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
 from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
@@ -53,5 +53,5 @@ def port_in_use(setup: Setup) -> Iterator[Finding]:
 
 
 def _resource_conflicts(resources: ResourcesInUse, facts: Facts) -> Iterator[tuple[str, ResourcesInUse]]:
-    conflicts = ((resource_conflict(resources, other), other) for other in facts.resources_in_use)
+    conflicts = ((resource_conflict_text(resources, other), other) for other in facts.resources_in_use)
     yield from ((words, other) for words, other in conflicts if words)

@@ -17,12 +17,12 @@ from tui_train.setup.setup import Setup
 _MEMORY_SIZE_PATTERN = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 # A mount over one of these would hide what the image needs.
 _SYSTEM_FOLDERS = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
-_USR_FOLDERS = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
+_PROTECTED_USR_FOLDERS = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
 _PROTECTED_IMAGE_FOLDERS = frozenset(
-    {"/", container.CONTAINER_CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_USR_FOLDERS))}
+    {"/", container.CONTAINER_CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_PROTECTED_USR_FOLDERS))}
 )
 _HUB_CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
-_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+_KERNEL_FILE_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _GPU_SETUP_REMEDY_BY_ENGINE = {
     "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
     "podman": "describe the GPUs (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
@@ -106,7 +106,7 @@ def _why_image_unusable(profile: Profile, image_facts: ContainerImage) -> str:
 def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
     """A size that engines read."""
     chosen = setup.profile.container
-    if chosen.engine == "none" or chosen.shared_memory == container.SHARE_HOST_MEMORY:
+    if chosen.engine == "none" or chosen.shared_memory == container.SHARED_MEMORY_OF_HOST:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
     if not _MEMORY_SIZE_PATTERN.fullmatch(chosen.shared_memory):
@@ -141,7 +141,7 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
     for mount in container.container_mounts(profile, outputs):
         inside = mount.inside.rstrip("/") or "/"
         if inside in _PROTECTED_IMAGE_FOLDERS or any(
-            f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FOLDERS
+            f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FILE_SYSTEM_FOLDERS
         ):
             message = f"{mount.host} would hide the image's own {inside}"
             remedy = "Move it to a folder of its own, such as one in your home."

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, display_path, size
+from tui_train.base.text import counted, display_path, size_text
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.memory.disk import CHECKPOINT_LIMIT_OPTION, CheckpointDiskUse, checkpoint_disk_use
 from tui_train.profile.changes import Change
@@ -21,12 +21,12 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     required = checkpoint_disk_use(setup) if free is not None and not no_effect.why_no_effect(key, setup) else None
     if free is None or required is None:
         return
-    free_text = f"{display_path(output) if output else 'the disk of the runs'} has {size(free)} free"
+    free_text = f"{display_path(output) if output else 'the disk of the runs'} has {size_text(free)} free"
     remedy = "Free some, or name a folder on another disk (trainer.output)"
     if free < required.checkpoint_bytes * (1 - required.error):
         yield error(
             key,
-            f"a checkpoint takes {size(required.checkpoint_bytes)} ({_checkpoint_parts_text(required)}),"
+            f"a checkpoint takes {size_text(required.checkpoint_bytes)} ({_checkpoint_parts_text(required)}),"
             f" and {free_text}",
             f"{remedy}.",
             start=True,
@@ -34,17 +34,17 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     # What is there already of a run that goes on is removed as it goes.
     elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
         change = _fewer_checkpoints_change(setup, required, free)
-        at_once = f"{counted(required.max_at_once or 1, 'checkpoint')} of {size(required.checkpoint_bytes)}"
+        at_once = f"{counted(required.max_at_once or 1, 'checkpoint')} of {size_text(required.checkpoint_bytes)}"
         yield warning(
             key,
-            f"{at_once} at a time take up to {size(required.peak_bytes())}, and {free_text}",
+            f"{at_once} at a time take up to {size_text(required.peak_bytes())}, and {free_text}",
             f"{remedy}{f'; or: {change.title}' if change else ''}.",
             change=change,
         )
 
 
 def _checkpoint_parts_text(required: CheckpointDiskUse) -> str:
-    return f"weights {size(required.weights)}, optimizer {size(required.states)}"
+    return f"weights {size_text(required.weights)}, optimizer {size_text(required.states)}"
 
 
 def _fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: int) -> Change | None:
@@ -52,13 +52,16 @@ def _fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: i
     profile = setup.profile
     max_kept = free // required.checkpoint_bytes - 1
     if required.can_be_limited and max_kept >= required.min_kept:
-        words, set_already = profile.trainer.arguments, given_options(profile.trainer.arguments, bare=False)
+        words, set_already = (
+            profile.trainer.arguments,
+            given_options(profile.trainer.arguments, accept_without_dashes=False),
+        )
         for argument in reversed([each for each in set_already if each.option == CHECKPOINT_LIMIT_OPTION]):
             words = argument.without_own_words(words)
         edits = (("trainer.arguments", (*words, f"--{CHECKPOINT_LIMIT_OPTION}={max_kept}")),)
         return Change(
             f"keep {counted(max_kept, 'checkpoint')}",
-            f"{size((max_kept + 1) * required.checkpoint_bytes)} at a time",
+            f"{size_text((max_kept + 1) * required.checkpoint_bytes)} at a time",
             edits,
         )
     fitting_count = (free - required.weights) // required.checkpoint_bytes

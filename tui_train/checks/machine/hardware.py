@@ -5,13 +5,18 @@ from typing import Literal
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.gpus.verdicts import find_gpus, some_torch_supports, supports_bf16, why_gpu_unsupported
+from tui_train.facts.gpus.verdicts import (
+    do_all_support_bf16,
+    find_gpus_by_name,
+    some_torch_supports,
+    why_gpu_unsupported_and_remedy,
+)
 from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
 
-_MAX_NCCL_GPUS = 32
+_MAX_MACHINE_GPUS_FOR_NCCL = 32
 
 
 def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
@@ -23,7 +28,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
     if profile.hardware.device == "cpu":
         return
     for name in profile.hardware.gpus:
-        matches = find_gpus(gpus, name)
+        matches = find_gpus_by_name(gpus, name)
         if len(matches) != 1:
             message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
             remedy = f"Choose the GPUs again{_gpu_choices_text(matches or gpus)}."
@@ -48,7 +53,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
 
 def _is_supported_by_other_torch(gpu: Gpu, setup: Setup) -> bool:
     tool = setup.toolchain
-    no_code = tool is not None and bool(why_gpu_unsupported(gpu, tool, setup.facts.machine.driver_cuda)[0])
+    no_code = tool is not None and bool(why_gpu_unsupported_and_remedy(gpu, tool, setup.facts.machine.driver_cuda)[0])
     return no_code and not gpu.problem and some_torch_supports(gpu)
 
 
@@ -68,12 +73,14 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
             message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
             remedy = f"Repair or remove that GPU, {alternative}"
             yield warning("hardware.gpus", message, remedy)
-    if len(boards) > _MAX_NCCL_GPUS:
-        message = f"NCCL fails on a machine of more than {_MAX_NCCL_GPUS} GPUs, and this one has {len(boards)}"
+    if len(boards) > _MAX_MACHINE_GPUS_FOR_NCCL:
+        message = (
+            f"NCCL fails on a machine of more than {_MAX_MACHINE_GPUS_FOR_NCCL} GPUs, and this one has {len(boards)}"
+        )
         yield warning("hardware.gpus", message, f"Train on one GPU, {alternative}")
 
 
-def effects_of_logout(setup: Setup) -> Iterator[Finding]:
+def training_ended_by_logout(setup: Setup) -> Iterator[Finding]:
     """Effect of a logout on the training."""
     policy = setup.facts.machine.logout
     if policy and policy.kills:
@@ -126,7 +133,7 @@ def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
     if precision_value.value == "fp16" and not cuda:
         message, remedy, other = f"fp16{source} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
-    elif precision_value.value == "bf16" and cuda and not supports_bf16(setup.gpus):
+    elif precision_value.value == "bf16" and cuda and not do_all_support_bf16(setup.gpus):
         message = f"not every chosen GPU has bf16{source}: it begins with compute capability 8.0"
         remedy, other = "Choose fp16 or fp32.", "fp16"
     else:

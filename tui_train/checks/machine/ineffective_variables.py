@@ -24,71 +24,71 @@ class RunLibraries(NamedTuple):
         return self.toolchain.torch if self.toolchain else None
 
 
-ReasonFinder = Callable[[RunLibraries], str]
+IneffectivenessReasonFinder = Callable[[RunLibraries], str]
 
 
-def _why_accelerate_gloo(_run: RunLibraries) -> str:
+def _why_accelerate_gloo_ignored(_run: RunLibraries) -> str:
     return "no version of accelerate reads it: choose the communication instead (communication.backend)"
 
 
-def _why_master_address(run: RunLibraries) -> str:
+def _why_master_address_ignored(run: RunLibraries) -> str:
     launcher = LAUNCHERS[run.launcher]
     words = f"{launcher.label} takes it from its arguments only (nodes.address, nodes.port)"
     return words if launcher.address_in_words else ""
 
 
-def _why_transformer_engine(_run: RunLibraries) -> str:
+def _why_transformer_engine_ignored(_run: RunLibraries) -> str:
     return "Transformer Engine ignores it since 1.6"
 
 
-def _why_record_streams(run: RunLibraries) -> str:
+def _why_record_streams_ignored(run: RunLibraries) -> str:
     return "it is the default since torch 2.8" if is_known_at_least(run.torch, "2.8") else ""
 
 
-def _find_why_renamed(name: str) -> ReasonFinder:
+def _reason_finder_for_new_name(name: str) -> IneffectivenessReasonFinder:
     return lambda _run: f"deprecated name: use TORCH_{name}"
 
 
-def _why_wandb_disabled(run: RunLibraries) -> str:
+def _why_wandb_disabled_ignored(run: RunLibraries) -> str:
     transformers = run.toolchain.transformers if run.toolchain else None
     return "transformers 5 does not read it: WANDB_MODE=disabled does" if is_known_at_least(transformers, "5") else ""
 
 
-def _why_allocator_setting(run: RunLibraries) -> str:
+def _why_allocator_setting_ignored(run: RunLibraries) -> str:
     if not is_older(run.torch, "2.10"):
         return ""
     return f"torch {run.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 
 
-def _why_blocking_wait(_run: RunLibraries) -> str:
+def _why_blocking_wait_ignored(_run: RunLibraries) -> str:
     return "it is for finding hangs, and slows every step"
 
 
-def _why_mixed_precision(run: RunLibraries) -> str:
+def _why_mixed_precision_ignored(run: RunLibraries) -> str:
     launcher = LAUNCHERS[run.launcher]
     return f"{launcher.label} sets it by itself: choose recipe.precision" if launcher.reads_config else ""
 
 
-def _why_max_connections(run: RunLibraries) -> str:
+def _why_max_connections_ignored(run: RunLibraries) -> str:
     return "" if run.nemo else "it is for tensor parallel training, and slows any other"
 
 
-REASON_FINDER_BY_VARIABLE: dict[str, ReasonFinder] = {
-    "ACCELERATE_USE_GLOO": _why_accelerate_gloo,
-    "ACCELERATE_BACKEND": _why_accelerate_gloo,
-    "ACCELERATE_DDP_BACKEND": _why_accelerate_gloo,
-    "ACCELERATE_MIXED_PRECISION": _why_mixed_precision,
-    "MASTER_ADDR": _why_master_address,
-    "MASTER_PORT": _why_master_address,
-    "NVTE_DP_AMAX_REDUCE_INTERVAL": _why_transformer_engine,
-    "NVTE_ASYNC_AMAX_REDUCTION": _why_transformer_engine,
-    "TORCH_NCCL_AVOID_RECORD_STREAMS": _why_record_streams,
-    "NCCL_ASYNC_ERROR_HANDLING": _find_why_renamed("NCCL_ASYNC_ERROR_HANDLING"),
-    "NCCL_BLOCKING_WAIT": _find_why_renamed("NCCL_BLOCKING_WAIT"),
-    "TORCH_NCCL_BLOCKING_WAIT": _why_blocking_wait,
-    "WANDB_DISABLED": _why_wandb_disabled,
-    "PYTORCH_ALLOC_CONF": _why_allocator_setting,
-    "CUDA_DEVICE_MAX_CONNECTIONS": _why_max_connections,
+REASON_FINDER_BY_VARIABLE: dict[str, IneffectivenessReasonFinder] = {
+    "ACCELERATE_USE_GLOO": _why_accelerate_gloo_ignored,
+    "ACCELERATE_BACKEND": _why_accelerate_gloo_ignored,
+    "ACCELERATE_DDP_BACKEND": _why_accelerate_gloo_ignored,
+    "ACCELERATE_MIXED_PRECISION": _why_mixed_precision_ignored,
+    "MASTER_ADDR": _why_master_address_ignored,
+    "MASTER_PORT": _why_master_address_ignored,
+    "NVTE_DP_AMAX_REDUCE_INTERVAL": _why_transformer_engine_ignored,
+    "NVTE_ASYNC_AMAX_REDUCTION": _why_transformer_engine_ignored,
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": _why_record_streams_ignored,
+    "NCCL_ASYNC_ERROR_HANDLING": _reason_finder_for_new_name("NCCL_ASYNC_ERROR_HANDLING"),
+    "NCCL_BLOCKING_WAIT": _reason_finder_for_new_name("NCCL_BLOCKING_WAIT"),
+    "TORCH_NCCL_BLOCKING_WAIT": _why_blocking_wait_ignored,
+    "WANDB_DISABLED": _why_wandb_disabled_ignored,
+    "PYTORCH_ALLOC_CONF": _why_allocator_setting_ignored,
+    "CUDA_DEVICE_MAX_CONNECTIONS": _why_max_connections_ignored,
 }
 
 

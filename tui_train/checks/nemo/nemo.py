@@ -29,7 +29,7 @@ def unknown_recipe(setup: Setup) -> Iterator[Finding]:
         return
     name, task = profile.nemo.recipe, nemo.required_task(profile.nemo, setup.nemo_flavour)
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_by_name, from_python = recipe_lists.recipes_of_python(facts, python, setup.nemo_flavour)
+    tasks_by_name, from_python = recipe_lists.tasks_by_recipe_of_python(facts, python, setup.nemo_flavour)
     names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
     if not name:
         suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]
@@ -168,7 +168,7 @@ def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
 def impossible_model_split(setup: Setup) -> Iterator[Finding]:
     """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
     profile = setup.profile
-    sizes, world = nemo.parallel_sizes(profile.nemo, setup.nemo_flavour), setup.world_size
+    sizes, world = nemo.model_parallel_sizes(profile.nemo, setup.nemo_flavour), setup.world_size
     gpus_per_copy = nemo.gpus_per_model_copy(profile.nemo, setup.nemo_flavour)
     if world % gpus_per_copy:
         edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
@@ -197,7 +197,7 @@ def _impossible_expert_split(setup: Setup) -> Iterator[Finding]:
     """Experts of an MoE that the recipe distributes over more GPUs than there are."""
     profile = setup.profile
     defaults, chosen = nemo.own_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.nemo.set
-    stages = nemo.parallel_sizes(profile.nemo, setup.nemo_flavour)["pipeline_parallel"]
+    stages = nemo.model_parallel_sizes(profile.nemo, setup.nemo_flavour)["pipeline_parallel"]
     if (
         defaults is None
         or _EXPERT_PARALLEL_SETTING in chosen
@@ -268,19 +268,19 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
 def _uneven_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
     """Heads, layers and tokens that can be split evenly."""
     recipe = profile.recipe
-    tensor, pipeline, context = nemo.parallel_sizes(profile.nemo, flavour).values()
-    if nemo.size_can_differ(profile, flavour):
+    tensor, pipeline, context = nemo.model_parallel_sizes(profile.nemo, flavour).values()
+    if nemo.model_size_can_differ(profile, flavour):
         yield from _hidden_size_without_heads(recipe)
         yield from _uneven_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
         yield from _uneven_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
-        yield from _uneven_halved_fallback(profile, "layers", recipe.layers, pipeline)
+        yield from _fallback_halving_unevenly(profile, "layers", recipe.layers, pipeline)
     # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
     tokens = context if flavour == "automodel" else context * tensor
     unit = math.lcm(2 * context, tokens) if context > 1 else tokens
     by = [f"2 × context parallel {context}"] if context > 1 else []
     by += [f"tensor parallel {tensor}"] if tokens > context else []
     yield from _uneven_split("sequence_length", recipe.sequence_length, unit, ", ".join(by))
-    yield from _uneven_halved_fallback(profile, "sequence_length", recipe.sequence_length, unit)
+    yield from _fallback_halving_unevenly(profile, "sequence_length", recipe.sequence_length, unit)
 
 
 def _hidden_size_without_heads(recipe: Recipe) -> Iterator[Finding]:
@@ -306,7 +306,7 @@ def _uneven_split(recipe_field: str, value: int | None, divisor: int, reason: st
     )
 
 
-def _uneven_halved_fallback(profile: Profile, rung: str, value: int | None, divisor: int) -> Iterator[Finding]:
+def _fallback_halving_unevenly(profile: Profile, rung: str, value: int | None, divisor: int) -> Iterator[Finding]:
     """A fallback to half of a value that can still be split evenly."""
     chosen = profile.ladder
     if value is None:
@@ -323,7 +323,7 @@ def _uneven_halved_fallback(profile: Profile, rung: str, value: int | None, divi
     )
 
 
-def unsupported_uses(setup: Setup) -> Iterator[Finding]:
+def uses_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
     """Uses that NeMo does not support: training on the CPU, accelerate, extra arguments."""
     if setup.device == "cpu":
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."

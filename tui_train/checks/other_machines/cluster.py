@@ -6,7 +6,13 @@ from typing import Literal
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.other_machines.slurm import time_limit_seconds
-from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, parse_gres_gpus, sbatch_time_limit
+from tui_train.facts.other_machines.cluster import (
+    Cluster,
+    NodeGroup,
+    Partition,
+    parse_gres_gpus,
+    sbatch_time_limit_text,
+)
 from tui_train.facts.other_machines.slurm import find_partitions, last_gres_value, possible_node_groups
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
@@ -60,11 +66,11 @@ def exceeded_time_limit(setup: Setup) -> Iterator[Finding]:
         return
     names = visible(", ".join(part.name for part in chosen))
     change = Change(
-        f"time limit {sbatch_time_limit(longest)}",
+        f"time limit {sbatch_time_limit_text(longest)}",
         f"the most in {names}",
-        (("slurm.time", sbatch_time_limit(longest)),),
+        (("slurm.time", sbatch_time_limit_text(longest)),),
     )
-    message = f"the time limit is above that of {names}, {sbatch_time_limit(longest)}"
+    message = f"the time limit is above that of {names}, {sbatch_time_limit_text(longest)}"
     # A quality of service may allow more than its partition.
     allowed = any(option.startswith("--q") for option in profile.slurm.options)
     remedy = "Shorten it, or choose another partition: near the limit it saves, is queued again and resumes."

@@ -22,7 +22,7 @@ _SAME_VERSIONS_REMEDY = "Install the same versions on all hosts."
 _COMPARED_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
-class _FirstHost(NamedTuple):
+class _StartingHost(NamedTuple):
     """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own."""
 
     host: str
@@ -54,12 +54,12 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         yield (
             _named_twice_finding(profile, first, real_first)
             if _is_first_host(facts, first)
-            else _wrong_order_finding(profile, real_first)
+            else _first_host_not_listed_first_finding(profile, real_first)
         )
         return
     # Of a host that was chosen just now the facts are still to come.
     if _is_first_host(facts, first) is False and not (profile.hardware.host and not facts.other_machine):
-        yield _other_start_finding(facts, first)
+        yield _first_host_elsewhere_finding(facts, first)
         return
     for host, peer in answered.items():
         if peer.same_as:
@@ -68,7 +68,7 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
     allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and trainer_of(profile).allows_uneven
     # A number of processes that is wrong for the first host is a finding of its own.
     compares = setup.device == "cuda" and (profile.nodes.uneven_processes or setup.processes == len(setup.gpus))
-    first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
+    first_host = _StartingHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
     for host, wanted in zip(others, processes_per_machine(setup)[1:], strict=False):
         for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
             by_problem.setdefault(problem, []).append(host)
@@ -91,19 +91,23 @@ def _is_first_host(facts: Facts, host: str) -> bool | None:
     return facts.training_hosts[host].is_first if host in facts.training_hosts else None
 
 
-def _other_start_finding(facts: Facts, first: str) -> Finding:
+def _first_host_elsewhere_finding(facts: Facts, first_host_name: str) -> Finding:
     where = facts.other_machine or "this machine"
-    change = Change(visible(f"start on {first}"), "it starts the others", (("hardware.host", first),))
-    message = f"it would start on {where}, and {first}, named first, is another machine"
-    return _host_naming_error(message, f"Start it on {first}, or name the machine on which it starts first.", change)
+    change = Change(
+        visible(f"start on {first_host_name}"), "it starts the others", (("hardware.host", first_host_name),)
+    )
+    message = f"it would start on {where}, and {first_host_name}, named first, is another machine"
+    return _nodes_hosts_error(
+        message, f"Start it on {first_host_name}, or name the machine on which it starts first.", change
+    )
 
 
 def _named_twice_finding(profile: Profile, host: str, same_host: str) -> Finding:
     message = f"{host} and {same_host} are the same machine"
-    return _host_naming_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
+    return _nodes_hosts_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
 
 
-def _wrong_order_finding(profile: Profile, real_first: str) -> Finding:
+def _first_host_not_listed_first_finding(profile: Profile, real_first: str) -> Finding:
     hosts, counts = profile.nodes.hosts, profile.nodes.processes
     places = sorted(range(len(hosts)), key=lambda place: hosts[place] != real_first)
     values = (
@@ -112,10 +116,10 @@ def _wrong_order_finding(profile: Profile, real_first: str) -> Finding:
     )
     change = Change(visible(f"put {real_first} first"), "it starts the others", values)
     message = f"it would start on {real_first}, and {profile.nodes.hosts[0]} is named first"
-    return _host_naming_error(message, "Name the host on which it starts first.", change)
+    return _nodes_hosts_error(message, "Name the host on which it starts first.", change)
 
 
-def _host_naming_error(message: str, remedy: str, change: Change) -> Finding:
+def _nodes_hosts_error(message: str, remedy: str, change: Change) -> Finding:
     return error("nodes.hosts", visible(message), remedy, machine=True, start=True, change=change)
 
 
@@ -147,25 +151,25 @@ def _host_list_text(names: list[str]) -> str:
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {counted(more, 'other')}"
 
 
-def _host_problems(host: TrainingHost, process_count: int, first: _FirstHost) -> Iterator[_HostProblem]:
+def _host_problems(host: TrainingHost, process_count: int, first_host: _StartingHost) -> Iterator[_HostProblem]:
     if host.problem:
         yield _HostProblem("error", host.problem, "")
         return
-    if first.toolchain:
-        yield from _python_problems(host, first.host, first.toolchain)
-    if first.gpus:
-        yield from _gpu_problems(host, process_count, first)
+    if first_host.toolchain:
+        yield from _python_problems(host, first_host.host, first_host.toolchain)
+    if first_host.gpus:
+        yield from _gpu_problems(host, process_count, first_host)
     for path, state in host.paths.items():
-        if state in {"missing", "unreadable"} and first.facts.paths.get(path) in {"file", "folder"}:
+        if state in {"missing", "unreadable"} and first_host.facts.paths.get(path) in {"file", "folder"}:
             why = "there is no" if state == "missing" else "it may not read"
-            yield _HostProblem("error", f"{why} {path}", f"Copy it there from {first.host}, to the same path.")
+            yield _HostProblem("error", f"{why} {path}", f"Copy it there from {first_host.host}, to the same path.")
     if abs(host.clock_offset) > _MAX_CLOCK_OFFSET_SECONDS:
         side = "ahead of" if host.clock_offset > 0 else "behind"
         # To the minute, or equal faults of hosts would differ.
         apart = counted(max(1, round(abs(host.clock_offset) / 60)), "minute")
         yield _HostProblem(
             "warning",
-            f"the clock is about {apart} {side} that of {first.host}",
+            f"the clock is about {apart} {side} that of {first_host.host}",
             "Set it (NTP): times in the logs do not match.",
         )
 
@@ -213,28 +217,33 @@ def _name_and_version_text(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else f"no {name}"
 
 
-def _gpu_problems(host: TrainingHost, process_count: int, first: _FirstHost) -> Iterator[_HostProblem]:
+def _gpu_problems(host: TrainingHost, process_count: int, first_host: _StartingHost) -> Iterator[_HostProblem]:
     if host.machine is None:
-        remedy = f"nvidia-smi gives no answer there over ssh; {first.host} asks again at the start."
+        remedy = f"nvidia-smi gives no answer there over ssh; {first_host.host} asks again at the start."
         yield _HostProblem("warning", "its GPUs are not known", remedy)
         return
-    names = dict.fromkeys(gpu.name for gpu in first.gpus)
+    names = dict.fromkeys(gpu.name for gpu in first_host.gpus)
     cards, usable_count, why = choose_host_cards(host, process_count, names)
     if why:
         yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave it out.")
     elif not cards:
         has = counted(usable_count, "GPU") if usable_count else "no GPU"
         expected = (
-            f"{first.host} trains on {process_count}"
-            if process_count == len(first.gpus)
+            f"{first_host.host} trains on {process_count}"
+            if process_count == len(first_host.gpus)
             else f"{process_count} are to train"
         )
         uneven_remedy = "give each machine its own number (nodes.processes)"
-        alternative = uneven_remedy if first.uneven else f"choose another number on {first.host} (hardware.gpus)"
+        alternative = (
+            uneven_remedy if first_host.uneven else f"choose another number on {first_host.host} (hardware.gpus)"
+        )
         yield _HostProblem(
-            "error", f"{has}, and {expected}", f"Leave it out, or {alternative}.", usable_count if first.uneven else 0
+            "error",
+            f"{has}, and {expected}",
+            f"Leave it out, or {alternative}.",
+            usable_count if first_host.uneven else 0,
         )
     elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):
         kinds = ", ".join(f"{count} × {name}" for name, count in other.items())
         remedy = "The slowest sets the pace, and the memory estimate is for the GPUs of the first host."
-        yield _HostProblem("warning", f"{kinds}, and {first.host} trains on {', '.join(names)}", remedy)
+        yield _HostProblem("warning", f"{kinds}, and {first_host.host} trains on {', '.join(names)}", remedy)

@@ -10,7 +10,7 @@ from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 
 # Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
-SIGNAL_LEAD_SECONDS = 60
+SIGNAL_SECONDS_BEFORE_TIME_LIMIT = 60
 # sbatch reads its options from comments, which it splits at spaces and unquotes.
 _SBATCH_VALUE_PATTERN = re.compile(r"[\w.,:@+/-]*", re.ASCII)
 _SBATCH_OPTION_PATTERN = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
@@ -25,7 +25,7 @@ _OPTIONS_WITHOUT_JOB = frozenset({"test-only", "wait", "clusters", "help", "usag
 _DURATION_PATTERN = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
-def invalid_job(setup: Setup) -> Iterator[Finding]:
+def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
     """Values that a job of Slurm can have, and a training that Slurm can start."""
     profile, facts = setup.profile, setup.facts
     if facts.scheduler != "slurm":
@@ -36,10 +36,10 @@ def invalid_job(setup: Setup) -> Iterator[Finding]:
             message = f"{visible(value)!r} cannot be an option of sbatch"
             yield error(key, message, "Use letters, digits and ._:+/- only.")
     for word in profile.slurm.options:
-        if refused := _why_option_refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
+        if refused := _why_option_refused_and_remedy(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
             yield error("slurm.options", message, remedy)
-    shortest = setup.preset.stop.grace + SIGNAL_LEAD_SECONDS
+    shortest = setup.preset.stop.grace + SIGNAL_SECONDS_BEFORE_TIME_LIMIT
     limit = time_limit_seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
@@ -61,7 +61,7 @@ def invalid_job(setup: Setup) -> Iterator[Finding]:
         yield warning("hardware.device", message, remedy)
 
 
-def _why_option_refused(sbatch_option: str, gpu_count: int) -> tuple[str, str] | None:
+def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[str, str] | None:
     """Return why an option of sbatch cannot be passed and what to do, for a plan with so many GPUs on each node."""
     match = _SBATCH_OPTION_PATTERN.fullmatch(sbatch_option)
     if match is None:

@@ -15,10 +15,10 @@ from tui_train.profile.changes import Change
 DATA_KEY = "trainer.data"
 _MAX_PROBLEMS_NAMED = 3
 # A template that takes fewer rows than one in so many does not suit the data.
-_MAX_REFUSED_RATIO = 10
+_MAX_ROWS_PER_REFUSED_ROW = 10
 _LEARN_WHOLE_TEXT_CHANGE = Change("learn the whole text", "not the answers alone", (("finetune.answers_only", None),))
 # In words of one row and of several, and what helps where no other row is left.
-_WORDS_BY_ROW_PROBLEM = {
+_WORDS_AND_REMEDY_BY_ROW_PROBLEM = {
     "broken": ("is broken", "are broken", "Write each row as one JSON object on a line of its own."),
     "empty": ("is empty", "are empty", "Fill its columns."),
     "wrong": ("is invalid", "are invalid", "docs/data.md shows what a row must have."),
@@ -38,10 +38,10 @@ class LengthLimits(Struct, frozen=True):
 def data_findings(
     report: DataReport,
     question: DataQuestion,
-    known_bad: frozenset[str] = frozenset(),
+    known_bad_files: frozenset[str] = frozenset(),
     limits: LengthLimits | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with the data for a training, the errors first; `known_bad` files are left out."""
+    """Return what is wrong with the data for a training, the errors first; `known_bad_files` files are left out."""
     if report.problem:
         return (
             _data_error(
@@ -51,7 +51,7 @@ def data_findings(
         )
     empty = not report.usable and not report.counts.get("unreadable")
     findings = [
-        *_file_findings(report, known_bad),
+        *_file_findings(report, known_bad_files),
         *([_no_usable_rows_finding(report, question)] if empty else _method_findings(report, question)),
         *([] if empty else _row_findings(report)),
         *_token_findings(report, question),
@@ -60,9 +60,9 @@ def data_findings(
     return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
 
-def _file_findings(report: DataReport, known_bad: frozenset[str]) -> Iterator[Finding]:
+def _file_findings(report: DataReport, known_bad_files: frozenset[str]) -> Iterator[Finding]:
     every = [problem for problem in report.problems if problem.kind == "unreadable"]
-    unreadable = [problem for problem in every if problem.file not in known_bad]
+    unreadable = [problem for problem in every if problem.file not in known_bad_files]
     for problem in unreadable[:_MAX_PROBLEMS_NAMED]:
         yield _data_error(f"{problem.file} {problem.why}", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
     if len(unreadable) > _MAX_PROBLEMS_NAMED:
@@ -82,10 +82,11 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
     if not report.rows:
         return _data_error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
     kinds = sorted(
-        (kind for kind in _WORDS_BY_ROW_PROBLEM if report.counts.get(kind)), key=lambda kind: -report.counts[kind]
+        (kind for kind in _WORDS_AND_REMEDY_BY_ROW_PROBLEM if report.counts.get(kind)),
+        key=lambda kind: -report.counts[kind],
     )
     formats = ", ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[question.method])
-    remedy = _WORDS_BY_ROW_PROBLEM[kinds[0]][2] if kinds else ""
+    remedy = _WORDS_AND_REMEDY_BY_ROW_PROBLEM[kinds[0]][2] if kinds else ""
     why = _row_problems_text(report, kinds)
     return _data_error(
         f"none of the {grouped_digits(report.rows)} rows can be used: {why}"
@@ -117,9 +118,9 @@ def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Fin
 
 
 def _row_findings(report: DataReport) -> Iterator[Finding]:
-    kinds = [kind for kind in _WORDS_BY_ROW_PROBLEM if report.counts.get(kind)]
+    kinds = [kind for kind in _WORDS_AND_REMEDY_BY_ROW_PROBLEM if report.counts.get(kind)]
     refused = report.counts.get("refused", 0)
-    if report.tokens and refused >= _MAX_REFUSED_RATIO * report.tokens.counted and "refused" in kinds:
+    if report.tokens and refused >= _MAX_ROWS_PER_REFUSED_ROW * report.tokens.counted and "refused" in kinds:
         kinds.remove("refused")
         yield _data_error(
             _row_problems_text(report, ["refused"]), "Choose a model whose template suits the data, or change the data."
@@ -137,7 +138,7 @@ def _row_problems_text(report: DataReport, problem_kinds: list[str]) -> str:
     """Return what is wrong with rows, by kind, with the places of the first."""
     parts = []
     for kind in problem_kinds:
-        total, (one, many, _) = report.counts[kind], _WORDS_BY_ROW_PROBLEM[kind]
+        total, (one, many, _) = report.counts[kind], _WORDS_AND_REMEDY_BY_ROW_PROBLEM[kind]
         said = one if total == 1 else many
         number = "" if report.rows == 1 else f"{grouped_digits(total)} "
         parts.append(f"{number}{said} ({_row_places_text(report, kind, total)})")

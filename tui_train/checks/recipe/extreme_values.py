@@ -7,13 +7,13 @@ from tui_train.checks.finding import Finding
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
-from tui_train.setup.recipe.effective import is_default
+from tui_train.setup.recipe.effective import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.finetune import METHOD_LABELS
 
 # A rate so many times off the usual one is hardly meant, and so many times above it trains nothing.
-_RATE_WARNING_FACTOR, _RATE_ERROR_FACTOR = 10.0, 100.0
+_LEARNING_RATE_WARNING_FACTOR, _LEARNING_RATE_ERROR_FACTOR = 10.0, 100.0
 
 
 def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
@@ -25,11 +25,11 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
     if (
         chosen is None
         or not isinstance(default, float)
-        or default / _RATE_WARNING_FACTOR < chosen < default * _RATE_WARNING_FACTOR
+        or default / _LEARNING_RATE_WARNING_FACTOR < chosen < default * _LEARNING_RATE_WARNING_FACTOR
     ):
         return
     # A rate on paper is rarely the very number: 1e-3 / 1e-5 is 99.99….
-    is_error = round(chosen / default, 3) >= _RATE_ERROR_FACTOR
+    is_error = round(chosen / default, 3) >= _LEARNING_RATE_ERROR_FACTOR
     what = _method_label(profile)
     message = (
         f"the learning rate {chosen:g} is high (usual for {what}: {default:g}): the model may forget what it knows"
@@ -53,7 +53,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
 def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     """A sequence length that the model takes, unless no row of the data is as long."""
     profile = setup.profile
-    chosen, report = setup.effective.recipe.sequence_length, data_questions.data_report(setup)
+    chosen, report = setup.effective.recipe.sequence_length, data_questions.data_report_in_force(setup)
     folder = setup.facts.models.get(profile.trainer.model)
     limit = (report.limit if report else 0) or (folder.limit if folder else 0)
     longest = report.tokens.longest if report and report.tokens and not profile.finetune.packing else None
@@ -61,7 +61,7 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
         return
     if longest is not None and longest <= limit:
         return
-    refused = not is_default(setup.values["sequence_length"]) and "length" not in profile.trainer.allow
+    refused = not is_unset_by_user(setup.values["sequence_length"]) and "length" not in profile.trainer.allow
     yield Finding(
         level="error" if refused else "warning",
         key="recipe.sequence_length",

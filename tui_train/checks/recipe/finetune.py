@@ -7,7 +7,7 @@ from msgspec import structs
 from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.data import LengthLimits, data_findings
-from tui_train.facts.data.data_use import format_of_files, learns_whole_chats
+from tui_train.facts.data.data_use import known_format_of_files, learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import longest_fitting_length
 from tui_train.profile import data_weights as weights_of_files
@@ -44,7 +44,9 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
         message = "no model is chosen"
         remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
         yield error("trainer.model", message, remedy)
-    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and has_no_weights(profile, setup.facts):
+    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and is_folder_without_weights(
+        profile, setup.facts
+    ):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
         remedy = "Name a complete model folder or an id of the Hub. Merge an adapter first (tui-train merge)."
         yield error("trainer.model", message, remedy)
@@ -59,7 +61,7 @@ def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     why, report = (
         weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)),
-        data_questions.data_report(setup),
+        data_questions.data_report_in_force(setup),
     )
     if why:
         yield error(
@@ -81,7 +83,7 @@ def unchecked_answers_only(setup: Setup) -> Iterator[Finding]:
     """Answers alone of data that is read where it trains: whether these are chats is known then."""
     profile, facts = setup.profile, setup.facts
     away = bool(facts.other_machine) or profile.container.engine != "none"
-    if away and learns_marked_answers(profile.finetune, format_of_files(profile.trainer.data, facts.data)):
+    if away and learns_marked_answers(profile.finetune, known_format_of_files(profile.trainer.data, facts.data)):
         yield note(
             "finetune.answers_only",
             "answers alone can be learned of chats only, and the data is not checked before the run",
@@ -91,7 +93,7 @@ def unchecked_answers_only(setup: Setup) -> Iterator[Finding]:
 
 def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
     """Chats of which everything is learned, as the template does not mark answers."""
-    report, question = data_questions.data_report(setup), data_questions.question_about_data(setup)
+    report, question = data_questions.data_report_in_force(setup), data_questions.question_about_data(setup)
     if (
         report
         and question
@@ -106,16 +108,16 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def has_no_weights(profile: Profile, facts: Facts) -> bool:
+def is_folder_without_weights(profile: Profile, facts: Facts) -> bool:
     """Return whether the model is a folder known to hold no weights."""
     states = [facts.paths.get(path) for path in trainer_of(profile).own_paths()]
     return bool(states) and all(state == "missing" for state in states)
 
 
-def data_problems(setup: Setup) -> Iterator[Finding]:
+def problems_of_read_data(setup: Setup) -> Iterator[Finding]:
     """Faults in the data; missing paths are checked for every trainer."""
     profile = setup.profile
-    question, report = data_questions.question_with_length_in_force(setup), data_questions.data_report(setup)
+    question, report = data_questions.question_with_length_in_force(setup), data_questions.data_report_in_force(setup)
     if question and report:
         limits = LengthLimits(profile.data.cut, longest_fitting_length(setup))
         known_bad = {
@@ -160,7 +162,7 @@ def qlora_on_cpu(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def lora_fallback_rate(setup: Setup) -> Iterator[Finding]:
+def lora_fallback_with_own_learning_rate(setup: Setup) -> Iterator[Finding]:
     """A fallback to an adapter, which takes another rate than all weights."""
     profile = setup.profile
     chosen, ladder = profile.finetune, profile.ladder
@@ -186,7 +188,7 @@ def both_steps_and_epochs(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def useless_evaluations(setup: Setup) -> Iterator[Finding]:
+def evaluations_without_data_or_checkpoint(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
     profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every

@@ -10,7 +10,7 @@ from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
 from tui_train.profile.types import FinetuneMethod, Profile
 from tui_train.setup.recipe import options
-from tui_train.setup.recipe.options import GivenOption
+from tui_train.setup.recipe.options import UserOption
 from tui_train.setup.setup import Setup
 
 _ARGUMENTS_KEY = "trainer.arguments"
@@ -22,7 +22,11 @@ def unknown_trl_options(setup: Setup) -> Iterator[Finding]:
     """Options that the program does not take, or takes for others because they are the beginning of a name."""
     profile = setup.profile
     words = profile.trainer.arguments
-    given_options = [each for each in options.given_options(words, bare=False) if words[each.position].startswith("--")]
+    given_options = [
+        each
+        for each in options.given_options(words, accept_without_dashes=False)
+        if words[each.position].startswith("--")
+    ]
     # Those that undo the plan are refused whether TRL has them or not.
     given_options = [each for each in given_options if each.option and each.option not in PROFILE_KEY_BY_OPTION]
     names = _trl_option_names(setup.toolchain, profile.finetune.method)
@@ -60,7 +64,7 @@ def _trl_option_names(toolchain: Toolchain | None, method: FinetuneMethod) -> fr
     )
 
 
-def _unknown_option_finding(profile: Profile, option: GivenOption, names: frozenset[str]) -> Finding:
+def _unknown_option_finding(profile: Profile, option: UserOption, names: frozenset[str]) -> Finding:
     """Return that an option is unknown, or that it is short for another one, with that one as the Change."""
     typed, equals, value = option.words[0].partition("=")
     completions = sorted(name for name in names if name.startswith(option.option))

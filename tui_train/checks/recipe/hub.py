@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from tui_train.base.text import counted, size
+from tui_train.base.text import counted, size_text
 from tui_train.base.versions import is_older
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models.hub import HubCache, HubModel
@@ -11,7 +11,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
-from tui_train.programs.hub_cache import OFFLINE
+from tui_train.programs.hub_cache import OFFLINE_VARIABLES
 from tui_train.setup.recipe.hub_model import (
     cached_model,
     hub_endpoint,
@@ -31,7 +31,7 @@ _model_error, _model_warning, _model_note = (
 _TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
 _MAX_NAMED_FILES = 2
 _MIN_TRL_FOR_TOKENIZER_REVISION = "1.13"
-_USE_MAIN_CHANGE = Change("the main branch", "the newest revision", (("trainer.revision", ""),))
+_USE_MAIN_REVISION_CHANGE = Change("the main branch", "the newest revision", (("trainer.revision", ""),))
 # Models of text and pictures, which train on text alone as well.
 _MULTIMODAL_SUFFIX = "ForConditionalGeneration"
 
@@ -56,14 +56,16 @@ def invalid_revision(setup: Setup) -> Iterator[Finding]:
     if _is_invalid_revision(named):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         message = f"{named} cannot be the name of a revision"
-        yield error("trainer.revision", message, remedy, change=_USE_MAIN_CHANGE)
+        yield error("trainer.revision", message, remedy, change=_USE_MAIN_REVISION_CHANGE)
 
 
 def tokenizer_of_other_revision(setup: Setup) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
     profile = setup.profile
     tool = setup.toolchain
-    version = tool.packages.get("trl") if tool and trainer_of(setup.effective).conventions_preset() == "trl" else None
+    version = (
+        tool.packages.get("trl") if tool and trainer_of(setup.effective).library_conventions_preset() == "trl" else None
+    )
     if profile.trainer.revision and hub_model_id(profile) and is_older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
         message = f"TRL {version} takes the tokenizer of {hub_model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TRL_FOR_TOKENIZER_REVISION} or newer, or name a folder with that revision."
@@ -71,7 +73,7 @@ def tokenizer_of_other_revision(setup: Setup) -> Iterator[Finding]:
 
 
 def _is_invalid_revision(name: str) -> bool:
-    return bool(name) and not hub_cache.valid_revision(name)
+    return bool(name) and not hub_cache.is_valid_revision(name)
 
 
 def non_causal_model(setup: Setup) -> Iterator[Finding]:
@@ -82,7 +84,7 @@ def non_causal_model(setup: Setup) -> Iterator[Finding]:
         yield warning(_MODEL_KEY, message, "Most trainers cannot load it.")
 
 
-def download_requirements(setup: Setup) -> Iterator[Finding]:
+def missing_download_requirements(setup: Setup) -> Iterator[Finding]:
     """A model that is here, or what its download needs: the network, room, access, huggingface_hub."""
     profile, facts = setup.profile, setup.facts
     if not model_to_download(setup) or _is_invalid_revision(profile.trainer.revision):
@@ -111,18 +113,18 @@ def download_requirements(setup: Setup) -> Iterator[Finding]:
 
 def _offline_finding(profile: Profile, facts: Facts, hub: HubCache) -> Finding:
     own = profile.trainer.environment
-    others = {name: value for name, value in own.items() if name not in OFFLINE}
+    others = {name: value for name, value in own.items() if name not in OFFLINE_VARIABLES}
     change = None
     if others != own:
         change = Change("without HF_HUB_OFFLINE", "the model can be downloaded", (("trainer.environment", others),))
     return _model_error(
-        f"{_local_state_clause(profile, facts)}, and HF_HUB_OFFLINE is set",
+        f"{_incomplete_model_clause(profile, facts)}, and HF_HUB_OFFLINE is set",
         f"Unset it, or copy the model to {hub.folder}, or name a folder.",
         change,
     )
 
 
-def _local_state_clause(profile: Profile, facts: Facts) -> str:
+def _incomplete_model_clause(profile: Profile, facts: Facts) -> str:
     """Return how much of the model is here, as a clause."""
     name, model = model_id_with_revision(profile), cached_model(profile, facts)
     if model is None or not model.folder:
@@ -139,7 +141,7 @@ def _refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer: Hub
     if hub_answer.refusal == "revision":
         message = f"the Hub has no revision {profile.trainer.revision} of {hub_model_id(profile)}"
         remedy = "Name a branch, a tag, or a whole commit (40 digits)."
-        return error("trainer.revision", message, remedy, change=_USE_MAIN_CHANGE, start=True)
+        return error("trainer.revision", message, remedy, change=_USE_MAIN_REVISION_CHANGE, start=True)
     if hub_answer.refusal == "missing":
         if hub.token or _TOKEN_VARIABLE in profile.trainer.secrets:
             message = f"{name} is not a public model of the Hub"
@@ -177,13 +179,13 @@ def _name_token_change(profile: Profile) -> Change:
 def _disk_space_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
     model = hub.find_model(hub_model_id(profile), profile.trainer.revision)
     needed_bytes = max(0, hub_answer.size - (model.size if model else 0))
-    free = f"{size(hub.free)} are free" if hub.free is not None else "the free space is not known"
+    free = f"{size_text(hub.free)} are free" if hub.free is not None else "the free space is not known"
     if hub.free is not None and needed_bytes > hub.free:
         other = "set HF_HOME to a folder on another disk (trainer.environment)"
         if profile.container.engine != "none":
             other = "export HF_HOME, a folder on another disk, in the shell where you start the run"
         remedy = f"Free some, or {other}."
-        return _model_error(f"{name} needs {size(needed_bytes)} in {hub.folder}, where {free}", remedy, start=True)
-    how_much = f": {size(needed_bytes)}" if needed_bytes else ""
+        return _model_error(f"{name} needs {size_text(needed_bytes)} in {hub.folder}, where {free}", remedy, start=True)
+    how_much = f": {size_text(needed_bytes)}" if needed_bytes else ""
     part = "the rest of " if model and model.folder else ""
     return _model_note(f"{part}{name} is downloaded before the training{how_much}", f"To {hub.folder}, where {free}.")

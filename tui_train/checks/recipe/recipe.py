@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import counted, grouped_digits, size, visible
+from tui_train.base.text import counted, grouped_digits, size_text, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.memory.ladder.rungs import get_rung
-from tui_train.memory.predict import predict, smallest_change_that_fits
+from tui_train.memory.predict import predict_memory, smallest_change_that_fits
 from tui_train.profile import batch
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe.data_questions import training_steps
@@ -18,7 +18,7 @@ from tui_train.trainers import trainer_of
 _SUGGESTED_CHECKPOINT_COUNT = 4
 # So few steps are soon repeated.
 _MIN_STEPS_TO_CHECKPOINT = 20
-_UNIT_WORDS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
+_COUNTED_WORDS_BY_UNSPLIT_MODEL = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
 
 def indivisible_batch(setup: Setup) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     )
     if not batch.BATCH_PLACEHOLDERS & setup.ladder_context.accepted:
         return
-    if undivided := [*_undivided_script_totals(setup)]:
+    if undivided := [*_script_totals_indivisible_by_processes(setup)]:
         yield from undivided
         return
     if global_batch is None or micro is None:
@@ -49,7 +49,7 @@ def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     yield error(
         "recipe.global_batch",
         f"the global batch {global_batch} is not a multiple of micro batch {micro} x"
-        f" {counted(world, *_UNIT_WORDS[world == setup.world_size])}",
+        f" {counted(world, *_COUNTED_WORDS_BY_UNSPLIT_MODEL[world == setup.world_size])}",
         remedy,
         change=change,
     )
@@ -74,7 +74,7 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
         yield note("recipe.micro_batch", message, remedy, keys=keys)
 
 
-def _undivided_script_totals(setup: Setup) -> Iterator[Finding]:
+def _script_totals_indivisible_by_processes(setup: Setup) -> Iterator[Finding]:
     """Totals of the script's own that the processes do not divide, with the nearest that they do."""
     copies = setup.model_copies
     for name in ("micro_batch", "global_batch"):
@@ -230,7 +230,7 @@ def _joined_by_or(values: tuple[int, ...]) -> str:
 
 def memory_shortage(setup: Setup) -> Iterator[Finding]:
     """A training that is predicted not to fit on the chosen card with the least free memory."""
-    prediction = predict(setup)
+    prediction = predict_memory(setup)
     if prediction.estimate is None or prediction.band != "will not fit":
         return
     pool, verdict = prediction.pools[0]
@@ -242,8 +242,8 @@ def memory_shortage(setup: Setup) -> Iterator[Finding]:
     )
     yield warning(
         "recipe.micro_batch",
-        f"it needs about {size(verdict.reserved)} ({size(verdict.needed)} allocated),"
-        f" and {pool.name} has {size(verdict.available)} free",
+        f"it needs about {size_text(verdict.reserved)} ({size_text(verdict.needed)} allocated),"
+        f" and {pool.name} has {size_text(verdict.available)} free",
         remedy,
         change=change,
     )

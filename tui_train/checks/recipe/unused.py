@@ -75,7 +75,7 @@ def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
     )
 
 
-def old_schema(setup: Setup) -> Iterator[Finding]:
+def profile_of_old_schema(setup: Setup) -> Iterator[Finding]:
     """A profile that was, or may have been, written when each value was passed, chosen or not."""
     profile = setup.profile
     if profile.schema == SCHEMA_VERSION:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tui_train.base.text import counted, display_path, visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.facts.gpus.verdicts import find_gpus
+from tui_train.facts.gpus.verdicts import find_gpus_by_name
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Strategy
@@ -18,7 +18,7 @@ _STRATEGY_WITHOUT_SHARDING: Strategy = "ddp"
 _AFFINITY_VARIABLE = "ACCELERATE_CPU_AFFINITY"
 
 
-def unusable_config(setup: Setup) -> Iterator[Finding]:
+def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
     """A config that accelerate itself could use."""
     profile, facts = setup.profile, setup.facts
     document = launcher_config.launcher_config_document(profile, facts)
@@ -43,7 +43,7 @@ def _shown_config_path(setup: Setup) -> str:
     return display_path(launcher_config.launcher_config_path(setup.profile, setup.facts))
 
 
-def unsupported_config_keys(setup: Setup) -> Iterator[Finding]:
+def unsupported_accelerate_config_keys(setup: Setup) -> Iterator[Finding]:
     """Keys of the config that would change the training, and that the plan cannot follow."""
     for key in accelerate_config.unsupported_keys(setup.launcher_config):
         yield error(
@@ -53,7 +53,7 @@ def unsupported_config_keys(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def dropped_settings(setup: Setup) -> Iterator[Finding]:
+def accelerate_settings_dropped(setup: Setup) -> Iterator[Finding]:
     """Entries of the config that are not used; the rest of it is."""
     profile = setup.profile
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
@@ -80,7 +80,7 @@ def gpu_precision_on_cpu(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def unread_cpu_affinity(setup: Setup) -> Iterator[Finding]:
+def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
     """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
     profile = setup.profile
     wanted = accelerate_config.binds_cpus(setup.launcher_config)
@@ -98,7 +98,7 @@ def unread_cpu_affinity(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def sharding_difference(setup: Setup) -> Iterator[Finding]:
+def config_sharding_differing_from_profile(setup: Setup) -> Iterator[Finding]:
     """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
     config, trainer = setup.launcher_config, setup.profile.trainer
     wanted = accelerate_config.read_strategy(config)
@@ -106,19 +106,19 @@ def sharding_difference(setup: Setup) -> Iterator[Finding]:
         return
     if trainer.strategy == _STRATEGY_WITHOUT_SHARDING:
         edits: tuple[tuple[str, Any], ...] = (("trainer.strategy", wanted),)
-        if accelerate_config.offloads(config):
+        if accelerate_config.offloads_shards(config):
             edits = (*edits, ("trainer.offload", True))
         library = "FSDP" if wanted == "fsdp2" else "DeepSpeed"
         message = f"your accelerate config shards the model ({library}), and this plan keeps all of it on each GPU"
         change = Change(f"sharding {wanted}", "as in your accelerate config", edits)
         yield _difference_finding("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
-    elif trainer.strategy == wanted and accelerate_config.offloads(config) and not trainer.offload:
+    elif trainer.strategy == wanted and accelerate_config.offloads_shards(config) and not trainer.offload:
         message = "your accelerate config offloads shards to host memory, and this plan does not"
         change = Change("CPU offload", "as in your accelerate config", (("trainer.offload", True),))
         yield _difference_finding("trainer.offload", message, "Set trainer.offload=yes.", change)
 
 
-def device_difference(setup: Setup) -> Iterator[Finding]:
+def config_devices_differing_from_plan(setup: Setup) -> Iterator[Finding]:
     """A config that names another device, other GPUs, processes or machines than the plan, where none were chosen."""
     profile = setup.profile
     config, hardware = setup.launcher_config, profile.hardware
@@ -152,7 +152,7 @@ def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Fin
 def _other_gpus_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
     ids, cards = accelerate_config.read_gpu_ids(config), setup.facts.machine.gpus
-    named = {find_gpus(cards, name)[0].uuid for name in ids if len(find_gpus(cards, name)) == 1}
+    named = {find_gpus_by_name(cards, name)[0].uuid for name in ids if len(find_gpus_by_name(cards, name)) == 1}
     chosen = {gpu.uuid for gpu in setup.gpus}
     if ids and named != chosen:
         change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))
@@ -181,7 +181,7 @@ def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator
     yield _difference_finding("hardware.processes", message, remedy, change if on_cpu else None, is_note=True)
 
 
-def unread_precision(setup: Setup) -> Iterator[Finding]:
+def accelerate_precision_unread(setup: Setup) -> Iterator[Finding]:
     """A mixed precision that `accelerate launch` would set, and the automatic launcher does not."""
     profile, facts = setup.profile, setup.facts
     document, trainer = launcher_config.launcher_config_document(profile, facts), profile.trainer

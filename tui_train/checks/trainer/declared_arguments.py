@@ -21,7 +21,7 @@ _ARGUMENTS_KEY = "trainer.arguments"
 _MAX_CHOICES_SHOWN = 6  # subcommands that a sentence names
 _VALUE_WORDS_BY_TYPE = {"int": "a whole number", "float": "a number"}
 _TRAINING_COMMAND_PATTERN = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
-_MODEL_AND_DATA_KEYS = frozenset(
+_KEYS_OF_MODEL_AND_DATA = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
 )
 
@@ -56,7 +56,7 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
         return
     words = setup.profile.trainer.arguments
     for at in given_arguments.unknown_option_indexes(source, words):
-        right = nearest_option(source, words[at])
+        right = most_similar_declared_option(source, words[at])
         yield error(
             _ARGUMENTS_KEY,
             f"the script does not take {visible(words[at].partition('=')[0])}; {declared_arguments_text(source)}",
@@ -65,10 +65,10 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def nearest_option(source: ScriptSource, word: str) -> str:
+def most_similar_declared_option(source: ScriptSource, unknown_option: str) -> str:
     """Return the declared option that an unknown one is most like, empty for none."""
     declared = sorted(flag for flag in declared_argument_names(source) if flag.startswith("--"))
-    return next(iter(difflib.get_close_matches(word.partition("=")[0], declared, n=1, cutoff=0.75)), "")
+    return next(iter(difflib.get_close_matches(unknown_option.partition("=")[0], declared, n=1, cutoff=0.75)), "")
 
 
 def replace_option_change(words: tuple[str, ...], position: int, option: str) -> Change:
@@ -106,7 +106,7 @@ def _subcommands_text(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def invalid_values(setup: Setup) -> Iterator[Finding]:
+def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
@@ -116,7 +116,7 @@ def invalid_values(setup: Setup) -> Iterator[Finding]:
     by_name = given_arguments.given_arguments(source, words)
     for parameter in parameters_in_scope(source, words):
         given = by_name.get(parameter.name, given_arguments.GivenArgument())
-        if not (problem := given_arguments.value_problem(parameter, given.values)):
+        if not (problem := given_arguments.argument_value_problem(parameter, given.values)):
             continue
         rest = given_arguments.with_argument(source, words, parameter, ())
         change = Change(f"without {parameter.name}", "the script takes its own", ((_ARGUMENTS_KEY, rest),))
@@ -129,7 +129,7 @@ def invalid_values(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
+def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
     """Arguments that may be a value of the recipe by their name, which only the user knows."""
     for argument, name, change in _lookalikes(setup):
         key = KEY_BY_PLACEHOLDER[name]
@@ -169,7 +169,7 @@ def _pass_value_change(source: ScriptSource, profile: Profile, parameter: Script
     given_values = (
         given_arguments.given_arguments(source, words).get(parameter.name, given_arguments.GivenArgument()).values
     )
-    edits: list[tuple[str, fields.Value]] = [
+    edits: list[tuple[str, fields.FieldValue]] = [
         (_ARGUMENTS_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
     ]
     if key.startswith("recipe."):
@@ -190,7 +190,7 @@ def _pass_value_change(source: ScriptSource, profile: Profile, parameter: Script
 def _key_to_set_for_argument(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (KEY_BY_PLACEHOLDER.get(name, "") for word in argument.words for name in PLACEHOLDER_PATTERN.findall(word))
-    own = (key for key in keys if key.startswith("recipe.") or key in _MODEL_AND_DATA_KEYS)
+    own = (key for key in keys if key.startswith("recipe.") or key in _KEYS_OF_MODEL_AND_DATA)
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 

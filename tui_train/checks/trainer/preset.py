@@ -6,25 +6,25 @@ from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import ScriptSource, YamlDocument
 from tui_train.profile.changes import Change
-from tui_train.profile.fields import Value
+from tui_train.profile.fields import FieldValue
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
-from tui_train.setup.recipe.config_file import keys_needing_tables
-from tui_train.setup.recipe.options import GivenOption, user_arguments
+from tui_train.setup.recipe.config_file import keys_holding_value_instead_of_table
+from tui_train.setup.recipe.options import UserOption, user_arguments
 from tui_train.setup.recipe.placeholder_values import (
     DATASETS_FORMAT_BY_ENDING,
     datasets_format,
-    keys_to_pass,
     placeholder_values,
     placeholder_words,
+    recipe_keys_to_pass,
     save_on_stop_arguments,
 )
 from tui_train.setup.recipe.placeholders import fill_placeholders
 from tui_train.setup.setup import Setup
-from tui_train.trainers.script import entry_point
+from tui_train.trainers.script import script_or_module_to_start
 
 # Every Python is probed for these.
-_PROBED_PACKAGES = frozenset({"axolotl", "llamafactory"})
+_PRESET_PACKAGES_PROBED = frozenset({"axolotl", "llamafactory"})
 USE_AUTO_PRESET_CHANGE = Change(
     "preset auto", "it passes only what the script declares", (("trainer.preset", AUTO_PRESET),)
 )
@@ -34,14 +34,14 @@ _MAX_FLAGS_SHOWN = 4  # arguments that a sentence names
 def missing_preset_package(setup: Setup) -> Iterator[Finding]:
     """The package whose module a preset starts, where the probe of the chosen Python would have listed it."""
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
-    starts = entry_point(setup.profile, setup.preset) == setup.preset.module
-    if starts and package in _PROBED_PACKAGES and tool and package not in tool.packages:
+    starts = script_or_module_to_start(setup.profile, setup.preset) == setup.preset.module
+    if starts and package in _PRESET_PACKAGES_PROBED and tool and package not in tool.packages:
         message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
 
 
-def unusable_config_file(setup: Setup) -> Iterator[Finding]:
+def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
     profile, facts = setup.profile, setup.facts
     path, key = profile.trainer.config, "trainer.config"
@@ -65,13 +65,13 @@ def unusable_config_file(setup: Setup) -> Iterator[Finding]:
         yield from _config_document_findings(facts.documents.get(path), path, setup)
 
 
-def _unread_config_option(profile: Profile, option: GivenOption) -> Finding:
+def _unread_config_option(profile: Profile, option: UserOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
     trainer, words = profile.trainer, visible(" ".join(option.words))
     remaining = option.without_own_words(trainer.arguments)
     change = None
     if option.value.startswith("/") and not trainer.config:
-        edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))
+        edits: tuple[tuple[str, FieldValue], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))
         change = Change("set it as the config file", "its values are read and shown", edits)
     message = f"the file in {words} is not read: its values are unknown, and fallbacks could override them"
     remedy = "Set the file as trainer.config."
@@ -87,7 +87,7 @@ def _config_document_findings(document: YamlDocument | None, path: str, setup: S
         message = f"the config file {display_path(path)} cannot be used: {document.problem}"
         yield error(key, message, "Fix that file, or name another one.")
     else:
-        for name in keys_needing_tables(document.values, setup.preset):
+        for name in keys_holding_value_instead_of_table(document.values, setup.preset):
             message = f"{name} in {display_path(path)} is a single value, and the preset puts values below it"
             remedy = "Make it a table there, or choose another preset."
             yield error(key, message, remedy)
@@ -128,7 +128,7 @@ def shadowed_preset(setup: Setup) -> Iterator[Finding]:
 def refused_preset_arguments(setup: Setup) -> Iterator[Finding]:
     """Arguments that the preset passes and the script does not take, by its source, or else by its own --help."""
     profile, facts = setup.profile, setup.facts
-    script = entry_point(profile, setup.preset)
+    script = script_or_module_to_start(profile, setup.preset)
     script_help, source = facts.help.get(script), facts.sources.get(script)
     is_complete = source is not None and are_arguments_fully_known(source)
     if is_complete and source:
@@ -139,7 +139,7 @@ def refused_preset_arguments(setup: Setup) -> Iterator[Finding]:
     else:
         return
     # argparse takes the beginning of a name for all of it.
-    missing = [flag for flag in _passed_options(setup) if not any(name.startswith(flag) for name in accepted)]
+    missing = [flag for flag in _options_passed_by_preset(setup) if not any(name.startswith(flag) for name in accepted)]
     if missing:
         yield Finding(
             # Its --help may leave some out.
@@ -152,12 +152,14 @@ def refused_preset_arguments(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _passed_options(setup: Setup) -> dict[str, None]:
+def _options_passed_by_preset(setup: Setup) -> dict[str, None]:
     """Return the options that the preset passes to the first attempt."""
     profile = setup.profile
     output, config = profile.trainer.output or "output", profile.trainer.config
     keeps_user_output = bool(setup.user_output_folder) and not profile.trainer.output
-    filled_values = placeholder_values(setup, output, config, keys_to_pass(profile, ()), user_output=keeps_user_output)
+    filled_values = placeholder_values(
+        setup, output, config, recipe_keys_to_pass(profile, ()), user_output=keeps_user_output
+    )
     preset_words = (
         argument.words
         for argument in setup.preset.arguments

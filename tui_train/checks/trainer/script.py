@@ -13,11 +13,11 @@ from tui_train.profile.changes import Change
 from tui_train.profile.presets.log_expression import why_expression_unusable
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
-from tui_train.trainers.script import entry_point
+from tui_train.trainers.script import script_or_module_to_start
 
 _RESUME_OPTION = "--resume_from_checkpoint"
 _SCRIPT_KEY = "trainer.script"
-_NOT_PYTHON_PREFIX = "it is not Python: "
+_NOT_PYTHON_PROBLEM_PREFIX = "it is not Python: "
 USE_TORCHRUN_CHANGE = Change(
     "use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),)
 )
@@ -66,7 +66,7 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
     """A script that is none of Python's."""
     profile = setup.profile
     path, source = profile.trainer.script, setup.facts.sources.get(profile.trainer.script)
-    if source is None or not source.problem or entry_point(profile, setup.preset) != path:
+    if source is None or not source.problem or script_or_module_to_start(profile, setup.preset) != path:
         return
     if source.not_python:
         message = f"{visible(path)} is {source.not_python}, and Python starts the script"
@@ -74,7 +74,7 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
         if source.not_python == "a notebook":
             remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
         yield error(_SCRIPT_KEY, message, remedy)
-    elif (why := source.problem.removeprefix(_NOT_PYTHON_PREFIX)) != source.problem:
+    elif (why := source.problem.removeprefix(_NOT_PYTHON_PROBLEM_PREFIX)) != source.problem:
         message = f"{visible(path)} cannot be read as Python: {why}"
         remedy = "Correct it, or name the Python file that trains."
         yield Finding(level=_syntax_error_level(setup), key=_SCRIPT_KEY, message=message, remedy=remedy)

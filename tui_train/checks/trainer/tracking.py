@@ -8,13 +8,13 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
-from tui_train.setup.recipe.options import Options, script_options
+from tui_train.setup.recipe.options import TrainerOptions, script_options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
 _LABEL_BY_LOGGER = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
 _WANDB_KEY_VARIABLE = "WANDB_API_KEY"
-_WANDB_MODES_WITHOUT_KEY = {"offline", "disabled", "dryrun"}
+_WANDB_MODES_NEEDING_NO_KEY = {"offline", "disabled", "dryrun"}
 
 
 def missing_logger_packages(setup: Setup) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def missing_wandb_key(setup: Setup) -> Iterator[Finding]:
     mode = trainer.environment.get("WANDB_MODE") or str(options.get("wandb_mode", ""))
     if (
         _WANDB_KEY_VARIABLE in trainer.secrets
-        or mode.lower() in _WANDB_MODES_WITHOUT_KEY
+        or mode.lower() in _WANDB_MODES_NEEDING_NO_KEY
         or not (why := _why_reports_to_wandb(options, setup, tool))
     ):
         return
@@ -60,7 +60,7 @@ def missing_wandb_key(setup: Setup) -> Iterator[Finding]:
     yield warning("trainer.secrets", message, remedy, change=change)
 
 
-def _why_reports_to_wandb(options: Options, setup: Setup, tool: Toolchain) -> str:
+def _why_reports_to_wandb(options: TrainerOptions, setup: Setup, tool: Toolchain) -> str:
     """Return why the training reports to W&B: the profile says so, or its script does by itself; empty if neither."""
     profile = setup.profile
     if profile.tracking.wandb:
@@ -71,7 +71,7 @@ def _why_reports_to_wandb(options: Options, setup: Setup, tool: Toolchain) -> st
 
 
 def _why_script_reports_to_wandb(
-    options: Options, environment: Mapping[str, str], setup: Setup, tool: Toolchain
+    options: TrainerOptions, environment: Mapping[str, str], setup: Setup, tool: Toolchain
 ) -> str:
     """Return why a training reports to W&B, empty where it does not, or that is not known."""
     report_to = options.get("report_to")

@@ -18,10 +18,10 @@ from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.effective import EffectiveValue
-from tui_train.setup.recipe.options import GivenOption, option_names, script_options, user_arguments
+from tui_train.setup.recipe.options import UserOption, option_names, script_options, user_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
-from tui_train.trainers.script import entry_point
+from tui_train.trainers.script import script_or_module_to_start
 
 _REMEDY_BY_PLAN_VARIABLE = {
     "CUDA_VISIBLE_DEVICES": "choose the GPUs on the Hardware screen (hardware.gpus)",
@@ -105,7 +105,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     trainer = profile.trainer
     script = trainer_has_own_field(profile, "trainer.script")
-    if script and not entry_point(profile, setup.preset):
+    if script and not script_or_module_to_start(profile, setup.preset):
         yield error("trainer.script", "no script is named", "Name the file that trains.")
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and setup.preset.can_start_script:
@@ -171,9 +171,9 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
                 f"Remove it from the environment: {_REMEDY_BY_PLAN_VARIABLE[name]}.",
             )
             yield error("trainer.environment", message, remedy)
-        elif fields.is_secret_variable(name) or secrets.has_certain_format(value):
+        elif fields.is_secret_variable(name) or secrets.has_surely_secret_format(value):
             remaining = {other: text for other, text in trainer.environment.items() if other != name}
-            edits: tuple[tuple[str, fields.Value], ...] = (
+            edits: tuple[tuple[str, fields.FieldValue], ...] = (
                 ("trainer.environment", remaining),
                 ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),
             )
@@ -204,8 +204,8 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
 
 def secrets_by_value(setup: Setup) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
-    for secret in secret_values.find_secrets(setup.profile):
-        if secret.key != secret_values.ENVIRONMENT_KEY or not secret.certain:
+    for secret in secret_values.find_profile_secrets(setup.profile):
+        if secret.key != secret_values.ENVIRONMENT_PROFILE_KEY or not secret.certain:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
             yield Finding(
                 level="error" if secret.certain else "warning",
@@ -279,7 +279,7 @@ def _set_twice_finding(words: str, value_label: str, preset: Preset, change: Cha
     )
 
 
-def _arguments_without_options(profile: Profile, own_settings: Iterable[GivenOption]) -> tuple[str, ...]:
+def _arguments_without_options(profile: Profile, own_settings: Iterable[UserOption]) -> tuple[str, ...]:
     """Return the user's arguments without these options."""
     positions = {
         index for setting in own_settings for index in range(setting.position, setting.position + len(setting.words))
@@ -298,9 +298,7 @@ def batch_lowered_by_trainer(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _move_batch_into_recipe_change(
-    setup: Setup, batch_settings: Mapping[str, tuple[GivenOption, ...]]
-) -> Change | None:
+def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tuple[UserOption, ...]]) -> Change | None:
     """Return the change that moves a batch from the arguments into the recipe; None if that is ambiguous."""
     profile = setup.profile
     values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
@@ -321,7 +319,7 @@ def _move_batch_into_recipe_change(
     unit = micro * setup.model_copies
     steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
     total = unit * int(steps)
-    edits: dict[str, fields.Value] = {
+    edits: dict[str, fields.FieldValue] = {
         "trainer.arguments": remaining,
         "recipe.micro_batch": micro,
         "recipe.global_batch": total,

@@ -48,7 +48,7 @@ def print_data_report(  # noqa: PLR0913 - one for each option
     if model and (folder := expand_home(model).absolute()).is_dir():
         model = str(folder)
     question = msgspec.structs.replace(question, files=paths, model=model, weights=_parse_weights(weights, len(paths)))
-    toolchain = _find_python(python)
+    toolchain = _python_that_reads_data(python)
     interpreter = toolchain.python
     report = read_data_report(toolchain, question)
     findings, epoch = data_findings(report, question), epoch_size(report, question.method, batch)
@@ -77,7 +77,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
         click.echo(show.finding_text(finding), err=True)
 
 
-def _find_python(python_path: str) -> Toolchain:
+def _python_that_reads_data(python_path: str) -> Toolchain:
     """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
     trusted_pythons.remember_chosen_python(python_path)
     tools = (probe.probe_toolchain(python_path),) if python_path else probe.probe_toolchains()
@@ -148,7 +148,7 @@ def _sample_lines(sample: DataSample) -> list[str]:
     lines: list[str] = []
     for state, line in data_words.sample_lines(sample):
         lines += [
-            click.style(f"{data_words.MARK_BY_STATE[state]} {part}", **_STYLE_BY_STATE[state])
+            click.style(f"{data_words.MARK_BY_SAMPLE_TEXT_STATE[state]} {part}", **_STYLE_BY_STATE[state])
             for part in _wrap_line(line)
         ]
     hidden = len(lines) - _MAX_SAMPLE_LINES

@@ -77,13 +77,13 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
     A .jsonl file has one document per line, in "text"; in other files (UTF-8 text) blank lines separate documents.
     An interrupted preparation resumes when started again.
     """
-    from tui_train.actions.nemo_files import TextToPrepare
+    from tui_train.actions.nemo_files import NemoTextToPrepare
     from tui_train.cli.environments import nemo
 
     named = {"train": files, "validation": validation, "test": test}
     splits = {name: tuple(map(nemo.absolute_path, paths)) for name, paths in named.items()}
-    data = TextToPrepare(splits=splits, tokenizer=nemo.absolute_path(tokenizer), out=nemo.absolute_path(out))
-    nemo.prepare_data(data, python, force=force)
+    data = NemoTextToPrepare(splits=splits, tokenizer=nemo.absolute_path(tokenizer), out=nemo.absolute_path(out))
+    nemo.prepare_data_and_report(data, python, force=force)
 
 
 @nemo_group.command("import")
@@ -94,7 +94,7 @@ def nemo_import(folder: Path, out: Path, python: str) -> None:
     """Convert the Hugging Face folder FOLDER to the NeMo checkpoint OUT, with NeMo's own converter."""
     from tui_train.cli.environments import nemo
 
-    nemo.convert_model("import", nemo.absolute_path(folder), nemo.absolute_path(out), python)
+    nemo.convert_model_and_report("import", nemo.absolute_path(folder), nemo.absolute_path(out), python)
 
 
 @nemo_group.command("export")
@@ -105,7 +105,7 @@ def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
     """Convert a NeMo checkpoint to the Hugging Face folder OUT, with NeMo's own converter."""
     from tui_train.cli.environments import nemo
 
-    nemo.convert_model("export", nemo.absolute_path(checkpoint), nemo.absolute_path(out), python)
+    nemo.convert_model_and_report("export", nemo.absolute_path(checkpoint), nemo.absolute_path(out), python)
 
 
 @cli.command()

@@ -40,7 +40,7 @@ def print_environments() -> None:
             (
                 display_path(tool.python),
                 *map(visible, versions),
-                _supported_cards(tool, machine),
+                _supported_card_count_text(tool, machine),
                 tunes,
                 _nemo_support_text(tool),
                 last,
@@ -53,7 +53,7 @@ def _package_sets() -> list[environments.PackageSet]:
     return list(environments.PACKAGE_SETS.values())
 
 
-def _supported_cards(tool: Toolchain, machine: Machine) -> str:
+def _supported_card_count_text(tool: Toolchain, machine: Machine) -> str:
     """Return how many of the machine's cards a Python's torch supports."""
     if tool.torch is None or not machine.gpus:
         return "-" if tool.torch is None else "none here"
@@ -70,7 +70,9 @@ def _nemo_support_text(tool: Toolchain) -> str:
     if flavour == "automodel":
         return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
     return (
-        visible(f"has {nemo.why_unusable(tool.packages)}") if set(nemo.nemo_packages()) & tool.packages.keys() else "-"
+        visible(f"has {nemo.why_nemo_unusable(tool.packages)}")
+        if set(nemo.nemo_packages()) & tool.packages.keys()
+        else "-"
     )
 
 
@@ -87,7 +89,7 @@ def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool,
     package_set = environments.find_package_set(name)
     path, python, index = options
     place = expand_home(str(path)).absolute() if path else environments_folder() / name
-    making.refuse_to_overwrite(place)
+    making.refuse_existing_environment(place)
     chosen = fields.absolute_field_path(
         fields.get_field("trainer.python"), python, Path.cwd()
     ) or making.find_supported_python(package_set)
@@ -101,10 +103,10 @@ def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool,
     click.echo(f"{package_set.name}: {package_set.about}")
     click.echo(f"into    {visible(str(place))}, {package_set.size_text}")
     click.echo(f"torch   {making.choose_torch_build(machine, index).why}")
-    pins = counted(_pin_count(package_set), "exact version")
+    pins = counted(_pinned_package_count(package_set), "exact version")
     click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
     for command in plan.commands:
-        click.echo(making.command_text(command))
+        click.echo(making.shown_install_command(command))
     if plan.variables:
         # Without their values: an address may contain a password.
         click.echo(f"uv gets pip's settings: {', '.join(plan.variables)}")
@@ -118,7 +120,7 @@ def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool,
     click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
 
 
-def _pin_count(package_set: environments.PackageSet) -> int:
+def _pinned_package_count(package_set: environments.PackageSet) -> int:
     return sum(
         "==" in line and not line.startswith("#")
         for line in package_set.requirements_file.read_text("utf-8").splitlines()
@@ -132,7 +134,8 @@ def print_recipes(python: str, *, as_json: bool) -> None:
     able = sorted((tool for tool in tools if nemo.nemo_flavour(tool) in {"recipes", "bridge"}), key=nemo.flavour_rank)
     if not able:
         lacking = [
-            f"{display_path(tool.python)} has {nemo.why_unusable(tool.packages) or 'AutoModel only'}" for tool in tools
+            f"{display_path(tool.python)} has {nemo.why_nemo_unusable(tool.packages) or 'AutoModel only'}"
+            for tool in tools
         ]
         remedy = f"Create one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
         raise Unavailable(f"no Python here has NeMo recipes: {'; '.join(map(visible, lacking))}", remedy)

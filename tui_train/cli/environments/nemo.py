@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tui_train.actions import nemo_files
-from tui_train.actions.nemo_files import ChildProgress, TextToPrepare
+from tui_train.actions.nemo_files import NemoChildProgress, NemoTextToPrepare
 from tui_train.base.app_paths import expand_home
 from tui_train.base.text import counted, display_path, visible
 from tui_train.facts.machine import trusted_pythons
@@ -16,18 +16,18 @@ from tui_train.facts.machine import trusted_pythons
 _MIN_DOCUMENTS_TO_SPLIT = 20
 
 
-def prepare_data(data: TextToPrepare, python: str, *, force: bool) -> None:
+def prepare_data_and_report(data: NemoTextToPrepare, python: str, *, force: bool) -> None:
     """Prepare data, show the progress, and print the edits that train on it."""
     trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.find_nemo_python(python)
     click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
 
-    def say(progress: ChildProgress) -> None:
-        line = f"{progress.split}: {progress_text(progress)}"
+    def say(progress: NemoChildProgress) -> None:
+        line = f"{progress.split}: {preparation_progress_text(progress)}"
         click.echo(f"\r\x1b[K{line}" if terminal else line, nl=not terminal, err=True)
 
-    result = nemo_files.prepare_data(data, interpreter, say, force=force)
+    result = nemo_files.prepare_nemo_data(data, interpreter, say, force=force)
     if terminal:
         click.echo(err=True)
     counts = result.finished if isinstance(result.finished, dict) else {}
@@ -37,7 +37,7 @@ def prepare_data(data: TextToPrepare, python: str, *, force: bool) -> None:
         tokens = counted(has.get("tokens", 0), "token")
         click.echo(f"{visible(str(path))}: {counted(has.get('documents', 0), 'document')}, {tokens}")
     keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
-    words = [f"--set {keys[name]}={visible(_quote_twice(path))}" for name, path in outputs.items()]
+    words = [f"--set {keys[name]}={visible(_quote_for_shell_and_list(path))}" for name, path in outputs.items()]
     tokenizer = result.tokenizer or str(data.tokenizer)
     if result.tokenizer:
         click.echo(f"{visible(tokenizer)}: the tokenizer as NeMo's transformers 4 reads it")
@@ -51,25 +51,25 @@ def prepare_data(data: TextToPrepare, python: str, *, force: bool) -> None:
         )
 
 
-def _quote_twice(path: Path) -> str:
+def _quote_for_shell_and_list(path: Path) -> str:
     """Return a path quoted twice: for the shell, and for the list of paths, which is split like a shell's words."""
     return shlex.quote(shlex.quote(str(path)))
 
 
-def progress_text(progress: ChildProgress) -> str:
+def preparation_progress_text(progress: NemoChildProgress) -> str:
     """Return how far a preparation is: percent, documents, tokens."""
     share = 100 * progress.done // progress.total if progress.total else 100
     return f"{share} %, {counted(progress.documents, 'document')}, {counted(progress.tokens, 'token')}"
 
 
-def convert_model(direction: str, source: Path, target: Path, python: str) -> None:
+def convert_model_and_report(direction: str, source: Path, target: Path, python: str) -> None:
     """Convert a model, and print the edits that train it."""
     trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.find_nemo_python(python)
     click.echo(
         f"Converting with the NeMo of {display_path(interpreter)}: about a minute, more for a large model …", err=True
     )
-    result = nemo_files.convert_model(direction, source, target, interpreter)
+    result = nemo_files.convert_nemo_model(direction, source, target, interpreter)
     click.echo(f"Written to {visible(str(target))}")
     if result.difference is None:
         click.echo("The logits were not compared: Transformer Engine's layers compute on GPUs only.")

@@ -24,7 +24,7 @@ def hosts_add(name: str, address: str, *, force: bool) -> None:
     """Save the host at ADDRESS, as ssh takes it, under NAME; without ADDRESS the name is the address."""
     from tui_train.cli.hosts import hosts
 
-    hosts.add_host(name, address, force=force)
+    hosts.add_saved_host(name, address, force=force)
 
 
 @hosts.command("login")
@@ -33,7 +33,7 @@ def hosts_login(name: str) -> None:
     """Log in to a host that asks for a password, a code or a key's touch; the connection stays for twelve hours."""
     from tui_train.cli.hosts import hosts
 
-    hosts.log_in(name)
+    hosts.log_in_to_saved_host(name)
 
 
 @hosts.command("rm")

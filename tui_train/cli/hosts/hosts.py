@@ -21,13 +21,13 @@ def print_hosts(*, as_json: bool) -> None:
         click.echo("No host is saved: tui-train hosts add NAME USER@HOST")
 
 
-def add_host(name: str, address: str, *, force: bool) -> None:
+def add_saved_host(name: str, address: str, *, force: bool) -> None:
     """Save a host, which is not asked for that."""
-    hosts.save_host(name, address, replace=force)
+    hosts.save_host(name, address, may_replace=force)
     click.echo(f"saved {visible(name)}: tui-train facts --on {visible(name)} shows what it has")
 
 
-def log_in(name: str) -> None:
+def log_in_to_saved_host(name: str) -> None:
     """Have ssh ask on this terminal what it must; Unavailable where it does not come in."""
     host = hosts.host_address(name)
     if code := ssh.log_in(host):

@@ -4,23 +4,23 @@ from typing import Any
 
 import click
 
-from tui_train.actions.machine_facts import MachineSource, facts_for_profile, require_this_machine
+from tui_train.actions.machine_facts import FactsSource, facts_for_profile, require_training_on_this_machine
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import percent, size, typeset, visible
+from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.checks import find_problems
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, load_profile, print_json, unknown_sizes_remedy, with_fetched_config
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.predict import Prediction, RungEffect, predict, rung_effects
+from tui_train.memory.predict import Prediction, RungEffect, predict_memory, rung_effects
 from tui_train.memory.trace import CountedMemory
-from tui_train.memory.types import Estimate
+from tui_train.memory.types import MemoryEstimate
 from tui_train.setup.setup import Setup
 from tui_train.views import show
 
 
 def print_estimate(  # noqa: PLR0913 - one for each option
-    reference: str, edits: tuple[str, ...], method: str, source: MachineSource, *, as_json: bool, fetch: bool = False
+    reference: str, edits: tuple[str, ...], method: str, source: FactsSource, *, as_json: bool, fetch: bool = False
 ) -> None:
     """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure".
 
@@ -28,14 +28,14 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     """
     profile = apply_edits(load_profile(reference), edits)
     if method:
-        require_this_machine(profile, f"--{method}")
+        require_training_on_this_machine(profile, f"--{method}")
     facts = facts_for_profile(profile, source, columns.report_waiting)
     if fetch:
         facts = with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem
-    prediction = predict(setup)
+    prediction = predict_memory(setup)
     if prediction.estimate is None:
         unknown = prediction.workload.unknown_model
         remedy = unknown_sizes_remedy(unknown, facts) if unknown else "Change the profile, or measure a run."
@@ -95,21 +95,22 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         "",
         columns.aligned_table(rows),
         "",
-        f"Estimated: at most {size(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
+        f"Estimated: at most {size_text(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
     for place, verdict in prediction.pools:
-        of = f"{size(verdict.reserved)} of {size(verdict.available)}"
-        lines.append(f"{visible(place.name)}: {verdict.band}, {of} reserved ({size(verdict.needed)} allocated)")
+        of = f"{size_text(verdict.reserved)} of {size_text(verdict.available)}"
+        lines.append(f"{visible(place.name)}: {verdict.band}, {of} reserved ({size_text(verdict.needed)} allocated)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
         rows = [
-            (typeset(each.change.title), _signed_size_text(each.peak_difference), each.band or "") for each in changes
+            (typeset_ascii(each.change.title), _signed_size_text(each.peak_difference), each.band or "")
+            for each in changes
         ]
         lines += ["", columns.aligned_table([("Change", "reserved" if prediction.pools else "allocated", ""), *rows])]
     return lines
 
 
-def _trained_parameters_text(estimate: Estimate) -> str:
+def _trained_parameters_text(estimate: MemoryEstimate) -> str:
     return f"{estimate.trained / 1e6:,.1f} M trained"
 
 
@@ -129,7 +130,7 @@ def _short_phase_name(name: str) -> str:
 
 
 def _signed_size_text(byte_count: int) -> str:
-    return f"{'+' if byte_count > 0 else '-'}{size(abs(byte_count))}"
+    return f"{'+' if byte_count > 0 else '-'}{size_text(abs(byte_count))}"
 
 
 def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
@@ -137,11 +138,19 @@ def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
     if method == "trace":
         return [
             "",
-            f"Traced with fake tensors: at most {size(most)} (±{percent(traces.TRACE_RELATIVE_ERROR)}), in: {name}.",
+            (
+                f"Traced with fake tensors: at most {size_text(most)} (±{percent(traces.TRACE_RELATIVE_ERROR)}), "
+                f"in: {name}."
+            ),
         ]
-    lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {size(most)} allocated, in: {name}."]
+    lines = [
+        "",
+        f"Measured in two steps on {visible(counted.device)}: at most {size_text(most)} allocated, in: {name}.",
+    ]
     if counted.reserved:
-        lines.append(f"The allocator reserved {size(counted.reserved)}; the GPU has {size(counted.used)} in use.")
+        lines.append(
+            f"The allocator reserved {size_text(counted.reserved)}; the GPU has {size_text(counted.used)} in use."
+        )
     return lines
 
 

@@ -8,32 +8,32 @@ import click
 import msgspec
 
 from tui_train.actions import machine_facts
-from tui_train.actions.machine_facts import MachineSource
+from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli import columns
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render import SCRIPT_NAME, File, shown_files
+from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile, shown_files
 from tui_train.plan.render.manifests import MANIFESTS, VolumeClaim, plan_for_cluster, with_cluster_address
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
-from tui_train.plan.render.slurm import SCRIPT_NAME as SUBMITTED
+from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SUBMITTED
 from tui_train.profile import fields
 from tui_train.runs import rundir
 
 
-def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: MachineSource, *, force: bool) -> None:
+def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: FactsSource, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     source = machine_facts.source_for_profile(profile, source)
     prepared = prepare_plan(set_up(profile, machine_facts.facts_for_profile(profile, source, columns.report_waiting)))
     made_plan = plans.require_plan(prepared)
     target = _write_and_list(folder, prepared.files, force=force)
-    script = visible(shlex.quote(str(target / SCRIPT_NAME)))
+    script = visible(shlex.quote(str(target / LAUNCH_SCRIPT_FILE_NAME)))
     if source.host or (source.machine and not source.slurm):
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
-        script = SCRIPT_NAME
+        script = LAUNCH_SCRIPT_FILE_NAME
     if made_plan.slurm and source.host:
         click.echo(f"Submit it there, from its folder: sbatch {SUBMITTED}")
         return
@@ -49,7 +49,7 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     reference: str,
     folder: Path,
     edits: tuple[str, ...],
-    source: MachineSource,
+    source: FactsSource,
     claims: Sequence[str],
     *,
     force: bool,
@@ -61,12 +61,12 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     volumes = [_parse_volume_claim(text) for text in claims]
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
-    profile = with_cluster_address(fields.with_value(profile, "hardware.scheduler", "none"), manifest_name)
+    profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
     setup = set_up(profile, machine_facts.facts_for_profile(profile, source, columns.report_waiting))
     made_plan = plans.require_plan(_without_image_findings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)
-    _write_and_list(folder, (*cluster.files, File(member.FILE_NAME, made.text)), force=force)
+    _write_and_list(folder, (*cluster.files, RenderedFile(member.FILE_NAME, made.text)), force=force)
     click.echo("\n".join(map(visible, made.notes)))
 
 
@@ -87,10 +87,10 @@ def _parse_volume_claim(text: str) -> VolumeClaim:
     return VolumeClaim(name, folder)
 
 
-def _write_and_list(folder: Path, files: Sequence[File], *, force: bool) -> Path:
+def _write_and_list(folder: Path, files: Sequence[RenderedFile], *, force: bool) -> Path:
     """Write files to a folder, print their paths and return the folder."""
     target = expand_home(str(folder)).absolute()
-    rundir.export_files(target, files, overwrite=force)
+    rundir.export_plan_files(target, files, overwrite=force)
     for file in shown_files(files):
         click.echo(visible(f"{target}/{file.path}"))
     return target

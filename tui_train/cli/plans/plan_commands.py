@@ -12,14 +12,14 @@ from tui_train.cli.group import (
     SET_OPTION,
     YES_OPTION,
     cli,
+    facts_source_of_options,
     host_option,
     machine_options,
-    machine_source,
     shell_completion,
 )
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.actions.machine_facts import FactsSource
 
 FETCH_OPTION = click.option(
     "--fetch-config",
@@ -47,7 +47,7 @@ def facts(  # noqa: PLR0913 - one for each option
     """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli.plans import plans
 
-    plans.print_facts(as_json=as_json, source=machine_source(machine, host, toolchain, slurm=slurm), save=save)
+    plans.print_facts(as_json=as_json, source=facts_source_of_options(machine, host, toolchain, slurm=slurm), save=save)
 
 
 @cli.command()
@@ -66,7 +66,7 @@ def facts(  # noqa: PLR0913 - one for each option
 @SET_OPTION
 @machine_options
 def plan(  # noqa: PLR0913 - one for each option
-    profile: str, edits: tuple[str, ...], source: "MachineSource", *, against: str | None, fetch: bool, as_json: bool
+    profile: str, edits: tuple[str, ...], source: "FactsSource", *, against: str | None, fetch: bool, as_json: bool
 ) -> None:
     """Print what a profile would start, and its problems."""
     from tui_train.cli.plans import plans
@@ -85,7 +85,7 @@ def plan(  # noqa: PLR0913 - one for each option
 def estimate(  # noqa: PLR0913 - one for each option
     profile: str,
     edits: tuple[str, ...],
-    source: "MachineSource",
+    source: "FactsSource",
     *,
     trace: bool,
     measure: bool,
@@ -98,7 +98,7 @@ def estimate(  # noqa: PLR0913 - one for each option
     if trace and measure:
         raise click.UsageError("--trace and --measure exclude each other.")
     method = "trace" if trace else "measure" if measure else ""
-    if method and source.is_elsewhere:
+    if method and source.is_other_machine_or_cluster:
         raise click.UsageError(f"--{method} runs on this machine: leave out --machine, --on and --slurm.")
     estimate.print_estimate(profile, edits, method, source, as_json=as_json, fetch=fetch)
 
@@ -124,7 +124,7 @@ def tune(  # noqa: PLR0913 - one for each option
     edits: tuple[str, ...],
     precisions: tuple[str, ...],
     seconds: int,
-    source: "MachineSource",
+    source: "FactsSource",
     *,
     dry_run: bool,
     as_json: bool,
@@ -135,7 +135,7 @@ def tune(  # noqa: PLR0913 - one for each option
     if dry_run:
         tune.print_settings_to_try(profile, edits, precisions, source, as_json=as_json)
         return
-    if source.is_elsewhere:
+    if source.is_other_machine_or_cluster:
         raise click.UsageError("trials run on this machine: with --machine, --on or --slurm add --dry-run.")
     tune.tune_profile(profile, edits, precisions, seconds, as_json=as_json)
 
@@ -165,7 +165,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     edits: tuple[str, ...],
     kind: str | None,
     claims: tuple[str, ...],
-    source: "MachineSource",
+    source: "FactsSource",
     *,
     force: bool,
 ) -> None:

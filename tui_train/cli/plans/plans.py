@@ -12,11 +12,11 @@ import msgspec
 from tui_train.actions import machine_facts as machines
 from tui_train.actions import model_config
 from tui_train.actions.image_check import validate_image, validation_text
-from tui_train.actions.machine_facts import MachineSource
+from tui_train.actions.machine_facts import FactsSource
 from tui_train.actions.training_hosts import facts_for_start
-from tui_train.base.command import VARIABLE_NAMES, argv
+from tui_train.base.command import RUNTIME_VARIABLE_NAMES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.text import size, visible
+from tui_train.base.text import size_text, visible
 from tui_train.checks import Finding, find_problems
 from tui_train.cli import columns
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_uuids
@@ -24,14 +24,14 @@ from tui_train.facts.machine import container_images, probe, trusted_pythons
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import predict_memory
 from tui_train.plan.render import shown_files
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store, typed_lists
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.rows import Field
-from tui_train.profile.secret_values import find_secrets
+from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.machine import container
@@ -40,7 +40,7 @@ from tui_train.views import choices, clusters, overview, previous_run, show
 from tui_train.views.previous_run import PreviousRun
 
 PREVIOUS_RUN_REFERENCE = "previous"
-_MAX_FIXES = 5
+_MAX_FIX_ROUNDS = 5
 # JSON allows these, but a terminal would interpret them; a line break occurs only between values.
 _CONTROL_PATTERN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -52,23 +52,23 @@ class AppliedFix(NamedTuple):
     change: Change
 
 
-def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> None:
+def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> None:
     """Print the facts of a machine, and write them to `save`, if given."""
     if save:
         machine_files.refuse_to_overwrite(save)
-    machine_facts, toolchain = machines.facts_from_source(source)
+    machine_facts, toolchain = machines.facts_and_toolchain_of_source(source)
     if as_json:
-        print_json(machines.facts_as_data(machine_facts, toolchain))
+        print_json(machines.facts_as_json_data(machine_facts, toolchain))
     else:
         verdicts = gpu_verdicts(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
         if machine_facts.cluster:
-            click.echo(clusters.cluster_table(machine_facts.cluster, columns.terminal_width()) + "\n")
+            click.echo(clusters.cluster_table_text(machine_facts.cluster, columns.terminal_width_or_none()) + "\n")
         click.echo(
             show.facts_text(
                 machine_facts,
                 toolchain,
                 recommended_uuids(machine_facts.machine.gpus, verdicts),
-                columns.terminal_width(),
+                columns.terminal_width_or_none(),
             )
         )
     if save:
@@ -79,7 +79,7 @@ def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> N
 def print_plan(  # noqa: PLR0913 - one for each option
     reference: str,
     edits: tuple[str, ...],
-    source: MachineSource,
+    source: FactsSource,
     *,
     as_json: bool,
     against: str | None = None,
@@ -98,7 +98,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     setup = set_up(profile, facts)
     prepared = prepare_plan(setup)
     if as_json:
-        differences = previous_run.effective_changes(earlier, profile) if earlier else ()
+        differences = previous_run.changes_in_effect(earlier, profile) if earlier else ()
         since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
         print_json(_plan_data(prepared) | ({"since": since} if against else {}))
         if prepared.plan is None:
@@ -107,7 +107,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     made_plan = require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
     click.echo(overview.overview_text(overview.overview_lines(setup, pace)))
-    if unknown := predict(setup).workload.unknown_model:
+    if unknown := predict_memory(setup).workload.unknown_model:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {unknown_sizes_remedy(unknown, facts)}")
     if against:
         click.echo(f"\n{_changes_text(earlier, profile)}")
@@ -115,21 +115,21 @@ def print_plan(  # noqa: PLR0913 - one for each option
     click.echo("\nfiles: " + ", ".join(file.path for file in shown_files(prepared.files)))
 
 
-def with_fetched_config(profile: Profile, facts: Facts, source: MachineSource) -> Facts:
+def with_fetched_config(profile: Profile, facts: Facts, source: FactsSource) -> Facts:
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
-    if source.is_elsewhere:
+    if source.is_other_machine_or_cluster:
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
-    machines.require_this_machine(profile, "--fetch-config")
+    machines.require_training_on_this_machine(profile, "--fetch-config")
     setup = set_up(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem
-    name = predict(setup).workload.unknown_model
+    name = predict_memory(setup).workload.unknown_model
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
         return facts
     path = model_config.fetch_model_config(profile, facts.hub, name)
-    click.echo(f"fetched {visible(str(path))} ({size(path.stat().st_size)})", err=True)
-    return model_config.with_model_shape(profile, facts, name)
+    click.echo(f"fetched {visible(str(path))} ({size_text(path.stat().st_size)})", err=True)
+    return model_config.facts_with_model_shape(profile, facts, name)
 
 
 def unknown_sizes_remedy(model: str, facts: Facts) -> str:
@@ -155,7 +155,7 @@ def _changes_text(earlier: PreviousRun | None, profile: Profile) -> str:
     """Return in lines what has changed since an earlier run."""
     if earlier is None:
         return f"no earlier run of {visible(profile.name)}"
-    changed = previous_run.change_lines(previous_run.effective_changes(earlier, profile))
+    changed = previous_run.change_lines(previous_run.changes_in_effect(earlier, profile))
     name = visible(earlier.run)
     return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
 
@@ -195,9 +195,9 @@ def print_profiles(*, as_json: bool) -> None:
 
 def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `base` with edits under a new name."""
-    profile = apply_edits(fields.with_value(load_profile(base), "name", name), edits)
-    click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
-    for secret in find_secrets(profile):
+    profile = apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits)
+    click.echo(f"saved {visible(str(store.save_profile(profile, overwrite=force)))}")
+    for secret in find_profile_secrets(profile):
         click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
     script = profile.trainer.script
     if (
@@ -212,10 +212,10 @@ def load_profile(reference: str) -> Profile:
     """Return a profile by name or path; `quickstart` needs no saved file."""
     if reference == "quickstart" and reference not in store.saved_profile_names():
         return Profile()
-    return store.load(reference)
+    return store.load_profile_file(reference)
 
 
-def _parse_edit(row: Field, text: str) -> fields.Value:
+def _parse_edit(row: Field, text: str) -> fields.FieldValue:
     """Return the value in a text of --set; BadInput names the key, and what to type for a shell that removes quotes."""
     try:
         return fields.parse_value(row, text)
@@ -225,14 +225,14 @@ def _parse_edit(row: Field, text: str) -> fields.Value:
             for reading in (error.as_several_values, error.as_single_value)
         )
         raise BadInput(
-            _message_by_key(row, error),
+            _message_with_key_for_label(row, error),
             typed_lists.both_readings_remedy(visible(several) if error.as_several_values else "", visible(one)),
         ) from None
     except BadInput as error:
-        raise BadInput(_message_by_key(row, error), error.remedy) from None
+        raise BadInput(_message_with_key_for_label(row, error), error.remedy) from None
 
 
-def _message_by_key(row: Field, error: BadInput) -> str:
+def _message_with_key_for_label(row: Field, error: BadInput) -> str:
     """Return what is wrong with the key in place of the label, which only the screens show."""
     begins = error.message.startswith((f"{row.label} ", f"{row.label}:"))
     return row.key + error.message[len(row.label) :] if begins else error.message
@@ -259,7 +259,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         elif isinstance(value, tuple) and isinstance(before, tuple) and key in keys_set and value:
             value = (*before, *value)
         keys_set.add(key)
-        profile = fields.with_value(profile, key, value)
+        profile = fields.profile_with_value(profile, key, value)
         if key == "trainer.python":
             trusted_pythons.remember_chosen_python(profile.trainer.python)
     if (
@@ -269,7 +269,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         and not fields.is_chosen(profile, "trainer.kind")
     ):
         # The default would train a model of its own.
-        profile = fields.with_value(profile, "trainer.kind", "script")
+        profile = fields.profile_with_value(profile, "trainer.kind", "script")
         click.echo("trainer.kind=script, for a script is named", err=True)
     store.check_preset_exists(profile)
     kept = store.with_webhook_stored(profile)
@@ -287,14 +287,16 @@ def require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
     return prepared.plan
 
 
-def apply_fixes(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[AppliedFix, ...]]:
+def apply_fixes_of_errors(
+    profile: Profile, facts_here: Facts, edits: tuple[str, ...]
+) -> tuple[Profile, tuple[AppliedFix, ...]]:
     """Apply the changes that errors offer, for defaults that do not fit this machine; return them.
 
     Keys that the user's `edits` set are never changed.
     """
     chosen = {edit.partition("=")[0] for edit in edits}
     fixes: list[AppliedFix] = []
-    for _ in range(_MAX_FIXES):
+    for _ in range(_MAX_FIX_ROUNDS):
         findings = find_problems(set_up(profile, facts_here))
         offered = (AppliedFix(finding, finding.change) for finding in findings if finding.change)
         own_fixes = (
@@ -328,7 +330,7 @@ def _attempt_command(made_plan: Plan, attempt: Attempt) -> list[str]:
     """Return an attempt's words; values known only while it runs are $NAME."""
     if made_plan.container is None:
         return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
-    values = {name: f"${name}" for name in VARIABLE_NAMES} | {"ADDRESS": made_plan.address}
+    values = {name: f"${name}" for name in RUNTIME_VARIABLE_NAMES} | {"ADDRESS": made_plan.address}
     return container.container_command(made_plan.container, attempt.command, values, made_plan.uneven)
 
 

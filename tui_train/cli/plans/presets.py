@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput, NotFound
-from tui_train.base.files import error_reason, read_regular
+from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import display_path, visible
 from tui_train.cli.columns import description_list
 from tui_train.profile.presets import (
@@ -65,10 +65,10 @@ def print_preset(name: str) -> None:
         names = ", ".join([*shipped_presets(), *user_presets()])
         raise NotFound(f"no preset {visible(name)}", f"Known presets: {visible(names)}.")
     try:
-        lines = read_regular(own_preset.path, MAX_PRESET_BYTES).decode("utf-8", "replace").splitlines()
+        lines = read_regular_file(own_preset.path, MAX_PRESET_BYTES).decode("utf-8", "replace").splitlines()
     except OSError as error:
         raise BadInput(
-            f"cannot read {display_path(own_preset.path)}: {error_reason(error)}", "Put a TOML file there."
+            f"cannot read {display_path(own_preset.path)}: {read_error_reason(error)}", "Put a TOML file there."
         ) from None
     for line in lines:
         click.echo(visible(line.expandtabs()))

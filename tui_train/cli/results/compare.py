@@ -14,11 +14,11 @@ from tui_train.views.compare import (
     ComparedRun,
     ComparisonRow,
     differing_setting_rows,
-    faster_run_sentence,
     read_compared_runs,
     result_rows,
+    second_run_compared_sentence,
 )
-from tui_train.views.run_settings import shorten_setting
+from tui_train.views.run_settings import shortened_setting_text
 
 _LABEL_WIDTH = 20
 _MAX_LOSS_POINTS = 1000
@@ -39,7 +39,7 @@ def print_comparison(references: Sequence[str], *, as_json: bool) -> None:
         click.echo("\n" + "\n".join(_table_lines("setting", differing, len(compared), width)))
     else:
         click.echo("\nThe settings are the same.")
-    if words := faster_run_sentence(compared):
+    if words := second_run_compared_sentence(compared):
         click.echo(f"\n{words}")
 
 
@@ -47,7 +47,7 @@ def _table_lines(title: str, rows: Sequence[ComparisonRow], run_count: int, widt
     cell = max(8, min(28, (width - _LABEL_WIDTH - 12) // run_count - 2))
     lines = [f"{title:<{_LABEL_WIDTH}}" + "".join(f"  {letter:>{cell}}" for letter in RUN_LETTERS[:run_count])]
     for row in rows:
-        cells = "".join(f"  {shorten_setting(text, cell):>{cell}}" for text in row.cells)
+        cells = "".join(f"  {shortened_setting_text(text, cell):>{cell}}" for text in row.cells)
         best = f"{row.note}  " if row.note else ""
         better = f"{RUN_LETTERS[row.best]} is better" if row.best is not None and run_count > 2 else ""
         lines.append(f"{row.label:<{_LABEL_WIDTH}}{cells}  {best}{better}".rstrip())
@@ -70,7 +70,7 @@ def _compared_run_data(compared_run: ComparedRun, keys: Sequence[str]) -> dict[s
         "eval_loss_best_step": best.step if best else None,
         "tokens_per_second": progress.tokens_per_second,
         "memory_peak": compared_run.peak or None,
-        "losses": [[point.step, point.loss] for point in progress.curve.thinned(_MAX_LOSS_POINTS)],
-        "eval_losses": [[point.step, point.loss] for point in progress.evaluations.thinned(_MAX_LOSS_POINTS)],
+        "losses": [[point.step, point.loss] for point in progress.curve.thinned_points(_MAX_LOSS_POINTS)],
+        "eval_losses": [[point.step, point.loss] for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS)],
         "settings": {key: compared_run.settings[key].value for key in keys} if compared_run.settings else None,
     }

@@ -9,13 +9,13 @@ from typing import Any
 import click
 import msgspec
 
-from tui_train.base.text import size, visible
+from tui_train.base.text import size_text, visible
 from tui_train.diagnose.evidence import diagnose_reference
 from tui_train.diagnose.headings import failure_heading
-from tui_train.diagnose.reader import ReadWatcher
+from tui_train.diagnose.reader import LogReadObserver
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis
 from tui_train.profile.changes import Change
-from tui_train.runner.memory_patterns import TEXT_BY_PHASE
+from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
@@ -48,7 +48,7 @@ def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> 
         sys.exit(_INTERRUPTED_EXIT_CODE)
 
 
-class LogProgress(ReadWatcher):
+class LogProgress(LogReadObserver):
     """Says on stderr what the end of a large log shows, and how much was read: on one line of a terminal, or seldom."""
 
     def __init__(self) -> None:
@@ -63,12 +63,16 @@ class LogProgress(ReadWatcher):
         shown = f"{failure_heading(diagnosis.failure)}: {diagnosis.cause}" if diagnosis else "no failure"
         click.echo(f"The log's end shows {shown}\nReading the rest; Ctrl-C stops it …", err=True)
 
-    def has_read(self, done: int, total: int) -> None:
+    def has_read(self, read_bytes: int, total_bytes: int) -> None:
         """Say how much was read, now and then."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every
-        self._shown = f"read {100 * done // total} % of {size(total)}" if total else f"read {size(done)}"
+        self._shown = (
+            f"read {100 * read_bytes // total_bytes} % of {size_text(total_bytes)}"
+            if total_bytes
+            else f"read {size_text(read_bytes)}"
+        )
         click.echo(f"\r\x1b[K{self._shown}" if self._terminal else self._shown, nl=not self._terminal, err=True)
 
     def end(self) -> None:
@@ -88,7 +92,7 @@ def _no_failure_text(name: str, run: RunDir | None) -> str:
     if run and status and not status.live and (why := slurm_end_reason(run.path)):
         state += f" ({why})"
     out_of_memory = [
-        f"attempt {attempt.number} ran out of GPU memory {TEXT_BY_PHASE.get(attempt.phase, '')}".rstrip()
+        f"attempt {attempt.number} ran out of GPU memory {TEXT_BY_MEMORY_PHASE.get(attempt.phase, '')}".rstrip()
         for attempt in (status.attempts if status else ())
         if attempt.out_of_memory
     ]
@@ -133,5 +137,5 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
 
 def retry_command(run: RunDir, change: Change) -> str:
     """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
-    options = show.command_options(change)
+    options = show.command_line_options_of_change(change)
     return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""

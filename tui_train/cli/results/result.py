@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import click
 
-from tui_train.actions.chat import AnswerPiece, Chat, ChatSide
+from tui_train.actions.chat import AnswerPiece, Chat, ChatModelSide
 from tui_train.actions.merge import MergeOptions, MergeResult
 from tui_train.actions.merge import merge_adapter as merge_run
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import BadInput
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
-from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
+from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size_text, visible
 from tui_train.cli.plans.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.results.result import RunResult, StepLoss
@@ -53,7 +53,7 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
     if weights:
         yield "result", visible(run_result.description)
         yield "path", display_path(weights.path)
-        yield "", f"{run_result.source_text}, {size(weights.size)}"
+        yield "", f"{run_result.source_text}, {size_text(weights.size)}"
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
@@ -150,7 +150,7 @@ def _print_answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = Fals
             _print_answer(chat, prompt, side, tokens)
 
 
-def _print_answer(chat: Chat, prompt: str, side: ChatSide, tokens: int) -> None:
+def _print_answer(chat: Chat, prompt: str, side: ChatModelSide, tokens: int) -> None:
     """Print an answer as it is written."""
     for piece in chat.ask(prompt, side, tokens):
         if isinstance(piece, AnswerPiece):

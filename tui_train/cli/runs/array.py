@@ -18,7 +18,7 @@ from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import defer_signals
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import queue_summary
+from tui_train.runs.slurm_job import queue_reason_text
 
 _MAX_ARRAY_MEMBERS = 100
 # Of other sections a value may need another look at the machine.
@@ -83,7 +83,7 @@ def submit_members(members: tuple[ArrayMember, ...], place: Place) -> None:
                 raise
             runs.append(run)
             folders.write_note(run, member.edit)
-            click.echo(f"{visible(run.name)} is {queue_summary(run.path)}, with {visible(member.edit)}")
+            click.echo(f"{visible(run.name)} is {queue_reason_text(run.path)}, with {visible(member.edit)}")
         if interrupts.number:
             # It came after the last start: it ends this command, not the runs.
             sys.exit(interrupts.exit_code)

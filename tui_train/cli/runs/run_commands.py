@@ -12,8 +12,8 @@ from tui_train.cli.group import (
     SET_OPTION,
     YES_OPTION,
     cli,
+    facts_source_of_options,
     host_option,
-    machine_source,
     shell_completion,
 )
 
@@ -39,7 +39,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli.runs import start
 
-    start.run_profile(profile, edits, machine_source(machine, host, slurm=slurm), detach=detach, array=array or "")
+    start.run_profile(
+        profile, edits, facts_source_of_options(machine, host, slurm=slurm), detach=detach, array=array or ""
+    )
 
 
 @cli.command()
@@ -158,7 +160,7 @@ def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: boo
     """Copy the script, data and model of PROFILE from here to its host by rsync, to the same paths."""
     from tui_train.cli.runs import send
 
-    send.send_files(profile, edits, machine_source(None, host), dry_run=dry_run)
+    send.send_files(profile, edits, facts_source_of_options(None, host), dry_run=dry_run)
 
 
 @cli.command()

@@ -7,17 +7,17 @@ from typing import Any
 import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.text import size, visible
+from tui_train.base.text import size_text, visible
 from tui_train.cli.columns import aligned_table
 from tui_train.cli.plans.plans import print_json
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetching, place_of_run
-from tui_train.places.asking import list_on_host
+from tui_train.places.asking import list_runs_on_host
 from tui_train.places.jobs import refresh_jobs
 from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs import archive, rundir
 from tui_train.runs.elsewhere import read_place
 from tui_train.runs.folders import read_note
@@ -31,7 +31,7 @@ from tui_train.views import show
 
 def print_runs(host: str, *, as_json: bool) -> None:
     """List the runs of this machine, or those on a host, newest first."""
-    listing = list_on_host(hosts.host_address(host)) if host else _refreshed_runs()
+    listing = list_runs_on_host(hosts.host_address(host)) if host else _refreshed_runs()
     if as_json:
         print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
@@ -46,7 +46,7 @@ def print_runs(host: str, *, as_json: bool) -> None:
 
 def _refreshed_runs() -> tuple[ListedRun, ...]:
     try:
-        refresh_jobs(rundir.all_runs())
+        refresh_jobs(rundir.list_runs())
     except TuiTrainError as error:
         click.echo(f"this list may be older than the runs: {error.message}", err=True)
     return read_listed_runs()
@@ -54,7 +54,7 @@ def _refreshed_runs() -> tuple[ListedRun, ...]:
 
 def _run_rows(listing: tuple[ListedRun, ...]) -> list[tuple[str, ...]]:
     """Return the runs as a table; their notes are in it where there are any."""
-    rows = [("run", "state", "started", "took", "attempts"), *map(show.run_row, listing)]
+    rows = [("run", "state", "started", "took", "attempts"), *map(show.listed_run_row, listing)]
     notes = ["note", *(visible(read_note(listed.run)) for listed in listing)]
     return [(*row, note_text) for row, note_text in zip(rows, notes, strict=True)] if any(notes[1:]) else rows
 
@@ -88,7 +88,7 @@ def stop_and_report(reference: str, *, at_once: bool) -> None:
         click.echo(f"It was one of {nodes} machines: stop launch.sh on the others as well.")
 
 
-def stop_run_with_grace(run: RunDir, status: Status) -> Status:
+def stop_run_with_grace(run: RunDir, status: RunStatus) -> RunStatus:
     """End a run; Ctrl-C meanwhile ends it without its grace period."""
     click.echo(f"stopping {visible(run.name)}: it gets {status.grace} s to save and end; Ctrl-C ends it at once")
     place = place_of_run(run)
@@ -99,7 +99,7 @@ def stop_run_with_grace(run: RunDir, status: Status) -> Status:
         return place.stop(run, at_once=True)
 
 
-def next_commands_text(run: RunDir, status: Status) -> str:
+def next_commands_text(run: RunDir, status: RunStatus) -> str:
     """Return the commands that resume a run that did not finish, where it can, and show its log; else empty."""
     if status.live or status.leftover or status.state == "finished":
         return ""
@@ -116,7 +116,7 @@ def fetch_and_report(reference: str, *, checkpoints: bool) -> None:
     run = rundir.find_run(reference)
     result = fetching.fetch_results(run, with_checkpoints=checkpoints)
     status = read_status(run)
-    what = f"{size(result.size)} fetched" if result.size else "nothing new was fetched"
+    what = f"{size_text(result.size)} fetched" if result.size else "nothing new was fetched"
     click.echo(f"{what} from {visible(status.host)} into {visible(str(run.path))}")
     if result.left_out:
         click.echo(f"Left out, for only files are fetched: {result.left_out}")
@@ -135,7 +135,9 @@ def write_report(reference: str, file: Path | None, *, force: bool) -> None:
         raise archive.already_exists_error(path)
     files = archive.archive_entries(run, _machine_file_text(run))
     archive.write_archive(path, name, files, replace=force)
-    rows = [(visible(entry.name), size(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files]
+    rows = [
+        (visible(entry.name), size_text(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
+    ]
     click.echo(aligned_table([("file", "size", "masked"), *rows]))
     kinds = archive.count_masked_by_kind(files)
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
@@ -156,6 +158,6 @@ def _machine_file_text(run: RunDir) -> str:
 
 def _load_run_profile(run: RunDir) -> Profile:
     try:
-        return store.load(str(run.profile))
+        return store.load_profile_file(str(run.profile))
     except TuiTrainError:
         return Profile()

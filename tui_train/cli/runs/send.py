@@ -4,7 +4,7 @@ import shlex
 
 import click
 
-from tui_train.actions.machine_facts import MachineSource, source_for_profile
+from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.sending import files_to_send, rsync_commands
 from tui_train.actions.sending import run_rsync as run
 from tui_train.base.errors import BadInput
@@ -13,7 +13,7 @@ from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.profile import hosts
 
 
-def send_files(reference: str, edits: tuple[str, ...], source: MachineSource, *, dry_run: bool) -> None:
+def send_files(reference: str, edits: tuple[str, ...], source: FactsSource, *, dry_run: bool) -> None:
     """Copy the files of a profile to its host, or print the commands that would."""
     profile = apply_edits(load_profile(reference), edits)
     host = source_for_profile(profile, source).host

@@ -7,12 +7,18 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from tui_train.actions.machine_facts import MachineSource, require_this_machine, source_for_profile
+from tui_train.actions.machine_facts import FactsSource, require_training_on_this_machine, source_for_profile
 from tui_train.actions.training_hosts import facts_for_start
 from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
-from tui_train.base.text import display_path, duration_text, grouped_digits, size, visible
+from tui_train.base.text import display_path, duration_text, grouped_digits, size_text, visible
 from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, apply_fixes, load_profile, print_other_machines_notes, require_plan
+from tui_train.cli.plans.plans import (
+    apply_edits,
+    apply_fixes_of_errors,
+    load_profile,
+    print_other_machines_notes,
+    require_plan,
+)
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
 from tui_train.cli.runs.runs import next_commands_text
@@ -21,35 +27,33 @@ from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
-from tui_train.places.profile_facts import probe_facts
+from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.runner.progress import Progress
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.elsewhere import read_place
 from tui_train.runs.interrupts import Interrupts, defer_signals
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.resuming import NO_CHECKPOINT, why_not_resumable
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import queue_summary, slurm_end_reason
-from tui_train.runs.start import is_all_trained, launcher_output
+from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
+from tui_train.runs.start import is_all_trained, launcher_log_text
 from tui_train.runs.status import read_status
 from tui_train.views import show
 
 
-def run_profile(
-    reference: str, edits: tuple[str, ...], source: MachineSource, *, detach: bool, array: str = ""
-) -> None:
+def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, detach: bool, array: str = "") -> None:
     """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
     with _report_not_started():
         profile = apply_edits(load_profile(reference), edits)
         if source.slurm:
             # The run says where it was, and opens there again.
-            profile = fields.with_value(profile, "hardware.scheduler", "slurm")
-            profile = fields.with_value(profile, "hardware.host", source.host) if source.host else profile
+            profile = fields.profile_with_value(profile, "hardware.scheduler", "slurm")
+            profile = fields.profile_with_value(profile, "hardware.host", source.host) if source.host else profile
         chosen = source_for_profile(profile, source)
         if (chosen.machine or array) and not chosen.slurm:
             option = "--array" if array else "--machine"
@@ -128,10 +132,10 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
 
 def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
     """Print the first two steps of a quickstart; return what it starts, and a warning where it trains on the CPU."""
-    profile = require_this_machine(apply_edits(Profile(), edits), "the quickstart")
+    profile = require_training_on_this_machine(apply_edits(Profile(), edits), "the quickstart")
     click.echo("1 Looking at this machine …")
-    facts = probe_facts(profile)
-    profile, fixes = apply_fixes(profile, facts, edits)
+    facts = probe_profile_facts(profile)
+    profile, fixes = apply_fixes_of_errors(profile, facts, edits)
     idle = next((fix.finding for fix in fixes if ("hardware.device", "cpu") in fix.change.edits), None)
     on_cpu = f"! This trains on the CPU, not on a GPU: {idle.message}.\n  {idle.remedy}" if idle else ""
     if on_cpu:
@@ -139,7 +143,7 @@ def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
     for fix in fixes:
         click.echo(f"changed: {fix.change.title} ({fix.change.why})")
     setup = set_up(profile, facts)
-    click.echo(show.facts_text(facts, setup.toolchain, (), columns.terminal_width()).rstrip())
+    click.echo(show.facts_text(facts, setup.toolchain, (), columns.terminal_width_or_none()).rstrip())
     prepared = prepare_plan(setup)
     plan = require_plan(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan_text(plan)}\n")
@@ -173,7 +177,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            doing = f"is {words}" if (words := queue_summary(started.path)) else "runs"
+            doing = f"is {words}" if (words := queue_reason_text(started.path)) else "runs"
             click.echo(f"{name} {doing}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
@@ -182,17 +186,19 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     place = read_place(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
-        doing = f"is {words}," if (words := queue_summary(started.path)) else "runs"
+        doing = f"is {words}," if (words := queue_reason_text(started.path)) else "runs"
         click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
     status = _follow_started(started, interrupts)[1]
     if status.state == "new":
         remedy = f"Submit it again: tui-train resume {name}"
-        raise Unavailable(f"the job of {name} ended before it trained: {launcher_output(started.launcher_log)}", remedy)
+        raise Unavailable(
+            f"the job of {name} ended before it trained: {launcher_log_text(started.launcher_log)}", remedy
+        )
     click.echo(_outcome_text(started, status))
     sys.exit(training_exit_code(status))
 
 
-def _outcome_text(run: RunDir, status: Status) -> str:
+def _outcome_text(run: RunDir, status: RunStatus) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
     why = f" ({words})" if not status.live and (words := slurm_end_reason(run.path)) else ""
     lines = (
@@ -207,7 +213,7 @@ def _attach_or_stop_hint(name: str) -> str:
     return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
 
 
-def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, Status]:
+def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, RunStatus]:
     """Print the lines of a run that was started here until it ends; on an earlier exit, print the run's state."""
     try:
         # From here on signals are handled as usual; one that was noted meanwhile is sent again.
@@ -228,7 +234,7 @@ def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, 
         raise
 
 
-def _weights_lines(run: RunDir, status: Status) -> Iterator[str]:
+def _weights_lines(run: RunDir, status: RunStatus) -> Iterator[str]:
     """Yield where a finished run's weights lie, and how they are tried and merged; nothing where there are none."""
     if status.state != "finished":
         return
@@ -239,7 +245,7 @@ def _weights_lines(run: RunDir, status: Status) -> Iterator[str]:
     weights, name = run_result.weights, visible(run.name)
     if weights is None:
         return
-    yield f"{visible(run_result.description)}, {size(weights.size)}: {display_path(weights.path)}"
+    yield f"{visible(run_result.description)}, {size_text(weights.size)}: {display_path(weights.path)}"
     if weights.problem:
         yield f"It cannot be loaded: {visible(weights.problem)}"
         return

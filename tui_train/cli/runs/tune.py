@@ -7,17 +7,17 @@ from typing import Any
 import click
 import msgspec
 
-from tui_train.actions.machine_facts import MachineSource, facts_for_profile, require_this_machine
+from tui_train.actions.machine_facts import FactsSource, facts_for_profile, require_training_on_this_machine
 from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
 from tui_train.actions.tune.space import list_settings
-from tui_train.actions.tune.tune import TRIAL_TABLE_FILE, TuningState, checked_search_space, tune
+from tui_train.actions.tune.tune import TRIAL_TABLE_FILE, TuningState, checked_search_space, run_tuning
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, load_profile, print_json
 from tui_train.memory.data_defaults import set_up
-from tui_train.places.profile_facts import probe_facts
+from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile import fields
 
 
@@ -25,12 +25,12 @@ def tune_profile(
     reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
-    profile = require_this_machine(apply_edits(load_profile(reference), edits), "a trial")
-    facts = probe_facts(profile)
+    profile = require_training_on_this_machine(apply_edits(load_profile(reference), edits), "a trial")
+    facts = probe_profile_facts(profile)
     state: TuningState | None = None
     code = 0
     try:
-        for state in tune(profile, facts, precisions=precisions, max_trial_seconds=float(seconds)):
+        for state in run_tuning(profile, facts, precisions=precisions, max_trial_seconds=float(seconds)):
             if not state.trials and state.trying and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
             if state.trying and not as_json:
@@ -52,7 +52,7 @@ def tune_profile(
 
 
 def print_settings_to_try(
-    reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], source: MachineSource, *, as_json: bool
+    reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], source: FactsSource, *, as_json: bool
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)

@@ -13,7 +13,7 @@ from tui_train.diagnose import diagnose_run
 from tui_train.places.mirror import RunMirror
 from tui_train.runner import curve
 from tui_train.runner.progress import Progress, advance_progress, progress_for_next_attempt
-from tui_train.runner.state import AttemptStatus, Status
+from tui_train.runner.state import AttemptStatus, RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
 from tui_train.runs.interrupts import defer_ctrl_c
@@ -21,13 +21,13 @@ from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
-from tui_train.wizard import open_wizard, terminal
+from tui_train.wizard import is_wizard_terminal, open_wizard
 
 
 def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, or with `follow` the lines until the run ends."""
     run = rundir.find_run(reference)
-    if not follow and (why := _update_copy(run)):
+    if not follow and (why := _update_local_copy(run)):
         click.echo(f"— the log may be older than the run: {why}", err=True)
     status = read_status(run)
     if not status.attempts and (damage := read_listed_run(run).damage):
@@ -53,7 +53,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     _require_readable(run, *numbers)
 
 
-def _update_copy(run: RunDir) -> str:
+def _update_local_copy(run: RunDir) -> str:
     """Bring what a host has of a run up to date here; return why not, empty where it is."""
     try:
         return RunMirror(run, follow=False).update_once()
@@ -64,7 +64,7 @@ def _update_copy(run: RunDir) -> str:
 def attach_run(reference: str) -> None:
     """Open a run in the wizard, or follow its log where there is no terminal."""
     run = rundir.find_run(reference)
-    if terminal():
+    if is_wizard_terminal():
         sys.exit(open_wizard(str(run.path)))
     sys.exit(training_exit_code(stream_run(run)[1]))
 
@@ -87,7 +87,7 @@ def _require_readable(run: RunDir, *attempts: int) -> None:
             )
 
 
-def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, Status]:
+def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, RunStatus]:
     """Print a run's lines until it ends; Ctrl-C ends only this command, and asks first about a run `started_here`."""
     mirror = RunMirror(run, _report_host_problem)
     try:
@@ -157,10 +157,12 @@ def _report_failure(run: RunDir) -> None:
 def _with_curve_ends_only(progress: Progress) -> Progress:
     """Return the progress with its first and last point only, so that each line of a long run costs the same."""
     first, last = progress.first, progress.last
-    return progress._replace(curve=curve.build_curve((first, last))) if first and last and first != last else progress
+    return (
+        progress._replace(curve=curve.build_loss_curve((first, last))) if first and last and first != last else progress
+    )
 
 
-def training_exit_code(status: Status) -> int:
+def training_exit_code(status: RunStatus) -> int:
     """Return the exit code of a command that waited for a run: the training's own; see EXIT_CODES."""
     return 137 if status.state == "lost" else status.exit_code or 0
 

@@ -27,28 +27,30 @@ def read_data_report(
     toolchain: Toolchain, question: DataQuestion, is_cancelled: Callable[[], bool] = lambda: False
 ) -> DataReport:
     """Return what the Python of a toolchain reads in the data, or has read in the very same."""
-    states = tuple(_file_states(question))
+    states = tuple(_file_sizes_and_times(question))
     file = data_summaries_folder() / f"{answer_cache.content_digest(_cache_key(toolchain, question, states))}.json"
-    if report := _load_report(file):
+    if report := _load_cached_report(file):
         return report
     report = probe_data(toolchain.python, question, is_cancelled=is_cancelled)
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
     failed = report.problem or report.tokenizer or report.counts.get("unreadable")
-    if not failed and time.time() - newest > _MIN_FILE_AGE_SECONDS and states == tuple(_file_states(question)):
-        answer_cache.store(file, msgspec.json.encode(report))
+    if not failed and time.time() - newest > _MIN_FILE_AGE_SECONDS and states == tuple(_file_sizes_and_times(question)):
+        answer_cache.store_answer(file, msgspec.json.encode(report))
     return report
 
 
-def _cache_key(toolchain: Toolchain, question: DataQuestion, states: tuple[tuple[str, int, int], ...]) -> bytes:
+def _cache_key(
+    toolchain: Toolchain, question: DataQuestion, sizes_and_times: tuple[tuple[str, int, int], ...]
+) -> bytes:
     """Return all on which an answer depends."""
     libraries = [
         toolchain.version,
         toolchain.transformers,
         *(toolchain.packages.get(name) for name in _CACHE_KEY_LIBRARIES),
     ]
-    installed = answer_cache.package_folder_states(toolchain.python)
-    return msgspec.json.encode((_program_digest(), toolchain.python, libraries, installed, question, states))
+    installed = answer_cache.package_folder_sizes_and_times(toolchain.python)
+    return msgspec.json.encode((_program_digest(), toolchain.python, libraries, installed, question, sizes_and_times))
 
 
 @functools.cache
@@ -60,27 +62,27 @@ def _program_digest() -> str:
     return answer_cache.content_digest(b"".join(name.encode() + content for name, content in modules) + fields)
 
 
-def _file_states(question: DataQuestion) -> Iterator[tuple[str, int, int]]:
+def _file_sizes_and_times(question: DataQuestion) -> Iterator[tuple[str, int, int]]:
     """Yield path, size and time of change (ns) of all files that are read: data, and the model but for its weights."""
     for named in question.files:
-        yield answer_cache.file_state(Path(named))
-        yield from _folder_states(Path(named))
+        yield answer_cache.file_size_and_time(Path(named))
+        yield from _folder_sizes_and_times(Path(named))
     model = question.model
     folder = (
         model if not model or Path(model).is_absolute() else hub.snapshot_folder(os.environ, model, question.revision)
     )
     for inside in (Path(folder), Path(folder, "additional_chat_templates")) if folder else ():
-        yield from (state for state in _folder_states(inside) if not state[0].endswith(_WEIGHT_SUFFIXES))
+        yield from (state for state in _folder_sizes_and_times(inside) if not state[0].endswith(_WEIGHT_SUFFIXES))
 
 
-def _folder_states(folder: Path) -> list[tuple[str, int, int]]:
+def _folder_sizes_and_times(folder: Path) -> list[tuple[str, int, int]]:
     with suppress(OSError, ValueError):
-        return sorted(answer_cache.file_state(path) for path in folder.iterdir()) if folder.is_dir() else []
+        return sorted(answer_cache.file_size_and_time(path) for path in folder.iterdir()) if folder.is_dir() else []
     return []
 
 
-def _load_report(path: Path) -> DataReport | None:
+def _load_cached_report(path: Path) -> DataReport | None:
     """Return what is kept in a file, None where there is nothing of use."""
-    content = answer_cache.load(path)
+    content = answer_cache.load_cached_answer(path)
     report = parse_data_answer(ChildResult(content)) if content is not None else None
     return None if report is None or report.problem else report

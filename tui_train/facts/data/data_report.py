@@ -18,8 +18,8 @@ DataProblemKind = Literal["unreadable", "broken", "empty", "wrong", "other", "re
 # Reading and counting take at most twice _MAX_READING_SECONDS, the imports some more.
 PROBE_DEADLINE_SECONDS = 120.0
 _MAX_READING_SECONDS = 30
-_MAX_ROWS = 1_000_000
-_VARIABLES_HIDING_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
+_MAX_ROWS_READ = 1_000_000
+_ENVIRONMENT_WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class DataQuestion(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class DataQuestion(Struct, frozen=True, kw_only=True):
     """Whether answers alone are learned; None: where the chat template marks them."""
     weights: tuple[float, ...] = ()
     """Each file's share of an epoch; none: what it holds."""
-    rows: int = _MAX_ROWS
+    rows: int = _MAX_ROWS_READ
     """How many are read at most."""
     seconds: int = _MAX_READING_SECONDS
 
@@ -231,7 +231,7 @@ def probe_data(
 
     child = str(resources.files("tui_train").joinpath("programs/data/data_child.py"))
     command = [python, "-B", child, msgspec.json.encode(question).decode()]
-    return parse_data_answer(run_child(command, deadline, _VARIABLES_HIDING_GPUS, is_cancelled=is_cancelled))
+    return parse_data_answer(run_child(command, deadline, _ENVIRONMENT_WITHOUT_GPUS, is_cancelled=is_cancelled))
 
 
 class _ReadingProgress(Struct, frozen=True):
@@ -248,19 +248,19 @@ def parse_data_answer(child_result: ChildResult) -> DataReport:
             being_read = being_read or visible(json_as(line, _ReadingProgress).reading)
             continue
         try:
-            return msgspec.convert(_visible_texts(json_table(line)), DataReport)
+            return msgspec.convert(_with_visible_texts(json_table(line)), DataReport)
         except (msgspec.ValidationError, Unparsable):
             continue
     return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(child_result.why_unusable()))
 
 
-def _visible_texts(value: Any) -> Any:
+def _with_visible_texts(value: Any) -> Any:
     if isinstance(value, str):
         return "\n".join(visible(line) for line in value.replace("\r\n", "\n").expandtabs(4).split("\n"))
     if isinstance(value, list):
-        return [_visible_texts(inner) for inner in value]
+        return [_with_visible_texts(inner) for inner in value]
     return (
-        {_visible_texts(key): _visible_texts(inner) for key, inner in value.items()}
+        {_with_visible_texts(key): _with_visible_texts(inner) for key, inner in value.items()}
         if isinstance(value, dict)
         else value
     )

@@ -27,7 +27,7 @@ FORMATS_BY_METHOD: dict[FinetuneMethod, tuple[str, ...]] = {
 }
 
 
-def question_key(question: DataQuestion) -> str:
+def facts_key_of_question(question: DataQuestion) -> str:
     """Return the key of a question in Facts."""
     return msgspec.json.encode(question).decode()
 
@@ -46,7 +46,7 @@ def answers_are_marked(report: DataReport, method: FinetuneMethod) -> bool:
     return method == "sft" and report.format in _CHAT_FORMATS and answers.possible and not answers.caution
 
 
-def format_of_files(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> str:
+def known_format_of_files(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> str:
     """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
     for asked, look in report_by_question.items():
         if json_as(asked.encode(), DataQuestion).files == files:

@@ -9,9 +9,9 @@ from tui_train.facts.types import Gpu
 _ARCH_PATTERN = re.compile(r"(sm|compute)_(\d{2,4})([af]?)", re.ASCII)
 _CAPABILITY_PATTERN = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
 # Integrated chips run only code that was built for them. 10.1 was renamed to 11.0.
-DEVICES_BY_TEGRA_CODE = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
+DEVICE_CAPABILITIES_BY_TEGRA_CODE = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
 # GB10 uses host memory too, but runs the code of its generation.
-INTEGRATED_CAPABILITIES = frozenset({*DEVICES_BY_TEGRA_CODE, 110, 121})
+INTEGRATED_CAPABILITIES = frozenset({*DEVICE_CAPABILITIES_BY_TEGRA_CODE, 110, 121})
 
 
 class Chip(NamedTuple):
@@ -63,21 +63,25 @@ def code_runs_on(arch_list: Iterable[str], compute_capability: str) -> bool:
     return device is not None and any(_arch_runs_on(entry, device) for entry in arch_list)
 
 
-def _arch_runs_on(arch: str, device: int) -> bool:
+def _arch_runs_on(arch: str, device_capability: int) -> bool:
     match = _ARCH_PATTERN.fullmatch(arch)
     if match is None:
         return False
     kind, code, suffix = match[1], int(match[2]), match[3]
     if suffix == "a":
-        return device == code
+        return device_capability == code
     if kind == "compute" and not suffix:
-        return device >= code
-    if code in DEVICES_BY_TEGRA_CODE:
-        return device in DEVICES_BY_TEGRA_CODE[code]
-    return device // 10 == code // 10 and device >= code and device not in DEVICES_BY_TEGRA_CODE
+        return device_capability >= code
+    if code in DEVICE_CAPABILITIES_BY_TEGRA_CODE:
+        return device_capability in DEVICE_CAPABILITIES_BY_TEGRA_CODE[code]
+    return (
+        device_capability // 10 == code // 10
+        and device_capability >= code
+        and device_capability not in DEVICE_CAPABILITIES_BY_TEGRA_CODE
+    )
 
 
-def supports_bf16(gpus: Iterable[Gpu]) -> bool:
+def do_all_support_bf16(gpus: Iterable[Gpu]) -> bool:
     """Return whether all cards support bfloat16 (compute capability 8.0 or higher); unknown counts as no."""
     numbers = [capability_number(gpu.compute_capability) for gpu in gpus]
     return bool(numbers) and all(value is not None and value >= 80 for value in numbers)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tui_train.base.text import counted, percent, size
-from tui_train.facts.gpus.capability import approximate_teraflops, supports_bf16
+from tui_train.base.text import counted, percent, size_text
+from tui_train.facts.gpus.capability import approximate_teraflops, do_all_support_bf16
 from tui_train.facts.types import CardSet, Gpu, GpuVerdict
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
-SAME_MEMORY_SHARE = 0.95
-FEW_SMS_BELOW = 8
+EQUAL_MEMORY_SHARE = 0.95
+FEW_SMS_LIMIT = 8
 _BUSY_PROCESS_BYTES = 2**30
 _MAX_PROCESSES_SHOWN = 3
 # Speed in TFLOPS, smallest memory in bytes (0: unknown), the cards.
@@ -66,7 +66,7 @@ def has_too_few_sms(gpu: Gpu, usable_gpus: Sequence[Gpu]) -> bool:
     Source: TensorFlow ignores cards by this rule (`GetDefaultMinGPUMultiprocessorCount`).
     """
     most_sms = max((other.sm_count or 0 for other in usable_gpus), default=0)
-    return gpu.sm_count is not None and gpu.sm_count < min(FEW_SMS_BELOW, most_sms)
+    return gpu.sm_count is not None and gpu.sm_count < min(FEW_SMS_LIMIT, most_sms)
 
 
 def fastest_set_indices(speeds: Sequence[float]) -> tuple[int, ...]:
@@ -92,11 +92,11 @@ def rank_card_sets(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tuple
         pool = whole_cards
     free = [entry for entry in pool if not is_busy(entry[0])]
     if not any(verdict.kind == "use" for _, verdict in free):
-        return _unbeaten_sets(pool)
-    free_sets = _unbeaten_sets(free)
+        return _sets_best_in_speed_or_memory(pool)
+    free_sets = _sets_best_in_speed_or_memory(free)
     if len(free) == len(pool):
         return free_sets
-    for busy_set in _unbeaten_sets(pool)[:1]:
+    for busy_set in _sets_best_in_speed_or_memory(pool)[:1]:
         if all(set(busy_set.uuids) != set(other.uuids) for other in free_sets):
             gain = f"{busy_set.gain}, once the busy GPUs are free"
             return (*free_sets, msgspec.structs.replace(busy_set, title="with busy GPUs", gain=gain))
@@ -108,7 +108,7 @@ def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tu
     return next((card_set.uuids for card_set in rank_card_sets(gpus, verdicts)), ())
 
 
-def _unbeaten_sets(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerdict]]) -> tuple[CardSet, ...]:
+def _sets_best_in_speed_or_memory(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerdict]]) -> tuple[CardSet, ...]:
     """Return the sets that no other set beats in both speed and memory, the fastest first."""
     cards = [gpu for gpu, _ in gpus_and_verdicts]
     candidates: list[_CandidateSet]
@@ -123,33 +123,33 @@ def _unbeaten_sets(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerdict]]) -> tuple
         candidates = [(0.0, memory, tuple(cards))] if cards else []
     best: list[_CandidateSet] = []
     for speed, memory, chosen in sorted(candidates, key=lambda entry: (-entry[0], -entry[1], -len(entry[2]))):
-        if not best or memory * SAME_MEMORY_SHARE > best[-1][1]:
+        if not best or memory * EQUAL_MEMORY_SHARE > best[-1][1]:
             best.append((speed, memory, chosen))
-    return _describe_sets(best)
+    return _describe_card_sets(best)
 
 
 def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _CandidateSet:
     """Return the fastest set of the cards with about `min_memory` bytes or more: speed, memory and cards."""
-    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * SAME_MEMORY_SHARE]
+    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * EQUAL_MEMORY_SHARE]
     chosen = tuple(large[index] for index in fastest_set_indices([approximate_teraflops(gpu) or 0.0 for gpu in large]))
     slowest = min(approximate_teraflops(gpu) or 0.0 for gpu in chosen)
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen
 
 
-def _describe_sets(candidates: Sequence[_CandidateSet]) -> tuple[CardSet, ...]:
+def _describe_card_sets(candidates: Sequence[_CandidateSet]) -> tuple[CardSet, ...]:
     described = []
     for position, (speed, memory, cards) in enumerate(candidates):
         if position == 0:
             title = "fastest"
-            each = f" with {size(memory)}{' each' if len(cards) > 1 else ''}" if memory else ""
+            each = f" with {size_text(memory)}{' each' if len(cards) > 1 else ''}" if memory else ""
             gain = f"{counted(len(cards), 'GPU')}{each}"
             if len(candidates) > 1 and candidates[-1][0]:
                 gain += f", {speed / candidates[-1][0]:.1f} times as fast"
         else:
             title = "most memory" if position == len(candidates) - 1 else "balanced"
             share = f", at {percent(speed / candidates[0][0])} of the speed" if candidates[0][0] else ""
-            gain = f"{size(memory)} each instead of {size(candidates[0][1])}{share}"
-        if not supports_bf16(cards) and any(supports_bf16([gpu]) for gpu in cards):
+            gain = f"{size_text(memory)} each instead of {size_text(candidates[0][1])}{share}"
+        if not do_all_support_bf16(cards) and any(do_all_support_bf16([gpu]) for gpu in cards):
             gain += "; no bf16, which some of them do not support"
         described.append(CardSet(tuple(gpu.uuid for gpu in cards), title, speed or None, memory or None, gain))
     return tuple(described)

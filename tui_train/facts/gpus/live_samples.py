@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, Samples, samples_with_problem
-from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, own_module_command
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSamples, last_samples_with_problem
+from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, own_module_command_and_environment
 
 # Seconds between checks for new samples and for cancellation.
 _POLL_SECONDS = 0.1
@@ -20,13 +20,13 @@ _MISSING_DRIVER_RETRY_SECONDS = 60.0
 _MAX_LINE_BYTES = 2**20
 
 
-def live_samples(is_cancelled: Callable[[], bool]) -> Iterator[Samples]:
+def live_samples(is_cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
     """Yield the samples of all cards whenever one changes, until cancelled or closed.
 
     Cards without a UUID are left out; without cards or a driver nothing is yielded.
     """
     child: _SamplerProcess | None = None
-    last: Samples = ()
+    last: CardSamples = ()
     last_time = monotonic()
     try:
         while not is_cancelled() and not ALL_CANCELLED_EVENT.wait(_POLL_SECONDS):
@@ -36,7 +36,7 @@ def live_samples(is_cancelled: Callable[[], bool]) -> Iterator[Samples]:
             if newest is not None:
                 last_time = monotonic()
             elif monotonic() - last_time > _SILENT_AFTER_SECONDS:
-                newest = samples_with_problem(last, NO_RESPONSE_PROBLEM)
+                newest = last_samples_with_problem(last, NO_RESPONSE_PROBLEM)
             if newest is not None and newest != last:
                 last = newest
                 yield newest
@@ -53,7 +53,7 @@ class _SamplerProcess:
         self._started = monotonic()
         self._has_sampled = False
         self._partial_line = b""
-        command, changes = own_module_command("tui_train.facts.gpus.sampler")
+        command, changes = own_module_command_and_environment("tui_train.facts.gpus.sampler")
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
                 command,
@@ -68,7 +68,7 @@ class _SamplerProcess:
         if self._process is not None and self._process.stdout is not None:
             os.set_blocking(self._process.stdout.fileno(), False)
 
-    def read(self) -> Samples | None:
+    def read(self) -> CardSamples | None:
         """Return the newest samples, None if there are no new ones; a process that has ended is cleaned up."""
         if self._process is None or self._process.stdout is None:
             return None
@@ -81,7 +81,7 @@ class _SamplerProcess:
         # The driver's library may print lines of its own.
         for line in reversed(lines):
             with contextlib.suppress(Unparsable):
-                now = json_as(line, Samples)
+                now = json_as(line, CardSamples)
                 self._has_sampled = True
                 return now
         return None

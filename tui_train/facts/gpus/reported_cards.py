@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tui_train.facts.gpus.capability import CHIPS, INTEGRATED_CAPABILITIES, capability_number
-from tui_train.facts.types import Gap, Gpu, Machine
+from tui_train.facts.types import FactGap, Gpu, Machine
 
 
 class ReportedGpu(Gpu, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class CardReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a driver says: its cards and what is unknown of them, its version and that of its CUDA."""
 
     gpus: tuple[ReportedGpu, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[FactGap, ...] = ()
     driver_version: str | None = None
     driver_cuda: str | None = None
 

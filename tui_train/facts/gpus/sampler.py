@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, Sample, Samples, samples_with_problem
-from tui_train.runner.nvml_card import GARBAGE_ERRORS, NvmlQuery, pynvml
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSample, CardSamples, last_samples_with_problem
+from tui_train.runner.nvml_card import MALFORMED_ANSWER_ERRORS, NvmlCardCalls, pynvml
 
 _NOT_REPORTED_PROBLEM = "the driver does not report it"
 _MIB = 2**20
 _SAMPLE_INTERVAL_SECONDS = 1.0
 # A card that takes longer is reported a second later; after this many seconds it counts as hanging.
-_QUERY_WAIT_SECONDS = 0.5
+_MAX_QUERY_WAIT_SECONDS = 0.5
 _HANGS_AFTER_SECONDS = 3.0
 # Opening a broken card may be slow, and the kernel logs each attempt.
-_REOPEN_SECONDS = 10.0
+_REOPEN_DELAY_SECONDS = 10.0
 
 
 class _SampledCard:
@@ -32,7 +32,7 @@ class _SampledCard:
         self._index = index
         self._handle: Any = None
         self._opened = float("-inf")
-        self._last_samples: Samples = ()
+        self._last_samples: CardSamples = ()
         self._thread: Thread | None = None
         self._query_started = 0.0
 
@@ -50,24 +50,24 @@ class _SampledCard:
         if self._thread is not None:
             self._thread.join(max(0.0, end_time - monotonic()))
 
-    def samples(self) -> Samples:
+    def samples(self) -> CardSamples:
         """Return the last samples, with a problem if the card hangs since."""
         hangs = (
             self._thread is not None
             and self._thread.is_alive()
             and monotonic() - self._query_started > _HANGS_AFTER_SECONDS
         )
-        return samples_with_problem(self._last_samples, NO_RESPONSE_PROBLEM) if hangs else self._last_samples
+        return last_samples_with_problem(self._last_samples, NO_RESPONSE_PROBLEM) if hangs else self._last_samples
 
     def _query(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
         if self._handle is None and not self._open_handle():
             return
-        board_query = NvmlQuery(self._handle)
+        board_query = NvmlCardCalls(self._handle)
         uuid = _read_selectable_uuid(board_query)
         if uuid and not self._last_samples:
             # First, so that a card that hangs later is known by name.
-            self._last_samples = (Sample(uuid=uuid),)
+            self._last_samples = (CardSample(uuid=uuid),)
         temperature, power = _read_temperature(board_query), board_query(pynvml.nvmlDeviceGetPowerUsage)
         new_samples = []
         for instance_query in _mig_instance_queries(board_query) or [board_query]:
@@ -75,7 +75,7 @@ class _SampledCard:
             if uuid:
                 memory = instance_query(pynvml.nvmlDeviceGetMemoryInfo)
                 rates = board_query(pynvml.nvmlDeviceGetUtilizationRates) if instance_query is board_query else None
-                sample = Sample(
+                sample = CardSample(
                     uuid=uuid,
                     memory_free=memory.free // _MIB * _MIB if memory and memory.total else None,
                     memory_total=memory.total // _MIB * _MIB if memory and memory.total else None,
@@ -85,27 +85,27 @@ class _SampledCard:
                     problem=instance_query.problem or board_query.problem,
                 )
                 new_samples.append(sample)
-        self._last_samples = tuple(new_samples) or samples_with_problem(
+        self._last_samples = tuple(new_samples) or last_samples_with_problem(
             self._last_samples, board_query.problem or _NOT_REPORTED_PROBLEM
         )
 
     def _open_handle(self) -> bool:
-        if monotonic() - self._opened < _REOPEN_SECONDS:
+        if monotonic() - self._opened < _REOPEN_DELAY_SECONDS:
             return False
         self._opened = monotonic()
-        with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
+        with contextlib.suppress(pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS):
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
         return self._handle is not None
 
 
-def _read_selectable_uuid(query: NvmlQuery) -> str:
+def _read_selectable_uuid(query: NvmlCardCalls) -> str:
     """Return the UUID of the card or instance, empty if it cannot be selected."""
     uuid = query(pynvml.nvmlDeviceGetUUID)
     valid = isinstance(uuid, str) and uuid.isascii() and uuid.replace("-", "").replace("/", "").isalnum()
     return uuid if valid else ""
 
 
-def _read_temperature(query: NvmlQuery) -> int | None:
+def _read_temperature(query: NvmlCardCalls) -> int | None:
     """Return the temperature of the chip; CUDA 14 drops the only call that older drivers have."""
     for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
         call = getattr(pynvml, name, None)
@@ -115,14 +115,14 @@ def _read_temperature(query: NvmlQuery) -> int | None:
     return None
 
 
-def _mig_instance_queries(board_query: NvmlQuery) -> list[NvmlQuery]:
+def _mig_instance_queries(board_query: NvmlCardCalls) -> list[NvmlCardCalls]:
     """Return the MIG instances of a card."""
     mode = board_query(pynvml.nvmlDeviceGetMigMode)
     if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return []
     count = board_query(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
     handles = [board_query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(count)]
-    return [NvmlQuery(handle) for handle in handles if handle is not None]
+    return [NvmlCardCalls(handle) for handle in handles if handle is not None]
 
 
 def _print_samples() -> None:
@@ -130,12 +130,12 @@ def _print_samples() -> None:
     try:
         pynvml.nvmlInit()
         cards = [_SampledCard(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except (pynvml.NVMLError, *GARBAGE_ERRORS):
+    except (pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS):
         return
     while cards:
         started = monotonic()
         for card in [card for card in cards if card.start_query()]:
-            card.wait(started + _QUERY_WAIT_SECONDS)
+            card.wait(started + _MAX_QUERY_WAIT_SECONDS)
         samples = tuple(sample for card in cards for sample in card.samples())
         sys.stdout.buffer.write(msgspec.json.encode(samples) + b"\n")
         sys.stdout.buffer.flush()

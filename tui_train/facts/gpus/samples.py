@@ -8,7 +8,7 @@ from tui_train.facts.types import Machine
 NO_RESPONSE_PROBLEM = "it does not respond"
 
 
-class Sample(Struct, frozen=True, kw_only=True):
+class CardSample(Struct, frozen=True, kw_only=True):
     """One card or MIG instance now: bytes in whole MiB, utilization in %, °C, W; None is "not reported".
 
     With a `problem`, the values may be the last known ones.
@@ -23,10 +23,10 @@ class Sample(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-Samples = tuple[Sample, ...]
+CardSamples = tuple[CardSample, ...]
 
 
-def machine_with_new_problems(machine: Machine, samples: Samples) -> Machine:
+def machine_with_new_problems(machine: Machine, samples: CardSamples) -> Machine:
     """Return the machine with the problems of its cards since it was read."""
     problems = {sample.uuid: sample.problem for sample in samples if sample.problem}
     if not any(gpu.uuid in problems and not gpu.problem for gpu in machine.gpus):
@@ -35,6 +35,6 @@ def machine_with_new_problems(machine: Machine, samples: Samples) -> Machine:
     return msgspec.structs.replace(machine, gpus=tuple(gpus))
 
 
-def samples_with_problem(samples: Samples, problem: str) -> Samples:
+def last_samples_with_problem(samples: CardSamples, problem: str) -> CardSamples:
     """Return the last known samples with a problem."""
     return tuple(msgspec.structs.replace(sample, problem=problem) for sample in samples)

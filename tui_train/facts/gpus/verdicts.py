@@ -9,12 +9,12 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from tui_train.base.text import size
+from tui_train.base.text import size_text
 from tui_train.base.versions import major_version
-from tui_train.facts.gpus.capability import approximate_teraflops, capability_number, code_runs_on, supports_bf16
+from tui_train.facts.gpus.capability import approximate_teraflops, capability_number, code_runs_on, do_all_support_bf16
 from tui_train.facts.gpus.gpu_sets import (
-    FEW_SMS_BELOW,
-    SAME_MEMORY_SHARE,
+    EQUAL_MEMORY_SHARE,
+    FEW_SMS_LIMIT,
     busy_processes_text,
     fastest_set_indices,
     has_too_few_sms,
@@ -28,15 +28,15 @@ from tui_train.facts.types import Gpu, GpuVerdict, Machine, Toolchain
 
 __all__ = [
     "code_runs_on",
-    "find_gpus",
+    "do_all_support_bf16",
+    "find_gpus_by_name",
     "gpu_verdicts",
     "is_busy",
     "rank_card_sets",
     "recommended_torch_build",
     "recommended_uuids",
     "some_torch_supports",
-    "supports_bf16",
-    "why_gpu_unsupported",
+    "why_gpu_unsupported_and_remedy",
     "why_torch_blocks_all",
 ]
 
@@ -70,7 +70,7 @@ def gpu_verdicts(
     return tuple(verdicts)
 
 
-def find_gpus(gpus: Sequence[Gpu], identifier: str) -> tuple[Gpu, ...]:
+def find_gpus_by_name(gpus: Sequence[Gpu], identifier: str) -> tuple[Gpu, ...]:
     """Return the cards that match a name: a UUID or a prefix of it, a PCI address, or an index."""
     exact = tuple(gpu for gpu in gpus if gpu.uuid == identifier)
     if exact:
@@ -101,10 +101,10 @@ def _split_address(address: str) -> tuple[str, str, str]:
 
 def recommended_torch_build(machine: Machine) -> TorchBuild:
     """Return the build of torch for the recommended cards of a machine; Unavailable if none supports any of them."""
-    return choose_torch_build(_gpus_for_advice(machine.gpus), machine.driver_cuda)
+    return choose_torch_build(_gpus_deciding_torch_advice(machine.gpus), machine.driver_cuda)
 
 
-def _gpus_for_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+def _gpus_deciding_torch_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """Return the cards whose PyTorch is to be advised: a small one beside others decides nothing."""
     chosen = recommended_uuids(gpus, gpu_verdicts(gpus))
     return [gpu for gpu in gpus if gpu.uuid in chosen] or gpus
@@ -132,7 +132,7 @@ def why_torch_blocks_all(
     consequence = "the GPU cannot be used" if len(opened) == 1 else f"none of the {len(opened)} GPUs can be used"
     if toolchain.cuda is None:
         return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {consequence}."
-    remedy = torch_install_advice(_gpus_for_advice(gpus), driver_cuda)
+    remedy = torch_install_advice(_gpus_deciding_torch_advice(gpus), driver_cuda)
     return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {consequence}: {remedy}."
 
 
@@ -146,10 +146,10 @@ def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None)
         return "its compute mode is Exclusive Process, and another process uses it"
     if toolchain is None or toolchain.torch is None:
         return ""
-    return ": ".join(filter(None, why_gpu_unsupported(gpu, toolchain, driver_cuda)))
+    return ": ".join(filter(None, why_gpu_unsupported_and_remedy(gpu, toolchain, driver_cuda)))
 
 
-def why_gpu_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
+def why_gpu_unsupported_and_remedy(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
     """Return why a PyTorch cannot use a card, and which one can; both empty if it can or that is unknown."""
     capability = gpu.compute_capability
     if toolchain.cuda is None:
@@ -173,7 +173,7 @@ def why_gpu_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None)
 
 def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: str | None) -> str:
     """Return why a PyTorch cannot use any of these cards, in a few words, empty if that is not what blocks them."""
-    reasons = {why_gpu_unsupported(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
+    reasons = {why_gpu_unsupported_and_remedy(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
     if not all(reasons) or any(gpu.problem for gpu in gpus):
         return ""
     if toolchain.cuda is None:
@@ -205,8 +205,8 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
     roomiest = max((gpu.memory_total or 0 for gpu in usable_gpus if not has_too_few_sms(gpu, usable_gpus)), default=0)
     kinds: list[tuple[Literal["use", "skip"], str]] = []
     for gpu in usable_gpus:
-        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * SAME_MEMORY_SHARE
-        limit = f"less memory ({size(gpu.memory_total)} vs {size(roomiest)}): would limit the others"
+        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * EQUAL_MEMORY_SHARE
+        limit = f"less memory ({size_text(gpu.memory_total)} vs {size_text(roomiest)}): would limit the others"
         if has_too_few_sms(gpu, usable_gpus):
             most_sms = max(other.sm_count or 0 for other in usable_gpus)
             words = f"much slower ({gpu.sm_count} SMs vs {most_sms}): would slow the others"
@@ -214,7 +214,7 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
         elif any(gpu is other for other in fastest):
             kinds.append(("use", limit if small else ""))
         elif any(gpu is other for other in comparable):
-            kinds.append(("skip", _display_card_prefix(gpu) + _slower_reason(gpu, fastest)))
+            kinds.append(("skip", _display_card_prefix(gpu) + _slows_fastest_reason(gpu, fastest)))
         elif small:
             kinds.append(("skip", _display_card_prefix(gpu) + limit))
         else:
@@ -223,14 +223,14 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
 
 
 def _display_card_prefix(gpu: Gpu) -> str:
-    few = gpu.sm_count is not None and gpu.sm_count < FEW_SMS_BELOW
-    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_CARD_BELOW_BYTES * SAME_MEMORY_SHARE
+    few = gpu.sm_count is not None and gpu.sm_count < FEW_SMS_LIMIT
+    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_CARD_BELOW_BYTES * EQUAL_MEMORY_SHARE
     return "display card: " if few or little else ""
 
 
-def _slower_reason(gpu: Gpu, fastest: Sequence[Gpu]) -> str:
-    """Return the text that the `fastest` cards are faster without this one."""
-    without_tflops = min(approximate_teraflops(other) or 0.0 for other in fastest) * len(fastest)
-    together_tflops = (approximate_teraflops(gpu) or 0.0) * (len(fastest) + 1)
-    others = f"the other {len(fastest)}" if len(fastest) > 1 else "the other GPU"
+def _slows_fastest_reason(gpu: Gpu, fastest_gpus: Sequence[Gpu]) -> str:
+    """Return the text that the `fastest_gpus` cards are faster without this one."""
+    without_tflops = min(approximate_teraflops(other) or 0.0 for other in fastest_gpus) * len(fastest_gpus)
+    together_tflops = (approximate_teraflops(gpu) or 0.0) * (len(fastest_gpus) + 1)
+    others = f"the other {len(fastest_gpus)}" if len(fastest_gpus) > 1 else "the other GPU"
     return f"slower: {others} alone about {without_tflops:.0f} TFLOPS, with it {together_tflops:.0f}"

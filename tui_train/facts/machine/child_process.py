@@ -37,7 +37,7 @@ def find_on_path(program: str) -> str:
     return shutil.which(program, path=absolute_search_paths({"PATH": os.defpath, **os.environ})["PATH"]) or ""
 
 
-def own_module_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+def own_module_command_and_environment(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
     """Return the command that runs a module of this package with this Python, and its environment changes."""
     command = [sys.executable, "-B", "-m", module, *arguments]
     if sys.version_info >= (3, 11):
@@ -85,9 +85,9 @@ class ChildResult(NamedTuple):
         return f"no usable answer{last_line}"
 
 
-def cancel_children(*, enabled: bool = True) -> None:
-    """Cancel all running and future questions; with `enabled` false, allow questions again."""
-    (ALL_CANCELLED_EVENT.set if enabled else ALL_CANCELLED_EVENT.clear)()
+def set_children_cancelled(*, cancelled: bool = True) -> None:
+    """Cancel all running and future questions; with `cancelled` false, allow questions again."""
+    (ALL_CANCELLED_EVENT.set if cancelled else ALL_CANCELLED_EVENT.clear)()
 
 
 def run_child(  # noqa: PLR0913 - each has a default but two
@@ -164,7 +164,7 @@ def _collect_output(
             if remaining <= 0 or is_cancelled():
                 return TIMED_OUT_REASON
             ended = _has_ended(process)
-            is_open = _read_available(selector, 0 if ended else min(remaining, 0.05))
+            is_open = _wait_and_read_available(selector, 0 if ended else min(remaining, 0.05))
             if max(map(len, outputs)) > _MAX_OUTPUT_BYTES:
                 return f"it wrote more than {_MAX_OUTPUT_BYTES >> 20} MiB"
     while not _has_ended(process):
@@ -174,7 +174,7 @@ def _collect_output(
     return ""
 
 
-def _read_available(selector: selectors.BaseSelector, seconds: float) -> bool:
+def _wait_and_read_available(selector: selectors.BaseSelector, seconds: float) -> bool:
     """Wait at most `seconds` for output; return whether there was any."""
     events = selector.select(seconds)
     for key, _ in events:

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from tui_train.base.app_paths import images_folder
+from tui_train.base.app_paths import image_facts_folder
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
-from tui_train.base.parse import Unparsable, json_as, json_table, read_bytes
+from tui_train.base.parse import Unparsable, json_as, json_table, read_bounded_bytes
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.machine.probe import RUN_PROBE_CODE, parse_probe_answer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
@@ -35,7 +35,7 @@ _NOT_IN_IMAGE_PATTERN = re.compile(r"executable file [`'\"]?python|exec: \"pytho
 
 def read_engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
     """Return the installed engines; an unusable one has a `problem`."""
-    readers = {"docker": _read_docker, "podman": _read_podman, "apptainer": _read_apptainer}
+    readers = {"docker": _read_docker_engine, "podman": _read_podman_engine, "apptainer": _read_apptainer_engine}
     installed = [name for name in ENGINE_NAMES if shutil.which(name)]
     with ThreadPoolExecutor(len(ENGINE_NAMES)) as pool:
         return tuple(pool.map(lambda name: readers[name](deadline), installed))
@@ -63,9 +63,11 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
     identity = _image_identity(engine, image_name)
     if isinstance(identity, ContainerImage):
         return identity
-    cached = images_folder() / f"{hashlib.sha256(f'{identity}{probe_program_text()}'.encode()).hexdigest()[:32]}.json"
+    cached = (
+        image_facts_folder() / f"{hashlib.sha256(f'{identity}{probe_program_text()}'.encode()).hexdigest()[:32]}.json"
+    )
     with suppress(Unparsable):
-        cached_image = json_as(read_bytes(cached, _MAX_FILE_BYTES), ContainerImage)
+        cached_image = json_as(read_bounded_bytes(cached, _MAX_FILE_BYTES), ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=image_name)
     answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROBE_CODE, probe_program_text()), deadline)
     for line in reversed(answer.out.splitlines()):
@@ -130,7 +132,7 @@ def oci_runtime_problem(error_output: bytes) -> str:
     return f"the OCI runtime, which starts containers (runc or crun), does not work: {message.strip()[:200]}"
 
 
-def _read_docker(deadline: float) -> ContainerEngine:
+def _read_docker_engine(deadline: float) -> ContainerEngine:
     answer = run_child(["docker", "info", "--format", "{{json .}}"], deadline)
     info = _parse_json(answer.out)
     if "host" in info and "ServerVersion" not in info:
@@ -148,15 +150,15 @@ def _read_docker(deadline: float) -> ContainerEngine:
     )
 
 
-def _docker_problem(error: str) -> str:
-    if "permission denied" in error.lower():
+def _docker_problem(error_output: str) -> str:
+    if "permission denied" in error_output.lower():
         return "permission denied: join the group docker (`sudo usermod -aG docker $USER`, log in again), or use podman"
-    if "cannot connect" in error.lower():
+    if "cannot connect" in error_output.lower():
         return "its daemon does not run: `sudo systemctl start docker`, or use podman"
-    return error[:300]
+    return error_output[:300]
 
 
-def _read_podman(deadline: float) -> ContainerEngine:
+def _read_podman_engine(deadline: float) -> ContainerEngine:
     answer = run_child(["podman", "info", "--format", "json"], deadline)
     info = _parse_json(answer.out)
     if answer.code != 0 or "host" not in info:
@@ -173,7 +175,7 @@ def _read_podman(deadline: float) -> ContainerEngine:
     )
 
 
-def _read_apptainer(deadline: float) -> ContainerEngine:
+def _read_apptainer_engine(deadline: float) -> ContainerEngine:
     answer = run_child(["apptainer", "--version"], deadline)
     if answer.code != 0:
         return ContainerEngine(name="apptainer", problem=answer.why_unusable()[:300])
@@ -192,7 +194,7 @@ def _has_nvidia_cdi() -> bool:
     for folder in _CDI_FOLDERS:
         with suppress(OSError):
             for path in Path(folder).iterdir():
-                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in safe_open.read(
+                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in safe_open.read_bounded(
                     path, _MAX_FILE_BYTES
                 ):
                     return True

@@ -11,15 +11,19 @@ from tui_train.facts.types import ResourcesInUse
 _WILDCARD_ADDRESSES = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
 
 
-def resource_conflict(wanted: ResourcesInUse, other: ResourcesInUse) -> str:
+def resource_conflict_text(wanted_resources: ResourcesInUse, other_resources: ResourcesInUse) -> str:
     """Return which wanted resource another run uses, as text; empty if both can run."""
-    owner = f"the run {visible(other.run)}" if other.run else "another program"
-    shared = [uuid for uuid in wanted.gpus if uuid in other.gpus]
+    owner = f"the run {visible(other_resources.run)}" if other_resources.run else "another program"
+    shared = [uuid for uuid in wanted_resources.gpus if uuid in other_resources.gpus]
     if shared:
         return f"{owner} is already training on {counted(len(shared), 'GPU')} of these"
-    if output := next((path for path in wanted.outputs if path in other.outputs), ""):
+    if output := next((path for path in wanted_resources.outputs if path in other_resources.outputs), ""):
         return f"{owner} is already writing to {visible(output)}"
-    return f"{owner} uses port {wanted.port} of this machine" if wanted.port and wanted.port == other.port else ""
+    return (
+        f"{owner} uses port {wanted_resources.port} of this machine"
+        if wanted_resources.port and wanted_resources.port == other_resources.port
+        else ""
+    )
 
 
 def normalized_path_as_tuple(path: str) -> tuple[str, ...]:
@@ -27,12 +31,12 @@ def normalized_path_as_tuple(path: str) -> tuple[str, ...]:
     return (os.path.normpath(path),) if path else ()
 
 
-def path_spellings(path: str) -> tuple[str, ...]:
+def path_and_real_path(path: str) -> tuple[str, ...]:
     """Return a folder's normalized path and its real path; nothing for an empty one."""
     return tuple(dict.fromkeys((*normalized_path_as_tuple(path), os.path.realpath(path)))) if path else ()
 
 
-def port_in_use(port: int) -> bool:
+def is_port_in_use(port: int) -> bool:
     """Return whether a process listens on a port of this machine; a port without permission is not busy."""
     with ExitStack() as stack:
         for family, address in _WILDCARD_ADDRESSES:

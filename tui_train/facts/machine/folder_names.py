@@ -3,17 +3,17 @@
 import threading
 import time
 
-from tui_train.runner.paths import folder_names
+from tui_train.runner.paths import names_in_folder
 
-_MAX_NAMES = 2000
+_MAX_NAMES_IN_FOLDER = 2000
 _DEADLINE_SECONDS = 15.0
 # Seconds for which the names in a folder of a host are kept.
 _CACHE_SECONDS = 30.0
 
 
-def local_names(folder: str) -> list[str]:
+def names_in_local_folder(folder: str) -> list[str]:
     """Return the names in a folder of this machine, folders with a slash; none where it is too large or unreadable."""
-    return folder_names(folder or ".", _MAX_NAMES)
+    return names_in_folder(folder or ".", _MAX_NAMES_IN_FOLDER)
 
 
 class RemoteFolderNames:
@@ -40,11 +40,11 @@ class RemoteFolderNames:
     def _read_names(self, folder: str) -> list[str]:
         # The first screen has no use for them.
         from tui_train.base.errors import Unavailable
-        from tui_train.channel.session import ask
+        from tui_train.channel.session import ask_host
         from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 
-        question = {"do": "names", "folder": folder, "most": _MAX_NAMES}
+        question = {"do": "names", "folder": folder, "most": _MAX_NAMES_IN_FOLDER}
         try:
-            return ask(self.host, question, list[str], _DEADLINE_SECONDS, is_cancelled=ALL_CANCELLED_EVENT.is_set)
+            return ask_host(self.host, question, list[str], _DEADLINE_SECONDS, is_cancelled=ALL_CANCELLED_EVENT.is_set)
         except Unavailable:
             return []

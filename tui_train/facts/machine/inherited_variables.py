@@ -33,7 +33,7 @@ def read_inherited_variables() -> tuple[InheritedVariable, ...]:
 
 def _names_in_nccl_config(file: str) -> list[str]:
     try:
-        text = safe_open.read(Path(file).expanduser(), _MAX_CONFIG_BYTES).decode("utf-8", "replace")
+        text = safe_open.read_bounded(Path(file).expanduser(), _MAX_CONFIG_BYTES).decode("utf-8", "replace")
     except (OSError, RuntimeError):
         return []
     lines = (line.partition("#")[0].partition("=") for line in text.splitlines())

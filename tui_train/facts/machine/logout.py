@@ -22,7 +22,7 @@ _BUSCTL_QUERY = (
 _LOGIND_SETTING_NAMES = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers", "RemoveIPC")
 _BUSCTL_TIMEOUT_SECONDS = 2.0
 # Lower ids are system users, whose shared memory is not removed.
-_FIRST_USER_ID = 1000
+_FIRST_REGULAR_USER_ID = 1000
 
 
 def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> LogoutEffect | None:
@@ -38,7 +38,7 @@ def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> Lo
     lingers = bool(name) and (root / "var/lib/systemd/linger" / name).exists()
     return LogoutEffect(
         kills=kills == ["true"] and name not in excluded and (not only_users or name in only_users),
-        removes_shared_memory=removes == ["true"] and user_id >= _FIRST_USER_ID and not lingers,
+        removes_shared_memory=removes == ["true"] and user_id >= _FIRST_REGULAR_USER_ID and not lingers,
     )
 
 

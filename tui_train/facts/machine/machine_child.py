@@ -12,16 +12,16 @@ import msgspec
 
 from tui_train.facts.gpus.reported_cards import CardReport, with_cards
 from tui_train.facts.machine import host
-from tui_train.facts.types import Gap, Machine
+from tui_train.facts.types import FactGap, Machine
 from tui_train.runner import nvml
 
 # The rest of the time is for reporting the cards that did respond.
-_NVML_TIME_SHARE = 0.8
+_NVML_DEADLINE_SHARE = 0.8
 
 
-def no_response_gap(seconds: float) -> Gap:
+def driver_not_responding_gap(seconds: float) -> FactGap:
     """Return the Gap for a driver that did not respond for that many seconds."""
-    return Gap(
+    return FactGap(
         "The NVIDIA driver does not respond",
         f"no answer for {seconds:.0f} s",
         "If `nvidia-smi` hangs too, find the GPU with `sudo dmesg | grep -i xid`, and reboot.",
@@ -35,17 +35,17 @@ def read_machine(deadline: float) -> Machine:
 
     def read_cards() -> None:
         try:
-            answers.append(msgspec.convert(nvml.read_cards(deadline * _NVML_TIME_SHARE), CardReport))
+            answers.append(msgspec.convert(nvml.read_cards(deadline * _NVML_DEADLINE_SHARE), CardReport))
         except Exception as error:  # noqa: BLE001  # the facts of the host do not depend on the driver
             why = f"{type(error).__name__}: {error}"
-            gap = Gap("The NVIDIA GPUs cannot be read", why, "Please report this.", hides=True)
+            gap = FactGap("The NVIDIA GPUs cannot be read", why, "Please report this.", hides=True)
             answers.append(CardReport(gaps=(gap,)))
 
     thread = Thread(target=read_cards, daemon=True)
     thread.start()
     this_host = host.read_host()
     thread.join(deadline)
-    return with_cards(this_host, answers[0] if answers else CardReport(gaps=(no_response_gap(deadline),)))
+    return with_cards(this_host, answers[0] if answers else CardReport(gaps=(driver_not_responding_gap(deadline),)))
 
 
 def main(arguments: list[str]) -> None:

@@ -18,12 +18,12 @@ from typing import IO
 
 _GIB = 2**30
 # torch, TRL and datasets take 1.5 GiB of it once they are imported; a thread of a library has a stack of 8 MiB.
-_MIN_READING_BYTES, _MAX_READING_BYTES = 2 * _GIB, 4 * _GIB
-_THREAD_BYTES = 16 * 2**20
+_MIN_READING_MEMORY_BYTES, _MAX_READING_MEMORY_BYTES = 2 * _GIB, 4 * _GIB
+_BYTES_PER_THREAD = 16 * 2**20
 # Weights may be mapped privately, cast to fp32, and merged at the same time.
-_WEIGHT_COPIES = 4
+_MAX_WEIGHT_COPIES_IN_MEMORY = 4
 # A CUDA context, its libraries and pinned memory, for each of eight cards.
-_CUDA_RESERVE_BYTES = 64 * _GIB
+_CUDA_ADDRESS_SPACE_BYTES = 64 * _GIB
 _WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".distcp"}
 _OOM_SCORE_ADJUSTMENT = "1000"
 
@@ -33,14 +33,20 @@ def reading_memory_limit() -> int:
     """Return the bytes that a program may take to read data, settings or a tokenizer: half of a small machine's."""
     from tui_train.facts.machine.host_memory import usable_memory_total
 
-    total = usable_memory_total() or 2 * _MAX_READING_BYTES
-    return max(_MIN_READING_BYTES, min(_MAX_READING_BYTES, total // 2)) + _THREAD_BYTES * (os.cpu_count() or 1)
+    total = usable_memory_total() or 2 * _MAX_READING_MEMORY_BYTES
+    return max(_MIN_READING_MEMORY_BYTES, min(_MAX_READING_MEMORY_BYTES, total // 2)) + _BYTES_PER_THREAD * (
+        os.cpu_count() or 1
+    )
 
 
-def loading_memory_limit(model_folders: Iterable[str], *, cuda: bool) -> int:
+def loading_memory_limit(model_folders: Iterable[str], *, uses_cuda: bool) -> int:
     """Return the bytes that a program may take to load the weights in some folders and compute with them."""
     weights = sum(_weight_bytes(Path(folder)) for folder in model_folders if folder)
-    return 2 * reading_memory_limit() + _WEIGHT_COPIES * weights + (_CUDA_RESERVE_BYTES if cuda else 0)
+    return (
+        2 * reading_memory_limit()
+        + _MAX_WEIGHT_COPIES_IN_MEMORY * weights
+        + (_CUDA_ADDRESS_SPACE_BYTES if uses_cuda else 0)
+    )
 
 
 def _weight_bytes(folder: Path) -> int:

@@ -13,13 +13,13 @@ import msgspec
 from tui_train.base.app_paths import UNFINISHED_MARKER_NAME, environments_folder
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
-from tui_train.facts.machine.child_process import find_on_path, own_module_command, run_child
-from tui_train.facts.types import Gap, Machine, PathState, Toolchain
+from tui_train.facts.machine.child_process import find_on_path, own_module_command_and_environment, run_child
+from tui_train.facts.types import FactGap, Machine, PathState, Toolchain
 from tui_train.runner import safe_open
 from tui_train.runner.paths import path_state
 
 _PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
-_PROBE_FILE = _PACKAGE_PARENT_FOLDER / "tui_train" / "programs" / "probe.py"
+_PROBE_PROGRAM_FILE = _PACKAGE_PARENT_FOLDER / "tui_train" / "programs" / "probe.py"
 # Not `-I`: a training also finds libraries through PYTHONPATH and the user site folder.
 RUN_PROBE_CODE = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
 _OLD_PYTHON_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
@@ -32,23 +32,25 @@ _MAX_CONDA_LIST_BYTES = 1 << 18
 def probe_machine(deadline: float = 8.0) -> Machine:
     """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
     started = monotonic()
-    command, changes = own_module_command("tui_train.facts.machine.machine_child", "machine", f"{deadline * 0.75:.2f}")
+    command, changes = own_module_command_and_environment(
+        "tui_train.facts.machine.machine_child", "machine", f"{deadline * 0.75:.2f}"
+    )
     answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, Machine)
     except Unparsable:
         # Reading the host in this process imports what a command does not need otherwise.
         from tui_train.facts.machine.host import read_host
-        from tui_train.facts.machine.machine_child import no_response_gap
+        from tui_train.facts.machine.machine_child import driver_not_responding_gap
     if answer.timed_out:
-        gap = Gap(
+        gap = FactGap(
             "The NVIDIA GPUs could not be read in time",
             f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s",
-            no_response_gap(deadline).remedy,
+            driver_not_responding_gap(deadline).remedy,
             hides=True,
         )
     else:
-        gap = Gap(
+        gap = FactGap(
             "The NVIDIA GPUs cannot be read",
             answer.why_unusable(),
             "Check whether `nvidia-smi` works; if it does, please report this.",
@@ -73,17 +75,17 @@ def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -
     by_prefix: dict[str, Toolchain] = {}
     for prefix, toolchain in probed:
         by_prefix.setdefault(prefix, toolchain)
-    return tuple(sorted(by_prefix.values(), key=toolchain_rank))
+    return tuple(sorted(by_prefix.values(), key=toolchain_completeness_rank))
 
 
 def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return the result of `_probe_python`; a Python of the current folder is started only after the user chose it."""
     if trusted_pythons.is_unchosen_local_python(Path(python)):
-        contents = trusted_pythons.environment_contents(Path(python))
+        contents = trusted_pythons.environment_contents_text(Path(python))
         problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
         return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
     if label in _LABEL_BY_LOCAL_VENV.values() and (
-        problem := trusted_pythons.why_distrusted(Path(python).parent.parent)
+        problem := trusted_pythons.why_environment_distrusted(Path(python).parent.parent)
     ):
         return python, Toolchain(python=python, label=label, problem=problem)
     return _probe_python(python, label, deadline)
@@ -103,7 +105,7 @@ def read_path_states(names: Iterable[str]) -> dict[str, PathState]:
 
 def probe_program_text() -> str:
     """Return the text of the probe that runs in the training interpreter."""
-    return _PROBE_FILE.read_text(encoding="utf-8")
+    return _PROBE_PROGRAM_FILE.read_text(encoding="utf-8")
 
 
 def _candidate_pythons() -> Iterator[tuple[str, str]]:
@@ -117,7 +119,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
     for name, label in _LABEL_BY_LOCAL_VENV.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
-    yield from _created_environments()
+    yield from _environments_made_by_env_create()
     for name in ("python3", "python"):
         python = find_on_path(name)
         if python:
@@ -127,7 +129,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
 
 
-def _created_environments() -> Iterator[tuple[str, str]]:
+def _environments_made_by_env_create() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
         if not (python.parent.parent / UNFINISHED_MARKER_NAME).exists():
             yield f"env {python.parent.parent.name}", str(python)
@@ -136,7 +138,7 @@ def _created_environments() -> Iterator[tuple[str, str]]:
 def _conda_environments() -> list[str]:
     """Return the environment folders that conda lists in the user's home."""
     try:
-        listed = safe_open.read(Path("~/.conda/environments.txt").expanduser(), _MAX_CONDA_LIST_BYTES).decode(
+        listed = safe_open.read_bounded(Path("~/.conda/environments.txt").expanduser(), _MAX_CONDA_LIST_BYTES).decode(
             "utf-8", "replace"
         )
     except (OSError, RuntimeError):
@@ -193,7 +195,7 @@ def parse_probe_answer(line: bytes) -> ProbeAnswer | None:
         return None
 
 
-def toolchain_rank(toolchain: Toolchain) -> int:
+def toolchain_completeness_rank(toolchain: Toolchain) -> int:
     """Return 0 for a Python with all libraries, higher ranks for incomplete ones."""
     if toolchain.problem:
         return 3

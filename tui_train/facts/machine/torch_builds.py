@@ -8,14 +8,14 @@ from msgspec import Struct
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.base.versions import major_version
-from tui_train.facts.gpus.capability import DEVICES_BY_TEGRA_CODE, capability_number, code_runs_on
+from tui_train.facts.gpus.capability import DEVICE_CAPABILITIES_BY_TEGRA_CODE, capability_number, code_runs_on
 from tui_train.facts.types import Gpu, Toolchain
 
 _WHEEL_INDEX_URL = "https://download.pytorch.org/whl/"
-TORCH_VERSION = "2.13"
+RECOMMENDED_TORCH_VERSION = "2.13"
 CPU_INDEX_URL = f"{_WHEEL_INDEX_URL}cpu"
 # The CUDA builds of torch 2.13 with their architectures (`torch.cuda.PYTORCH_RELEASES_CODE_CC`); CUDA 13.0 is on PyPI.
-_CUDA_BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+_TORCH_BUILDS_WITH_CUDA: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("", 13, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
     ("cu129", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
     ("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
@@ -41,7 +41,7 @@ class TorchBuild(Struct, frozen=True):
     @property
     def name(self) -> str:
         """The build in words, wherever one is advised."""
-        return f"torch {TORCH_VERSION} for CUDA {self.cuda}"
+        return f"torch {RECOMMENDED_TORCH_VERSION} for CUDA {self.cuda}"
 
     @property
     def toolchain(self) -> Toolchain:
@@ -66,21 +66,27 @@ def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBui
     if not cards:
         return TorchBuild(CPU_INDEX_URL, "no GPU was found: the CPU build, which is small")
     newest = major_version(driver_cuda) or 13
-    fitting = [build for build in _CUDA_BUILDS if build[1] <= newest]
+    fitting = [build for build in _TORCH_BUILDS_WITH_CUDA if build[1] <= newest]
 
     def count_supported(build: tuple[str, int, tuple[str, ...]]) -> int:
         return sum(code_runs_on(build[2], card) for card in cards)
 
     best = max(fitting, key=count_supported, default=None)
     if best is None or not count_supported(best):
-        _raise_unsupported(cards, driver_cuda, [build[1] for build in _CUDA_BUILDS if count_supported(build)])
+        _raise_unsupported(
+            cards, driver_cuda, [build[1] for build in _TORCH_BUILDS_WITH_CUDA if count_supported(build)]
+        )
     tag, cuda, architectures = best
     version = f"{tag[2:4]}.{tag[4:]}" if tag else f"{cuda}.0"
     supported_count, count = count_supported(best), len(cards)
     supported = f"{supported_count} of {count} GPUs"
     if supported_count == count:
         supported = "the GPU" if count == 1 else f"all {count} GPUs"
-    lacking = "" if newest >= _CUDA_BUILDS[0][1] else f"; the driver does not support CUDA {_CUDA_BUILDS[0][1]}"
+    lacking = (
+        ""
+        if newest >= _TORCH_BUILDS_WITH_CUDA[0][1]
+        else f"; the driver does not support CUDA {_TORCH_BUILDS_WITH_CUDA[0][1]}"
+    )
     why = f"the build for CUDA {version} supports {supported}{lacking}"
     return TorchBuild(f"{_WHEEL_INDEX_URL}{tag}" if tag else "", why, version, architectures)
 
@@ -101,7 +107,7 @@ def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, cuda_versi
         raise Unavailable(message, f"Update the NVIDIA driver to {needed} or newer.")
     message = f"no build of torch supports compute capability {capabilities}"
     remedy = "No torch for them can be installed"
-    if numbers <= {*DEVICES_BY_TEGRA_CODE, _THOR_CAPABILITY}:
+    if numbers <= {*DEVICE_CAPABILITIES_BY_TEGRA_CODE, _THOR_CAPABILITY}:
         remedy = "Use NVIDIA's PyTorch for Jetson (tui-train env create hf --index-url URL)"
     elif numbers == {_LAST_KEPLER_CAPABILITY}:
         remedy = "Use torch 2.5 for CUDA 11.8, the last that supports it"

@@ -13,7 +13,7 @@ from stat import S_ISLNK, S_IWGRP, S_IWOTH
 import msgspec
 
 from tui_train.base.app_paths import chosen_pythons_file, environments_folder
-from tui_train.base.files import PRIVATE_FILE_MODE, read_regular, write_atomically
+from tui_train.base.files import PRIVATE_FILE_MODE, read_regular_file, write_atomically
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import find_on_path
@@ -33,7 +33,7 @@ _DISTRIBUTION_PATTERN = re.compile(r"(torch|transformers|trl|accelerate|nemo_too
 _PythonIdentity = tuple[int, int, int, int]
 
 
-def _counts_as_chosen(python: Path) -> bool:
+def _is_chosen_implicitly(python: Path) -> bool:
     """Return whether a Python runs this program, is activated or on PATH by its whole path, or is of `env create`."""
     active = [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
     folders = {*(Path(prefix, "bin") for prefix in (sys.prefix, *active)), *map(Path, os.get_exec_path())}
@@ -55,7 +55,7 @@ def _with_real_folder(python: Path) -> Path:
 
 def is_unchosen_local_python(python: Path) -> bool:
     """Return whether a Python of the current folder is not started, as the user has not chosen it, or not this one."""
-    if _counts_as_chosen(python) or not _lies_in_current_folder(python) or not os.path.lexists(python):
+    if _is_chosen_implicitly(python) or not _lies_in_current_folder(python) or not os.path.lexists(python):
         return False
     return _load_chosen_pythons().get(str(_with_real_folder(python))) != _python_identity(python)
 
@@ -68,7 +68,7 @@ def remember_chosen_python(python: str) -> None:
     path = _with_real_folder(Path(python if os.sep in python else find_on_path(python)).expanduser().absolute())
     identity = _python_identity(path)
     chosen = _load_chosen_pythons()
-    if identity is None or chosen.get(str(path)) == identity or _counts_as_chosen(path):
+    if identity is None or chosen.get(str(path)) == identity or _is_chosen_implicitly(path):
         return
     chosen.pop(str(path), None)
     kept = dict([*chosen.items(), (str(path), identity)][-_MAX_CHOSEN_PYTHONS:])
@@ -83,7 +83,7 @@ def shims_may_start_local_python() -> bool:
     for folder in (Path.cwd(), *Path.cwd().parents):
         for name in _VERSION_MANAGER_FILES:
             try:
-                if b"/" in read_regular(folder / name, _MAX_FILE_BYTES):
+                if b"/" in read_regular_file(folder / name, _MAX_FILE_BYTES):
                     return True
             except FileNotFoundError:
                 continue
@@ -92,11 +92,11 @@ def shims_may_start_local_python() -> bool:
     return False
 
 
-def environment_contents(python: Path) -> str:
+def environment_contents_text(python: Path) -> str:
     """Return what an environment holds by the names of its files, as text; it is not started for that."""
     environment = python.parent.parent
     try:
-        text = read_regular(environment / "pyvenv.cfg", _MAX_FILE_BYTES).decode("utf-8", "replace")
+        text = read_regular_file(environment / "pyvenv.cfg", _MAX_FILE_BYTES).decode("utf-8", "replace")
     except OSError:
         text = ""
     version = [f"Python {found[1]}" for found in _VERSION_PATTERN.finditer(text)]
@@ -124,12 +124,12 @@ def _python_identity(python: Path) -> _PythonIdentity | None:
 
 def _load_chosen_pythons() -> dict[str, _PythonIdentity]:
     try:
-        return json_as(read_regular(chosen_pythons_file(), _MAX_FILE_BYTES), dict[str, _PythonIdentity])
+        return json_as(read_regular_file(chosen_pythons_file(), _MAX_FILE_BYTES), dict[str, _PythonIdentity])
     except (OSError, Unparsable):
         return {}
 
 
-def why_distrusted(environment: Path) -> str:
+def why_environment_distrusted(environment: Path) -> str:
     """Return why the Python of an environment is not started (its owner or permissions), empty if it may be."""
     try:
         return next(filter(None, map(_ownership_problem, _startup_paths(environment))), "")

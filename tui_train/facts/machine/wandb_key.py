@@ -22,14 +22,14 @@ def has_wandb_key() -> bool:
     server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     host = server.partition("//")[2].partition("/")[0].partition(":")[0]
     names = [os.environ.get("NETRC") or "~/.netrc", "~/_netrc"]
-    if any(host in _NETRC_HOST_PATTERN.findall(_read_text(name)) for name in names):
+    if any(host in _NETRC_HOST_PATTERN.findall(_read_text_or_empty(name)) for name in names):
         return True
     folder = os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb"
-    return bool(_KEY_SETTING_PATTERN.search(_read_text(f"{folder}/settings")))
+    return bool(_KEY_SETTING_PATTERN.search(_read_text_or_empty(f"{folder}/settings")))
 
 
-def _read_text(path: str) -> str:
+def _read_text_or_empty(path: str) -> str:
     try:
-        return safe_open.read(Path(path).expanduser(), _MAX_FILE_BYTES).decode("utf-8", "replace")
+        return safe_open.read_bounded(Path(path).expanduser(), _MAX_FILE_BYTES).decode("utf-8", "replace")
     except (OSError, RuntimeError):
         return ""

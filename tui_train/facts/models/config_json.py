@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tui_train.base.parse import prepared_type
-from tui_train.facts.models.dimensions import Dimensions, layer_structure_by_type
+from tui_train.base.parse import prepared_for_msgspec
+from tui_train.facts.models.dimensions import ModelDimensions, layer_structure_by_type
 
 _MAX_CONFIG_NUMBER = 2**40
 _MAX_LAYERS = 10_000
@@ -41,7 +41,7 @@ _UNDERSTOOD_FIELDS = re.compile(
 )
 
 
-def token_limit(config: dict[str, Any]) -> int:
+def max_tokens_of_config(config: dict[str, Any]) -> int:
     """Return how many tokens a model takes by its config.json, 0 where that does not say."""
     inner = config.get("text_config")
     for table in (inner if isinstance(inner, dict) else {}, config):
@@ -51,7 +51,7 @@ def token_limit(config: dict[str, Any]) -> int:
     return 0
 
 
-def parse_dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
+def parse_dimensions(config: dict[str, Any], name: str = "") -> ModelDimensions:
     """Return the shape in a config.json; ValueError for a part that is not modelled, or an invalid number."""
     inner = config.get("text_config")
     fields = _Fields(inner if isinstance(inner, dict) else config, is_nested=isinstance(inner, dict))
@@ -79,7 +79,7 @@ def parse_dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
         values["tied"] = tied
     if kind in {"gpt2", "gpt_bigcode"}:
         values["positions"] = fields.integer("n_positions", default=1024)
-    shape = msgspec.convert(values | _structure_by_values(kind, fields), prepared_type(Dimensions))
+    shape = msgspec.convert(values | _structure_by_values(kind, fields), prepared_for_msgspec(ModelDimensions))
     return _with_other_parts(shape, config, fields)
 
 
@@ -259,7 +259,7 @@ def _file_dtype(config: dict[str, Any], fields: _Fields) -> str:
     return _SHORT_NAME_BY_DTYPE.get(str(next((each for each in named if each), "")), "")
 
 
-def _with_other_parts(shape: Dimensions, config: dict[str, Any], fields: _Fields) -> Dimensions:
+def _with_other_parts(shape: ModelDimensions, config: dict[str, Any], fields: _Fields) -> ModelDimensions:
     """Return the shape with the weights outside of plain layers: an image tower, and embeddings of each layer."""
     caveats, others = shape.caveats, _weights_of_each_layers_embedding(shape, fields)
     if others:
@@ -278,7 +278,7 @@ def _with_other_parts(shape: Dimensions, config: dict[str, Any], fields: _Fields
     return msgspec.structs.replace(shape, others=others, caveats=caveats)
 
 
-def _weights_of_each_layers_embedding(shape: Dimensions, fields: _Fields) -> int:
+def _weights_of_each_layers_embedding(shape: ModelDimensions, fields: _Fields) -> int:
     """Return the weights that gemma3n and gemma4 have besides; negative where heads are fewer than counted."""
     width, layers, hidden = fields.integer("hidden_size_per_layer_input"), shape.layers, shape.hidden
     found = 0

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import prepared_type
+from tui_train.base.parse import prepared_for_msgspec
 
 
-class Dimensions(Struct, frozen=True, kw_only=True):
+class ModelDimensions(Struct, frozen=True, kw_only=True):
     """The shape of a decoder."""
 
     name: str = ""
@@ -113,7 +113,7 @@ class Dimensions(Struct, frozen=True, kw_only=True):
         return {"up_proj": (self.hidden, ffn), "down_proj": (ffn, self.hidden)} | gate
 
     @property
-    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+    def linear_shapes_per_layer(self) -> dict[str, tuple[int, int]]:
         """Input and output widths of the linear layers of one layer, by PEFT's names."""
         attention, mlp = self.attention_shapes, self.mlp_shapes(self.ffn)
         return attention | {name: mlp[name] for name in ("gate_proj", "up_proj", "down_proj") if name in mlp}
@@ -129,7 +129,7 @@ class Dimensions(Struct, frozen=True, kw_only=True):
         return self.experts * _parameters(self.mlp_shapes(self.expert_ffn))
 
     @property
-    def linear_parameters(self) -> int:
+    def linear_parameters_per_layer(self) -> int:
         """Parameters of the linear layers of one layer, experts among them; the mean where layers differ."""
         attention = _parameters(self.attention_shapes) * (self.layers - self.mixers) + self.mixer_linear * self.mixers
         sparse = self.expert_parameters + _parameters(self.mlp_shapes(self.shared_ffn)) + self.hidden * self.experts
@@ -149,7 +149,7 @@ class Dimensions(Struct, frozen=True, kw_only=True):
         biases = (self.query_width + 2 * self.key_width) * self.qkv_bias
         biases += (self.hidden + self.hidden + self.ffn * (2 if self.gated else 1)) * self.bias
         mixers = self.mixer_other * self.mixers // self.layers
-        return self.linear_parameters + norms + sizes[self.qk_norm] + biases + mixers
+        return self.linear_parameters_per_layer + norms + sizes[self.qk_norm] + biases + mixers
 
     @property
     def norm_parameters(self) -> int:
@@ -188,7 +188,7 @@ def _load_model_tables() -> _ModelTables:
     from importlib import resources
 
     text = resources.files("tui_train").joinpath("facts/models/models.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=prepared_type(_ModelTables))
+    return msgspec.toml.decode(text, type=prepared_for_msgspec(_ModelTables))
 
 
 def layer_structure_by_type() -> dict[str, dict[str, Any]]:
@@ -197,26 +197,26 @@ def layer_structure_by_type() -> dict[str, dict[str, Any]]:
 
 
 @functools.cache
-def known_models() -> dict[str, Dimensions]:
+def known_models() -> dict[str, ModelDimensions]:
     """Return the models in models.toml, by name."""
     tables = _load_model_tables()
     models = {}
     for name, row in tables.models.items():
         values = {"name": name, **tables.types[row["type"]], **{key: row[key] for key in row if key != "also"}}
-        models[name] = msgspec.convert(values, prepared_type(Dimensions))
+        models[name] = msgspec.convert(values, prepared_for_msgspec(ModelDimensions))
     return models
 
 
 @functools.cache
-def _names_by_alias() -> dict[str, str]:
+def _known_name_by_alias() -> dict[str, str]:
     """Return the known names by their simplified names and aliases."""
     rows = _load_model_tables().models.items()
     return {_simplified_name(word): name for name, row in rows for word in (name, *row.get("also", ()))}
 
 
-def dimensions_by_name(name: str) -> Dimensions | None:
+def dimensions_by_name(name: str) -> ModelDimensions | None:
     """Return the shape of a model by its name on the Hub or in a paper, None if unknown."""
-    known_name = _names_by_alias().get(_simplified_name(name))
+    known_name = _known_name_by_alias().get(_simplified_name(name))
     return known_models()[known_name] if known_name else None
 
 

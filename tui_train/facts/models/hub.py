@@ -9,15 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.files import write_atomically
-from tui_train.base.parse import Unparsable, json_as, prepared_type
+from tui_train.base.parse import Unparsable, json_as, prepared_for_msgspec
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import own_module_command, run_child
+from tui_train.facts.machine.child_process import own_module_command_and_environment, run_child
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
 
 HUB_URL = "https://huggingface.co"
 # The variables that decide where models are, and whether and where others are fetched from.
-_LOCATION_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
+_CACHE_LOCATION_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _DEADLINE_SECONDS = 8.0
 _CONFIG_DEADLINE_SECONDS = 10.0
@@ -108,13 +108,13 @@ def hub_variables(profile: Profile) -> dict[str, str]:
     """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
     inside = profile.container.engine != "none"
     # Only HF_HOME's folder is mounted.
-    places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _LOCATION_VARIABLES
+    places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _CACHE_LOCATION_VARIABLES
     inherited = {
         name: os.environ[name]
-        for name in (*places, *(() if inside else (*hub_cache.OFFLINE, "HF_ENDPOINT")))
+        for name in (*places, *(() if inside else (*hub_cache.OFFLINE_VARIABLES, "HF_ENDPOINT")))
         if name in os.environ
     }
-    own = {name: profile.trainer.environment.get(name) for name in (() if inside else _LOCATION_VARIABLES)}
+    own = {name: profile.trainer.environment.get(name) for name in (() if inside else _CACHE_LOCATION_VARIABLES)}
     if not inside:
         # That there is one is all that is asked.
         inherited |= {name: "set" for name in _TOKEN_VARIABLES if os.environ.get(name)}
@@ -123,19 +123,19 @@ def hub_variables(profile: Profile) -> dict[str, str]:
 
 def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
     """Return the cache of this machine for these variables; takes some seconds at most."""
-    return msgspec.convert(hub_cache.read(dict(environment)), prepared_type(HubCache))
+    return msgspec.convert(hub_cache.read(dict(environment)), prepared_for_msgspec(HubCache))
 
 
-def find_accelerate_config(environment: Mapping[str, str]) -> str:
+def find_accelerate_config_path(environment: Mapping[str, str]) -> str:
     """Return the file that `accelerate config` wrote on this machine, where accelerate looks for it; empty for none."""
     return hub_cache.accelerate_config(dict(environment))
 
 
 def snapshot_folder(environment: Mapping[str, str], model_id: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
-    folder = Path(hub_cache.folder_of(dict(environment)), "models--" + model_id.replace("/", "--"))
+    folder = Path(hub_cache.hub_cache_folder(dict(environment)), "models--" + model_id.replace("/", "--"))
     try:
-        return str(hub_cache.snapshot(folder, revision)[0] or "")
+        return str(hub_cache.snapshot_folder(folder, revision)[0] or "")
     except (OSError, ValueError):
         return ""
 
@@ -149,7 +149,7 @@ def _ask_hub_child(
     module: str, arguments: tuple[str, ...], deadline: float, answer_type: type[_HubAnswer]
 ) -> _HubAnswer:
     """Return what a child program of this folder learns from the Hub within `deadline` seconds."""
-    command, changes = own_module_command(f"{__package__}.{module}", *arguments)
+    command, changes = own_module_command_and_environment(f"{__package__}.{module}", *arguments)
     answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, answer_type)
@@ -170,7 +170,7 @@ def query_model_config(model_id: str, endpoint: str, revision: str = "", token_v
 
 def cache_model_config(environment: Mapping[str, str], model_id: str, revision: str, config: HubConfig) -> Path:
     """Write a fetched config.json into the Hub's cache, where huggingface_hub would; return its path; CannotWrite."""
-    model = Path(hub_cache.folder_of(dict(environment)), "models--" + model_id.replace("/", "--"))
+    model = Path(hub_cache.hub_cache_folder(dict(environment)), "models--" + model_id.replace("/", "--"))
     path = model / "snapshots" / config.commit / "config.json"
     write_atomically(path, config.text)
     if revision != config.commit:

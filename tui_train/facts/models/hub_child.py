@@ -16,7 +16,7 @@ import msgspec
 from tui_train.base.parse import json_table
 from tui_train.base.text import visible
 from tui_train.facts.models.hub import HubConfig, HubModel
-from tui_train.programs.hub_download import wanted
+from tui_train.programs.hub_download import wanted_file_sizes
 
 _MAX_ANSWER_BYTES = 2**25
 HUB_TIMEOUT_SECONDS = 6.0
@@ -54,7 +54,7 @@ def request_from_hub(
     try:
         return read_answer(Request(f"{endpoint}/{path}", headers={"User-Agent": "tui-train"}))  # noqa: S310
     except HTTPError as error:
-        return _refusal_answer(error, answer_type)
+        return _answer_for_http_error(error, answer_type)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
         return answer_type(refusal="unreachable", problem=visible(str(why))[:200])
@@ -62,7 +62,7 @@ def request_from_hub(
         return answer_type(refusal="unusable", problem=invalid_problem)
 
 
-def _refusal_answer(error: HTTPError, answer_type: type[_HubAnswer]) -> _HubAnswer:
+def _answer_for_http_error(error: HTTPError, answer_type: type[_HubAnswer]) -> _HubAnswer:
     """Return why the Hub says nothing of a model."""
     if error.code not in _NOT_FOUND_CODES:
         return answer_type(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
@@ -81,7 +81,7 @@ def parse_hub_model(answer: dict[str, Any]) -> HubModel:
         name, size = (file.get("rfilename"), file.get("size")) if isinstance(file, dict) else (None, None)
         if isinstance(name, str):
             sizes[name] = size if isinstance(size, int) and 0 <= size < 2**60 else 0
-    return HubModel(size=sum(wanted(sizes).values()), gated=bool(answer.get("gated")))
+    return HubModel(size=sum(wanted_file_sizes(sizes).values()), gated=bool(answer.get("gated")))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import msgspec
 from tui_train.base.parse import Unparsable, json_table
 from tui_train.facts.models.hub import MAX_CONFIG_BYTES, HubConfig
 from tui_train.facts.models.hub_child import HUB_TIMEOUT_SECONDS, request_from_hub
-from tui_train.programs.hub_cache import COMMIT
+from tui_train.programs.hub_cache import COMMIT_PATTERN
 
 _COMMIT_HEADER = "X-Repo-Commit"
 
@@ -38,11 +38,11 @@ class _HubRedirectHandler(HTTPRedirectHandler):
             return None
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
         if following and (before.scheme, before.netloc) == (after.scheme, after.netloc):
-            _add_token(following, self.token)
+            _add_token_header(following, self.token)
         return following
 
 
-def _add_token(request: Request, token: str) -> None:
+def _add_token_header(request: Request, token: str) -> None:
     """Add a token to a request, which a redirection does not carry on; an empty one adds nothing."""
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
@@ -53,10 +53,10 @@ def read_hub_config(endpoint: str, model_id: str, revision: str, token: str) -> 
 
     def fetch(request: Request) -> HubConfig:
         redirects = _HubRedirectHandler(token)
-        _add_token(request, token)
+        _add_token_header(request, token)
         try:
             with build_opener(redirects).open(request, timeout=HUB_TIMEOUT_SECONDS) as answer:
-                return _checked_config(
+                return _config_if_valid(
                     answer.read(MAX_CONFIG_BYTES + 1), redirects.commit or answer.headers.get(_COMMIT_HEADER, "")
                 )
         except HTTPError as error:
@@ -73,7 +73,7 @@ def read_hub_config(endpoint: str, model_id: str, revision: str, token: str) -> 
     return request_from_hub(endpoint, path, fetch, HubConfig, invalid)
 
 
-def _checked_config(data: bytes, commit: str) -> HubConfig:
+def _config_if_valid(data: bytes, commit: str) -> HubConfig:
     """Return what was fetched, where it is a config.json of a commit."""
     if len(data) > MAX_CONFIG_BYTES:
         return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG_BYTES >> 10} KiB")
@@ -82,7 +82,7 @@ def _checked_config(data: bytes, commit: str) -> HubConfig:
         text = data.decode()
     except (Unparsable, UnicodeDecodeError):
         return HubConfig(refusal="unusable", problem="its config.json is not JSON")
-    if not COMMIT.fullmatch(commit):
+    if not COMMIT_PATTERN.fullmatch(commit):
         return HubConfig(refusal="unusable", problem="the answer is not that of a Hub: it names no commit")
     return HubConfig(text=text, commit=commit)
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, json_table, read_bytes
+from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
 from tui_train.base.text import visible
-from tui_train.facts.models.config_json import parse_dimensions, token_limit
-from tui_train.facts.models.dimensions import Dimensions
+from tui_train.facts.models.config_json import max_tokens_of_config, parse_dimensions
+from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.facts.models.safetensors import read_tensors
 
 _MAX_CONFIG_BYTES = 2**20
@@ -25,7 +25,7 @@ class DamagedWeightsError(ValueError):
 class ModelFolder(Struct, frozen=True):
     """The shape of the model in a folder, or the `problem` why there is none."""
 
-    dimensions: Dimensions | None = None
+    dimensions: ModelDimensions | None = None
     problem: str = ""
     path: str = ""
     """The folder of a model that was named by its id on the Hub."""
@@ -38,21 +38,21 @@ class ModelFolder(Struct, frozen=True):
 
     def has_layer(self, name: str) -> bool:
         """Return whether a weight matrix has this name, as PEFT compares them: by the end of its path."""
-        ending = _with_numbers_as_0(name)
+        ending = _with_layer_numbers_as_0(name)
         return any(f".{path}".endswith(f".{ending}") for path in self.layers)
 
 
-def _with_numbers_as_0(path: str) -> str:
+def _with_layer_numbers_as_0(path: str) -> str:
     return ".".join("0" if part.isdigit() else part for part in path.split("."))
 
 
 def read_model_folder(path: str) -> ModelFolder:
     """Return the shape of the model in a folder."""
     try:
-        config = json_table(read_bytes(Path(path, "config.json"), _MAX_CONFIG_BYTES))
+        config = json_table(read_bounded_bytes(Path(path, "config.json"), _MAX_CONFIG_BYTES))
     except Unparsable as error:
         return ModelFolder(problem=f"its config.json cannot be read: {error}")
-    max_tokens = token_limit(config)
+    max_tokens = max_tokens_of_config(config)
     try:
         shape = parse_dimensions(config, Path(path).name)
     # A list where a word is meant is no key of a table.
@@ -79,7 +79,7 @@ def _count_weights_and_layers(path: Path) -> tuple[int, tuple[str, ...]]:
     index = path / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
-        weight_map = json_table(read_bytes(index, _MAX_INDEX_BYTES)).get("weight_map")
+        weight_map = json_table(read_bounded_bytes(index, _MAX_INDEX_BYTES)).get("weight_map")
         if not isinstance(weight_map, dict):
             raise ValueError("model.safetensors.index.json has no weight_map")
         names = sorted({str(name) for name in weight_map.values()})
@@ -104,5 +104,5 @@ def _count_weights_in_file(path: Path, layers: set[str]) -> int:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
         total += tensor.elements
         if len(tensor.shape) > 1:
-            layers.add(_with_numbers_as_0(visible(name.removesuffix(".weight"))))
+            layers.add(_with_layer_numbers_as_0(visible(name.removesuffix(".weight"))))
     return total

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.files import read_regular
+from tui_train.base.files import read_regular_file
 from tui_train.facts.types import NemoCheckpoint, NemoTokenizer
 from tui_train.facts.yaml_documents import read_document
 
@@ -15,7 +15,7 @@ NEMO_SIZE_NAMES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attentio
 
 
 @functools.cache
-def sizes_by_recipe() -> dict[str, NemoCheckpoint]:
+def known_sizes_by_recipe() -> dict[str, NemoCheckpoint]:
     """Return the model and the sizes of the recipes of NeMo 2.7, by name."""
     text = resources.files("tui_train").joinpath("programs/nemo-sizes.txt").read_text("utf-8")
     recipes = {}
@@ -44,7 +44,7 @@ class RecipeDefaults(Struct, frozen=True):
 
 
 @functools.cache
-def defaults_by_recipe() -> dict[tuple[str, str], RecipeDefaults]:
+def known_defaults_by_recipe_and_task() -> dict[tuple[str, str], RecipeDefaults]:
     """Return the own values of the recipes of NeMo 2.7, by name and by pretrain, lora or none (all weights)."""
     text = resources.files("tui_train").joinpath("programs/nemo-own.txt").read_text("utf-8")
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
@@ -77,10 +77,10 @@ def read_nemo_tokenizer(folder: str) -> NemoTokenizer:
     path = Path(folder)
     try:
         config = msgspec.json.decode(
-            read_regular(str(path / "tokenizer_config.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerConfig
+            read_regular_file(str(path / "tokenizer_config.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerConfig
         )
         file = msgspec.json.decode(
-            read_regular(str(path / "tokenizer.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerFile
+            read_regular_file(str(path / "tokenizer.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerFile
         )
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return NemoTokenizer()

@@ -44,7 +44,7 @@ def parse_recipes(output: bytes) -> NemoRecipes | None:
 
 
 @functools.cache
-def known_recipes(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
+def known_tasks_by_recipe(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
     """Return the tasks of the known recipes: of NeMo 2.7 (the last with recipes), or Megatron-Bridge 0.3 and 0.6."""
     file = "bridge-recipes.txt" if flavour == "bridge" else "nemo-recipes.txt"
     text = resources.files("tui_train").joinpath(f"programs/{file}").read_text("utf-8")
@@ -52,7 +52,9 @@ def known_recipes(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]
     return {name: tuple(tasks) for name, *tasks in rows}
 
 
-def recipes_of_python(facts: Facts, python: str, flavour: str | None) -> tuple[dict[str, tuple[str, ...]], bool]:
+def tasks_by_recipe_of_python(
+    facts: Facts, python: str, flavour: str | None
+) -> tuple[dict[str, tuple[str, ...]], bool]:
     """Return the recipes of a Python and True if it was probed, else the known ones and False."""
     probed = facts.recipes.get(python)
-    return (probed.tasks, True) if probed and probed.tasks else (known_recipes(flavour), False)
+    return (probed.tasks, True) if probed and probed.tasks else (known_tasks_by_recipe(flavour), False)

@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from tui_train.base.files import error_reason
+from tui_train.base.files import read_error_reason
 from tui_train.base.parse import Missing, Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.runner.safe_open import open_regular
+from tui_train.runner.safe_open import open_regular_file
 
 # As the library itself allows.
 _MAX_HEADER_BYTES = 100_000_000
@@ -42,7 +42,7 @@ class StoredTensor(Struct, frozen=True):
 def read_tensors(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a complete file by name; Unparsable for any other, Missing if there is none."""
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(_HEADER_LENGTH_BYTES), "little")
             if size == 0:
@@ -53,7 +53,7 @@ def read_tensors(path: Path) -> dict[str, StoredTensor]:
     except FileNotFoundError:
         raise Missing("it does not exist") from None
     except OSError as error:
-        raise Unparsable(error_reason(error)) from None
+        raise Unparsable(read_error_reason(error)) from None
     try:
         by_name = _parse_header(header)
     except Unparsable as error:

@@ -100,7 +100,7 @@ def parse_time_limit(limit: str) -> int | None:
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
-def sbatch_time_limit(seconds: int | None) -> str:
+def sbatch_time_limit_text(seconds: int | None) -> str:
     """Return seconds as sbatch takes a time limit, [DAYS-]HOURS:MINUTES:SECONDS; empty for none."""
     if seconds is None:
         return ""

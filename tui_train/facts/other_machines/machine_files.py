@@ -10,18 +10,18 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import write_new
-from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
+from tui_train.base.files import write_if_absent
+from tui_train.base.parse import Missing, Unparsable, json_as, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
-_FILE_FORMAT = "tui-train machine 1"
+_FILE_FORMAT_MARK = "tui-train machine 1"
 _MAX_FILE_BYTES = 2**24
 # A masked part of a path.
 _MASKED_PATH_PATTERN = re.compile(r"/(?:user\d*|host)(?=/)")
 _HOME_FOLDER_PATTERN = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
 # Larger numbers are not valid amounts.
-_MAX_AMOUNT = 2**62
+_MAX_NUMBER = 2**62
 _FileType = TypeVar("_FileType")
 
 
@@ -48,7 +48,7 @@ class _ToolchainFile(Struct):
 
 def machine_file_text(facts: Facts) -> str:
     """Return the text of a machine file with masked names."""
-    data = msgspec.to_builtins({"format": _FILE_FORMAT, "machine": facts.machine, "toolchains": facts.toolchains})
+    data = msgspec.to_builtins({"format": _FILE_FORMAT_MARK, "machine": facts.machine, "toolchains": facts.toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
     data = _map_texts(data, make_name_masker(facts.machine.hostname, users))
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
@@ -58,7 +58,7 @@ def save_machine_file(path: Path, facts: Facts) -> None:
     """Write a new machine file; CannotWrite if it exists or cannot be written."""
     text = machine_file_text(facts)
     refuse_to_overwrite(path)
-    if not write_new(path, text, parents=False):
+    if not write_if_absent(path, text, create_parents=False):
         raise _already_exists(path)
 
 
@@ -74,13 +74,13 @@ def _already_exists(path: Path) -> AlreadyExists:
 
 def load_machine_file(path: Path) -> Facts:
     """Return the facts in a machine file; NotFound or BadInput if it cannot be used."""
-    return parse_machine_file(_read_file(path), visible(str(path)))
+    return parse_machine_file(_read_machine_file_bytes(path), visible(str(path)))
 
 
 def load_planning_facts(path: Path) -> Facts:
     """Return the facts in a machine file for planning, with Pythons whose paths are usable there."""
     source = visible(str(path))
-    saved = _parse_file(_read_file(path), source)
+    saved = _parse_file_struct(_read_machine_file_bytes(path), source)
     tools = tuple(_with_masked_path_problem(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
     return msgspec.structs.replace(_facts_of_file(saved), toolchains=tools, other_machine=source)
 
@@ -95,10 +95,10 @@ def _with_masked_path_problem(tool: Toolchain) -> Toolchain:
 
 def parse_machine_file(data: bytes, source: str) -> Facts:
     """Return the facts in the JSON text of a machine file; BadInput names `source` if it is not one."""
-    return _facts_of_file(_parse_file(data, source))
+    return _facts_of_file(_parse_file_struct(data, source))
 
 
-def _parse_file(data: bytes, source: str) -> MachineFile:
+def _parse_file_struct(data: bytes, source: str) -> MachineFile:
     return _decode_file(data, MachineFile, source, "Create one with `tui-train facts --save FILE`.")
 
 
@@ -110,7 +110,7 @@ def _facts_of_file(saved: MachineFile) -> Facts:
 def load_toolchain_file(path: Path) -> Toolchain:
     """Return the toolchain in a file that holds at least `torch`, `cuda` and `arch_list`, as torch prints them."""
     remedy = 'Write it like {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}.'
-    toolchain = _decode_file(_read_file(path), _ToolchainFile, visible(str(path)), remedy)
+    toolchain = _decode_file(_read_machine_file_bytes(path), _ToolchainFile, visible(str(path)), remedy)
     return Toolchain(
         python=toolchain.python or str(path),
         label="saved",
@@ -123,10 +123,10 @@ def load_toolchain_file(path: Path) -> Toolchain:
     )
 
 
-def _read_file(path: Path) -> bytes:
+def _read_machine_file_bytes(path: Path) -> bytes:
     name = visible(str(path))
     try:
-        return read_bytes(path, _MAX_FILE_BYTES)
+        return read_bounded_bytes(path, _MAX_FILE_BYTES)
     except Missing:
         raise NotFound(f"{name} does not exist", "Give an existing file.") from None
     except Unparsable as error:
@@ -140,7 +140,7 @@ def _decode_file(data: bytes, file_type: type[_FileType], source: str, remedy: s
     except Unparsable as error:
         raise BadInput(f"{source} cannot be used: {error}", remedy) from None
     largest = max((abs(number) for number in _all_numbers(msgspec.to_builtins(decoded))), default=0)
-    if largest > _MAX_AMOUNT:
+    if largest > _MAX_NUMBER:
         raise BadInput(f"{source} cannot be used: a number in it is too large", remedy)
     return decoded
 
@@ -178,12 +178,12 @@ def make_name_masker(hostname: str, users: Iterable[str] = ()) -> Callable[[str]
     return mask
 
 
-def _map_texts(data: Any, change: Callable[[str], str]) -> Any:
+def _map_texts(data: Any, change_text: Callable[[str], str]) -> Any:
     """Return parsed JSON with every text changed, except keys."""
     if isinstance(data, str):
-        return change(data)
+        return change_text(data)
     if isinstance(data, dict):
-        return {key: _map_texts(value, change) for key, value in data.items()}
+        return {key: _map_texts(value, change_text) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_map_texts(value, change) for value in data]
+        return [_map_texts(value, change_text) for value in data]
     return data

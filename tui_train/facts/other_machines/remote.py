@@ -11,7 +11,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.channel.session import ask
+from tui_train.channel.session import ask_host
 from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
 from tui_train.facts.gpus.reported_cards import CardReport, with_cards
@@ -20,14 +20,28 @@ from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
-from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, PathState, ScriptSource, Toolchain, YamlDocument
+from tui_train.facts.types import (
+    FactGap,
+    Facts,
+    Gpu,
+    GpuProcess,
+    Machine,
+    PathState,
+    ScriptSource,
+    Toolchain,
+    YamlDocument,
+)
 
-_SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
-_NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits")
+_NVIDIA_SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
+_NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_NVIDIA_SMI_FIELDS}", "--format=csv,noheader,nounits")
 # Of each process on a GPU: which, its number, its MiB.
-_PROCESSES_COMMAND = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
+_NVIDIA_SMI_PROCESSES_COMMAND = (
+    "nvidia-smi",
+    "--query-compute-apps=gpu_uuid,pid,used_memory",
+    "--format=csv,noheader,nounits",
+)
 # The seconds for the driver, and what is run where its library does not answer.
-CARDS_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _PROCESSES_COMMAND}
+CARDS_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
 _OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
 
 _MACHINE_FIELDS_FROM_SURVEY = (
@@ -58,7 +72,7 @@ class CardProcess(msgspec.Struct, frozen=True):
     memory: int | None = None
 
 
-class Survey(msgspec.Struct, kw_only=True):
+class HostSurvey(msgspec.Struct, kw_only=True):
     """The answer of a host; `files` are in base64, `clock` is in seconds since 1970."""
 
     machine: Machine
@@ -129,36 +143,38 @@ def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
     return _read_survey_and_facts(host, {}, deadline)[1]
 
 
-def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[Survey, Facts]:
+def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[HostSurvey, Facts]:
     """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
     require_host_name(host)
     end_time = monotonic() + deadline
-    survey = ask_survey(host, {**question, **CARDS_QUESTION, "own": _OWN_FACTS_COMMAND}, deadline)
+    survey = survey_host(host, {**question, **CARDS_QUESTION, "own": _OWN_FACTS_COMMAND}, deadline)
     own = survey.own
     try:
         known = parse_machine_file(own.text.encode(), host) if own and own.code == 0 else None
     except BadInput:
         # One of another version.
-        survey = ask_survey(host, {**question, **CARDS_QUESTION}, max(1.0, end_time - monotonic()))
+        survey = survey_host(host, {**question, **CARDS_QUESTION}, max(1.0, end_time - monotonic()))
         known = None
     if known is None:
-        return survey, Facts(machine=surveyed_machine(host, survey), toolchains=_ranked(survey.toolchains))
+        return survey, Facts(machine=surveyed_machine(host, survey), toolchains=_ranked_toolchains(survey.toolchains))
     new_pythons = {tool.python for tool in survey.toolchains} - {tool.python for tool in known.toolchains}
     tools = (*known.toolchains, *(tool for tool in survey.toolchains if tool.python in new_pythons))
-    return survey, msgspec.structs.replace(known, toolchains=_ranked(tools))
+    return survey, msgspec.structs.replace(known, toolchains=_ranked_toolchains(tools))
 
 
-def _ranked(toolchains: Iterable[Toolchain]) -> tuple[Toolchain, ...]:
-    return tuple(sorted(toolchains, key=probe.toolchain_rank))
+def _ranked_toolchains(toolchains: Iterable[Toolchain]) -> tuple[Toolchain, ...]:
+    return tuple(sorted(toolchains, key=probe.toolchain_completeness_rank))
 
 
-def surveyed_machine(host: str, survey: Survey) -> Machine:
+def surveyed_machine(host: str, survey: HostSurvey) -> Machine:
     """Return a host with its cards as its driver knows them, else as nvidia-smi does."""
     fields = {name: getattr(survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
     if survey.cards:
         return with_cards(Machine(hostname=host, **fields), survey.cards)
     if survey.smi is None:
-        gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
+        gap = FactGap(
+            "No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host."
+        )
         return Machine(hostname=host, gaps=(gap,), **fields)
     machine = _with_processes(parse_nvidia_smi(host, survey.smi.text), survey.processes)
     return msgspec.structs.replace(machine, **fields)
@@ -174,15 +190,21 @@ def _with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machi
     return msgspec.structs.replace(machine, gpus=tuple(cards))
 
 
-def ask_survey(
-    host: str, question: Mapping[str, Any], deadline: float, *, words: Sequence[str] = (), asking_host: str = ""
-) -> Survey:
-    """Return the answer of a host to a survey; `words` are the command, where it is not the usual one (see Session)."""
+def survey_host(
+    host: str, question: Mapping[str, Any], deadline: float, *, ssh_words: Sequence[str] = (), asking_host: str = ""
+) -> HostSurvey:
+    """Return the answer of a host to a survey; `ssh_words` are the command, where it is not the usual one (see Session)."""
     hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
     python = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE}
     asked = {"do": "survey", "hub": hub_reader, **python, **question}
-    return ask(
-        host, asked, Survey, deadline, words=words, asking_host=asking_host, is_cancelled=ALL_CANCELLED_EVENT.is_set
+    return ask_host(
+        host,
+        asked,
+        HostSurvey,
+        deadline,
+        ssh_words=ssh_words,
+        asking_host=asking_host,
+        is_cancelled=ALL_CANCELLED_EVENT.is_set,
     )
 
 
@@ -217,13 +239,15 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
                 problem="" if uuid.startswith("GPU-") else f"nvidia-smi: {uuid}",
             )
         )
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[FactGap, ...] = ()
     if not gpus:
         # With cards listed, such a line is output of a login script.
         reason = (
             f"nvidia-smi: {unreadable_lines[0][:200]}" if unreadable_lines else "nvidia-smi lists no GPU on that host"
         )
-        gaps = (Gap("No NVIDIA GPU", reason, "Trainings run on the CPU of that host.", hides=bool(unreadable_lines)),)
+        gaps = (
+            FactGap("No NVIDIA GPU", reason, "Trainings run on the CPU of that host.", hides=bool(unreadable_lines)),
+        )
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 

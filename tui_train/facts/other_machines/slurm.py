@@ -18,9 +18,9 @@ from tui_train.facts.other_machines.cluster import (
     parse_gres_gpus,
     parse_sinfo,
 )
-from tui_train.facts.types import Gap, Gpu, Machine
+from tui_train.facts.types import FactGap, Gpu, Machine
 
-_MAX_CARDS = 64
+_MAX_CARDS_PER_NODE = 64
 _SINFO_COMMAND = ("sinfo", "--all", "--exact", "--noheader", f"--format={SINFO_FORMAT}")
 _SACCTMGR_COMMAND = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
 
@@ -60,10 +60,10 @@ def possible_node_groups(cluster: Cluster, partition_names: str, gres: str = "")
     """Return the kinds of nodes that a job may get: of its partitions, and with the GPUs that it names."""
     kinds = tuple(dict.fromkeys(kind for part in find_partitions(cluster, partition_names) for kind in part.nodes))
     requested = parse_gres_gpus(gres)
-    return tuple(kind for kind in kinds if all(_has_gpus(kind, name, count) for name, count in requested))
+    return tuple(kind for kind in kinds if all(_has_node_gpus(kind, name, count) for name, count in requested))
 
 
-def _has_gpus(node_group: NodeGroup, gpu_type: str, count: int) -> bool:
+def _has_node_gpus(node_group: NodeGroup, gpu_type: str, count: int) -> bool:
     return (dict(node_group.cards).get(gpu_type, 0) if gpu_type else node_group.gpus) >= count
 
 
@@ -88,12 +88,14 @@ def planned_machine(this_machine: Machine, cluster: Cluster, partition_names: st
     It has the cards that Slurm counts, with what is known of their types, and nothing of this machine's.
     """
     if cluster.problem:
-        gap = Gap("The cluster is not known", cluster.problem, "It is planned for nodes like the machine that submits.")
+        gap = FactGap(
+            "The cluster is not known", cluster.problem, "It is planned for nodes like the machine that submits."
+        )
         return msgspec.structs.replace(this_machine, gaps=(gap, *this_machine.gaps))
     where = " or ".join(part.name for part in find_partitions(cluster, partition_names)) or partition_names
     node = planned_node_group(cluster, partition_names, gres) or NodeGroup(count=0)
     requested = parse_gres_gpus(gres)
-    types = [name for name, count in (requested or node.cards) for _ in range(min(count, _MAX_CARDS))]
+    types = [name for name, count in (requested or node.cards) for _ in range(min(count, _MAX_CARDS_PER_NODE))]
     if requested and not any(name for name, _ in requested):
         types = [name for name, count in node.cards for _ in range(count)][: sum(count for _, count in requested)]
     return Machine(
@@ -102,7 +104,7 @@ def planned_machine(this_machine: Machine, cluster: Cluster, partition_names: st
         cpu_count=node.cores,
         memory_total=node.memory,
         memory_available=node.memory,
-        gpus=tuple(_planned_gpu(index, name) for index, name in enumerate(types[:_MAX_CARDS])),
+        gpus=tuple(_planned_gpu(index, name) for index, name in enumerate(types[:_MAX_CARDS_PER_NODE])),
     )
 
 

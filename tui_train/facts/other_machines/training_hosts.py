@@ -15,7 +15,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.channel.ssh import ssh_command_prefix
-from tui_train.facts.other_machines.remote import CARDS_QUESTION, Survey, ask_survey, surveyed_machine
+from tui_train.facts.other_machines.remote import CARDS_QUESTION, HostSurvey, survey_host, surveyed_machine
 from tui_train.facts.types import TrainingHost
 from tui_train.runner import ssh
 from tui_train.runner.processes import machine_identity
@@ -24,7 +24,7 @@ _SECONDS_PER_HOST = 30.0
 _MIN_TOTAL_SECONDS = 90.0
 # More ssh at once would leave the screen too little of the processor; a connection that is shared takes sshd's
 # MaxSessions.
-_MAX_PARALLEL, _MAX_PARALLEL_VIA_HOST = 16, 8
+_MAX_PARALLEL_PROBES, _MAX_PARALLEL_PROBES_VIA_HOST = 16, 8
 
 
 def probe_hosts(
@@ -37,12 +37,12 @@ def probe_hosts(
     question = {
         "pythons": [python], "only_named": True, "paths": [python, *paths], "hub": "", **CARDS_QUESTION,
     }  # fmt: skip
-    at_once = _MAX_PARALLEL_VIA_HOST if asking_host else _MAX_PARALLEL
+    at_once = _MAX_PARALLEL_PROBES_VIA_HOST if asking_host else _MAX_PARALLEL_PROBES
     total_seconds = max(_MIN_TOTAL_SECONDS, _SECONDS_PER_HOST * math.ceil(len(hosts) / at_once))
     end_time = time.monotonic() + total_seconds
     asking = _read_asking_machine(asking_host)
 
-    def probe(host: str) -> _Answer:
+    def probe(host: str) -> _HostAnswer:
         environment = {} if asking_host else os.environ
         words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_connection(environment))
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
@@ -50,22 +50,24 @@ def probe_hosts(
         words = [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
         left = end_time - time.monotonic()
         if left <= 0:
-            return _Answer(TrainingHost(problem=f"was not asked within {total_seconds:.0f} s"))
-        ask = partial(ask_survey, host, question, min(_SECONDS_PER_HOST, left), words=words, asking_host=asking_host)
+            return _HostAnswer(TrainingHost(problem=f"was not asked within {total_seconds:.0f} s"))
+        ask = partial(
+            survey_host, host, question, min(_SECONDS_PER_HOST, left), ssh_words=words, asking_host=asking_host
+        )
         return _probe_host(host, ask, asking)
 
     with ThreadPoolExecutor(at_once) as pool:
-        return _marked_same(dict(zip(hosts, pool.map(probe, hosts), strict=True)))
+        return _with_same_machines_marked(dict(zip(hosts, pool.map(probe, hosts), strict=True)))
 
 
-class _Answer(NamedTuple):
+class _HostAnswer(NamedTuple):
     """What a host says, and what no other machine has (empty: not known)."""
 
     host: TrainingHost
     identity: str = ""
 
 
-def _marked_same(answers: Mapping[str, _Answer]) -> dict[str, TrainingHost]:
+def _with_same_machines_marked(answers: Mapping[str, _HostAnswer]) -> dict[str, TrainingHost]:
     """Return the hosts; of several names of one machine, each but the first says so."""
     name_by_identity: dict[str, str] = {}
     hosts = {}
@@ -86,18 +88,18 @@ def _read_asking_machine(asking_host: str) -> _AskingMachine:
     if not asking_host:
         return _AskingMachine(machine_identity(), 0.0)
     try:
-        survey = ask_survey(asking_host, {"probe": "", "hub": ""}, _SECONDS_PER_HOST)
+        survey = survey_host(asking_host, {"probe": "", "hub": ""}, _SECONDS_PER_HOST)
     except Unavailable:
         return _AskingMachine("", 0.0)
     return _AskingMachine(survey.identity, survey.clock - time.time())
 
 
-def _probe_host(host: str, ask: Callable[[], Survey], asking_machine: _AskingMachine) -> _Answer:
+def _probe_host(host: str, ask: Callable[[], HostSurvey], asking_machine: _AskingMachine) -> _HostAnswer:
     try:
         survey = ask()
     except Unavailable as error:
         why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
-        return _Answer(TrainingHost(problem=why))
+        return _HostAnswer(TrainingHost(problem=why))
     compared = asking_machine.identity and survey.identity
     answer = TrainingHost(
         machine=surveyed_machine(host, survey) if survey.knows_cards else None,
@@ -106,4 +108,4 @@ def _probe_host(host: str, ask: Callable[[], Survey], asking_machine: _AskingMac
         paths=survey.paths,
         clock_offset=survey.clock - time.time() - asking_machine.clock_offset,
     )
-    return _Answer(answer, survey.identity)
+    return _HostAnswer(answer, survey.identity)

@@ -21,9 +21,9 @@ from tui_train.facts.scripts.script_syntax import (
 )
 from tui_train.facts.types import ParameterForm, ScriptParameter
 
-_GROUP_METHODS = {"add_argument_group", "add_mutually_exclusive_group"}
+_ARGUMENT_GROUP_METHODS = {"add_argument_group", "add_mutually_exclusive_group"}
 _SWITCH_ACTIONS = {"store_true", "store_false", "store_const", "append_const", "count"}
-_PRINTING_ACTIONS = {"help", "version"}
+_PRINT_AND_EXIT_ACTIONS = {"help", "version"}
 _TYPE_BY_ABSL_FUNCTION = {
     "DEFINE_string": "str",
     "DEFINE_integer": "int",
@@ -32,8 +32,8 @@ _TYPE_BY_ABSL_FUNCTION = {
     "DEFINE_boolean": "bool",
     "DEFINE_enum": "str",
 }
-_ENUM_HELP_INDEX = 3
-_MAX_OWNER_STEPS = 5
+_ABSL_ENUM_HELP_INDEX = 3
+_MAX_STEPS_TO_PARSER = 5
 
 
 def argparse_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
@@ -62,7 +62,7 @@ def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
     flags = text_constants(call.args)
     action = keyword_value(call, "action")
     action_name = text_constant(action) or last_name(action)
-    if not flags or action_name in _PRINTING_ACTIONS:
+    if not flags or action_name in _PRINT_AND_EXIT_ACTIONS:
         return None
     name = max(flags, key=lambda flag: (flag.startswith("--"), len(flag)))
     optional = name.startswith("-")
@@ -113,7 +113,7 @@ def _calls_by_assigned_name(module: ScriptModule) -> Mapping[str, list[tuple[int
 def _subcommand_of_argument(call: ast.Call, calls_by_name: Mapping[str, list[tuple[int, ast.Call]]]) -> str:
     """Return the subcommand to whose parser, or a group of it, an argument is added."""
     owner: ast.AST | None = call.func.value if isinstance(call.func, ast.Attribute) else None
-    for _ in range(_MAX_OWNER_STEPS):
+    for _ in range(_MAX_STEPS_TO_PARSER):
         if not isinstance(owner, ast.Call):
             made = calls_by_name.get(last_name(owner), [])
             before = bisect_right(made, call.lineno, key=itemgetter(0))
@@ -123,7 +123,9 @@ def _subcommand_of_argument(call: ast.Call, calls_by_name: Mapping[str, list[tup
         if called_name(owner) == "add_parser":
             return text_constant(_first_argument(owner))
         owner = (
-            owner.func.value if called_name(owner) in _GROUP_METHODS and isinstance(owner.func, ast.Attribute) else None
+            owner.func.value
+            if called_name(owner) in _ARGUMENT_GROUP_METHODS and isinstance(owner.func, ast.Attribute)
+            else None
         )
     return ""
 
@@ -146,7 +148,7 @@ def absl_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
         if not (name := text_constant(_first_argument(call))):
             continue
         enum = called_name(call) == "DEFINE_enum"
-        words = call.args[_ENUM_HELP_INDEX if enum else 2 :]
+        words = call.args[_ABSL_ENUM_HELP_INDEX if enum else 2 :]
         yield ScriptParameter(
             name=f"--{name}",
             flags=(f"--{name}",),

@@ -22,7 +22,7 @@ from tui_train.facts.scripts.script_syntax import (
 from tui_train.facts.types import ParameterForm, ScriptKind, ScriptParameter
 
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-_PLAIN_TYPES = {"int", "float", "str", "bool"}
+_PLAIN_TYPE_NAMES = {"int", "float", "str", "bool"}
 
 
 def declared_arguments(
@@ -40,7 +40,7 @@ def declared_arguments(
         elif script_kind == "nanogpt":
             yield from constant_arguments(module)
         elif script_kind in {"typer", "fire"}:
-            yield from signature_arguments(module)
+            yield from typer_or_fire_arguments(module)
         elif script_kind in {"dataclass", "hf-trainer", "trl"}:
             classes = _dataclasses_given_to_parser(module)
             yield from (parameter for each in modules for parameter in dataclass_arguments(each, classes))
@@ -105,7 +105,7 @@ def click_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
                 yield replace(parameter, file=module.file, command=command)
 
 
-def signature_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
+def typer_or_fire_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     run = {last_name(argument) for call in module.calls("run", "Fire") for argument in call.args[:1]}
     functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
@@ -114,11 +114,11 @@ def signature_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     for node in functions:
         if node.name in run or node in by_app:
             command = _command_name(by_app[node], node) if node in by_app and len(by_app) > 1 else ""
-            parameters = _function_arguments(node, module.file, fire=fire)
+            parameters = _function_arguments(node, module.file, is_fire=fire)
             yield from (replace(parameter, command=command) for parameter in parameters)
 
 
-def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterator[ScriptParameter]:
+def _function_arguments(node: _FunctionNode, file: str, *, is_fire: bool) -> Iterator[ScriptParameter]:
     """Yield the parameters of a function: options, or positional where there is no default.
 
     Where typer takes --dry-run and --no-dry-run, fire takes --dry_run and --nodry_run.
@@ -131,12 +131,12 @@ def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterat
         option = isinstance(default, ast.Call) and called_name(default) == "Option"
         value = default.args[0] if isinstance(default, ast.Call) and default.args else default
         names, off = _on_and_off_flags(text_constants(default.args[1:]) if isinstance(default, ast.Call) else ())
-        usual = each.arg if fire else each.arg.replace("_", "-")
-        lists = not fire and each.annotation is not None and "list" in ast.unparse(each.annotation).lower()
+        usual = each.arg if is_fire else each.arg.replace("_", "-")
+        lists = not is_fire and each.annotation is not None and "list" in ast.unparse(each.annotation).lower()
         form: ParameterForm = "positional" if default is None else "option"
         if typed == "bool" and default is not None:
             form = "switch" if names and not off else "pair"
-            off = off or (() if names else (f"--no{'' if fire else '-'}{usual}",))
+            off = off or (() if names else (f"--no{'' if is_fire else '-'}{usual}",))
         name = max(names, key=len, default=f"--{usual}")
         yield ScriptParameter(
             name=each.arg if form == "positional" else name,
@@ -279,7 +279,7 @@ def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> Scri
 
 def _annotation_type(node: ast.expr) -> str:
     """Return the plain type in an annotation such as Optional[int] or float | None."""
-    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in _PLAIN_TYPES]
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in _PLAIN_TYPE_NAMES]
     return names[0] if names else last_name(node)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tui_train.base.app_paths import script_help_folder
-from tui_train.base.files import read_regular
+from tui_train.base.files import read_regular_file
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts import answer_cache
 from tui_train.facts.machine.child_process import run_child
@@ -20,11 +20,11 @@ from tui_train.facts.types import Facts, HelpFlag, ParameterForm, ScriptHelp, Sc
 # Importing transformers takes that long from a slow disk.
 _DEADLINE_SECONDS = 30.0
 _MAX_SCRIPT_BYTES = 2**22
-_MAX_MODULES = 500
+_MAX_MODULES_IN_CACHE_KEY = 500
 # Of what is kept; another one where `parse_help` reads more.
 _CACHE_VERSION = 1
 # No GPU, no wrapped lines, no colours, no downloads.
-_QUIET_ENVIRONMENT = {
+_HELP_RUN_ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "COLUMNS": "1000",
     "NO_COLOR": "1",
@@ -33,10 +33,10 @@ _QUIET_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "WANDB_MODE": "disabled",
 }
-_MAX_FLAGS = 2000
+_MAX_HELP_FLAGS = 2000
 _ANSI_PATTERN = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 # The flags of one argument with their metavariables; help follows after two spaces, a tab or a colon.
-_ENTRY_PATTERN = re.compile(
+_HELP_ENTRY_PATTERN = re.compile(
     r"^\s{1,12}(?P<flags>--?[A-Za-z0-9\[][^\s,:=]*.*?)(?:(?P<colon>\s{2,}|:\s+)(?P<help>\S.*)|:?\s*)$"
 )
 _FLAG_PATTERN = re.compile(
@@ -48,9 +48,9 @@ _FLAGS_OF_TRAINING_ARGUMENTS = frozenset({
     "--per_device_train_batch_size", "--gradient_accumulation_steps", "--save_strategy", "--save_total_limit",
     "--logging_steps", "--lr_scheduler_type", "--dataloader_num_workers",
 })  # fmt: skip
-_DEFAULT_PATTERN = re.compile(r"[(\[]defaults?(?: to|:)\s*([^)\]]+)[)\]]", re.IGNORECASE)
+_DEFAULT_IN_HELP_PATTERN = re.compile(r"[(\[]defaults?(?: to|:)\s*([^)\]]+)[)\]]", re.IGNORECASE)
 # What draws the boxes of rich.
-_BOX_TO_SPACES = str.maketrans(dict.fromkeys("│┃╭╮╰╯", " "))
+_SPACE_BY_BOX_CHARACTER = str.maketrans(dict.fromkeys("│┃╭╮╰╯", " "))
 
 
 def facts_with_script_help(facts: Facts) -> Facts:
@@ -88,7 +88,7 @@ def _source_with_help(source: ScriptSource, script_help: ScriptHelp) -> ScriptSo
 
 def _parameter_of_flag(flag: HelpFlag) -> ScriptParameter:
     """Return an argument that --help lists, of the type that its default has."""
-    found = _DEFAULT_PATTERN.search(flag.help)
+    found = _DEFAULT_IN_HELP_PATTERN.search(flag.help)
     default = found[1].strip().strip("'\"") if found and found[1].strip() != "None" else ""
     form: ParameterForm = "option" if flag.valued else "switch"
     typed = _number_type(default) if flag.valued else "bool"
@@ -124,14 +124,14 @@ def read_script_help(
     `before_run` is called if the script has to be run.
     """
     file = script_help_folder() / f"{answer_cache.content_digest(_cache_key(python, command, folder))}.json"
-    content = answer_cache.load(file)
+    content = answer_cache.load_cached_answer(file)
     if content is not None:
         with suppress(Unparsable):
             return json_as(content, ScriptHelp)
     before_run()
-    found = _run_with_help(python, command, folder)
+    found = _run_script_with_help(python, command, folder)
     if not found.problem:
-        answer_cache.store(file, msgspec.json.encode(found))
+        answer_cache.store_answer(file, msgspec.json.encode(found))
     return found
 
 
@@ -140,12 +140,21 @@ def _cache_key(python: str, command: tuple[str, ...], folder: str) -> bytes:
     script = Path(command[-1])
     content = b""
     with suppress(OSError, ValueError):
-        content = read_regular(str(script), _MAX_SCRIPT_BYTES)
-    around = [answer_cache.file_state(file) for file in _modules_around(script.parent)] if content else []
+        content = read_regular_file(str(script), _MAX_SCRIPT_BYTES)
+    around = [answer_cache.file_size_and_time(file) for file in _modules_around(script.parent)] if content else []
     # What the script imports from elsewhere, such as a package installed as editable, is not looked at.
     hour = int(time.time() // 3600)
     return msgspec.json.encode(
-        (_CACHE_VERSION, hour, python, answer_cache.package_folder_states(python), command, folder, content, around)
+        (
+            _CACHE_VERSION,
+            hour,
+            python,
+            answer_cache.package_folder_sizes_and_times(python),
+            command,
+            folder,
+            content,
+            around,
+        )
     )
 
 
@@ -154,12 +163,12 @@ def _modules_around(folder: Path) -> list[Path]:
     found: list[Path] = []
     for pattern in ("*.py", "*/*.py", "*/*/*.py"):
         with suppress(OSError):
-            found += itertools.islice(folder.glob(pattern), _MAX_MODULES)
+            found += itertools.islice(folder.glob(pattern), _MAX_MODULES_IN_CACHE_KEY)
     return sorted(found)
 
 
-def _run_with_help(python: str, command: tuple[str, ...], folder: str) -> ScriptHelp:
-    answer = run_child([python, *command, "--help"], _DEADLINE_SECONDS, _QUIET_ENVIRONMENT, folder)
+def _run_script_with_help(python: str, command: tuple[str, ...], folder: str) -> ScriptHelp:
+    answer = run_child([python, *command, "--help"], _DEADLINE_SECONDS, _HELP_RUN_ENVIRONMENT, folder)
     output = answer.out.decode("utf-8", "replace") + "\n" + answer.error.decode("utf-8", "replace")
     flags = parse_help(output)
     if flags and not answer.failure:
@@ -172,15 +181,15 @@ def _run_with_help(python: str, command: tuple[str, ...], folder: str) -> Script
 def parse_help(text: str) -> tuple[HelpFlag, ...]:
     """Return the arguments that argparse, click, absl or the like list in this --help, without duplicates."""
     by_name: dict[str, HelpFlag] = {}
-    for flags, help_text in _help_entries(_ANSI_PATTERN.sub("", text).translate(_BOX_TO_SPACES).splitlines()):
+    for flags, help_text in _help_entries(_ANSI_PATTERN.sub("", text).translate(_SPACE_BY_BOX_CHARACTER).splitlines()):
         for match in _FLAG_PATTERN.finditer(flags):
             name, values = match["name"], match["rest"]
-            if name in {"-h", "--help", "--helpfull", "--helpshort", "--helpxml"} or len(by_name) >= _MAX_FLAGS:
+            if name in {"-h", "--help", "--helpfull", "--helpshort", "--helpxml"} or len(by_name) >= _MAX_HELP_FLAGS:
                 continue
             optional_no = re.match(r"--\[no-?\]", name)
             plain_name = f"--{name[optional_no.end() :]}" if optional_no else name
             # The help may follow a later flag of the same argument.
-            valued = bool(re.search(r"[A-Za-z{<\[]", values)) or _value_follows_last(flags)
+            valued = bool(re.search(r"[A-Za-z{<\[]", values)) or _only_last_flag_has_value(flags)
             parsed_flag = HelpFlag(plain_name, help_text[:300], valued and not optional_no)
             if plain_name not in by_name or (help_text and not by_name[plain_name].help):
                 by_name[plain_name] = parsed_flag
@@ -188,7 +197,7 @@ def parse_help(text: str) -> tuple[HelpFlag, ...]:
     return tuple(flag for name, flag in by_name.items() if name not in shorts or len(shorts) == len(by_name))
 
 
-def _value_follows_last(flags: str) -> bool:
+def _only_last_flag_has_value(flags: str) -> bool:
     """Return whether the metavariable follows only the last of several flags, as in click."""
     last = re.split(r"[,/|]\s*(?=-)", flags)[-1]
     return bool(re.search(r"^\S+\s+[A-Z\[{<]", last))
@@ -204,7 +213,7 @@ def _help_entries(lines: list[str]) -> Iterator[tuple[str, str]]:
             usage = False
         if usage:
             continue
-        entry = _ENTRY_PATTERN.match(line.expandtabs())
+        entry = _HELP_ENTRY_PATTERN.match(line.expandtabs())
         depth = len(line) - len(line.lstrip())
         if entry and (not flags or depth <= indent + 2):
             if flags:

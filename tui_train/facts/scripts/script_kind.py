@@ -32,7 +32,7 @@ _KIND_BY_NAME_PATTERN: dict[re.Pattern[str], ScriptKind] = {
     re.compile(r"(.+\.)?ArgumentParser"): "argparse",
 }
 # Libraries that read the command line in a way that is not read here, with their functions.
-_UNREADABLE_PARSERS = {
+_UNREADABLE_PARSERS_BY_LIBRARY = {
     "tyro": {"cli"},
     "jsonargparse": {"CLI", "auto_cli", "ArgumentParser", "ActionParser"},
     "docopt": {"docopt"},
@@ -87,7 +87,7 @@ def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> 
     imported = imported_name_by_alias(module)
     for line, name in (*_decorator_names(module, imported), *_called_names(module, imported)):
         library, _, last = name.rpartition(".")
-        if library in _UNREADABLE_PARSERS and last in _UNREADABLE_PARSERS[library]:
+        if library in _UNREADABLE_PARSERS_BY_LIBRARY and last in _UNREADABLE_PARSERS_BY_LIBRARY[library]:
             first = library.split(".")[0]
             yield CommandLineKind(
                 "", line, module.file, unread=f"{first} reads them", asks=first not in _LIBRARIES_WITHOUT_HELP
@@ -116,8 +116,12 @@ def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptM
         return CommandLineKind(
             "", call.lineno, module.file, unread="it takes a file with the values of all, and no options"
         )
-    names = [last_name(node) for argument in (*call.args, *_keyword_values(call)) for node in _list_elements(argument)]
-    lineage = [*_library_bases(names, modules)]
+    names = [
+        last_name(node)
+        for argument in (*call.args, *_keyword_values(call))
+        for node in _list_or_tuple_elements(argument)
+    ]
+    lineage = [*_library_base_classes(names, modules)]
     base = next(
         (
             name
@@ -160,18 +164,18 @@ def _keyword_values(call: ast.Call) -> list[ast.expr]:
     return [word.value for word in call.keywords]
 
 
-def _list_elements(node: ast.expr) -> list[ast.expr]:
+def _list_or_tuple_elements(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
-def _library_bases(names: Iterable[str], modules: tuple[ScriptModule, ...]) -> Iterator[str]:
+def _library_base_classes(class_names: Iterable[str], modules: tuple[ScriptModule, ...]) -> Iterator[str]:
     """Yield which classes of libraries some classes are or inherit from, as far as the modules define them."""
     bases: dict[str, list[str]] = {}
     for module in modules:
         for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(node.name, [last_name(base) for base in node.bases])
-    waiting, seen = deque(names), set[str]()
+    waiting, seen = deque(class_names), set[str]()
     while waiting:
         current = waiting.popleft()
         if current and current not in seen:

@@ -12,14 +12,14 @@ _NODES_THAT_MAY_NOT_RUN = (
 )  # fmt: skip
 
 
-def first_required_rank(nodes: Sequence[ast.AST]) -> tuple[int, str]:
+def first_required_rank_line_and_name(nodes: Sequence[ast.AST]) -> tuple[int, str]:
     """Return the first line of a script that always runs and takes a rank from the environment, and that; 0 for none.
 
     `nodes` are all of the script, itself the first.
 
     A script that also mentions one elsewhere, as in `"RANK" in os.environ`, or below an `if` or `try`, may do without.
     """
-    reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _rank_reads(node)}
+    reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _rank_names_read(node)}
     mentions = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _RANK_VARIABLES]
     sets = any(isinstance(node, ast.keyword) and node.arg in _RANK_VARIABLES for node in nodes)
     if sets or any(id(node) not in reads for node in mentions):
@@ -29,7 +29,7 @@ def first_required_rank(nodes: Sequence[ast.AST]) -> tuple[int, str]:
 
 
 def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
-    for name in _rank_reads(node):
+    for name in _rank_names_read(node):
         yield name.lineno, str(name.value)
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_INIT_FUNCTION):
         words = {word.arg for word in node.keywords}
@@ -37,7 +37,7 @@ def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, _INIT_FUNCTION
 
 
-def _rank_reads(node: ast.AST) -> Iterator[ast.Constant]:
+def _rank_names_read(node: ast.AST) -> Iterator[ast.Constant]:
     """Yield the name of a rank that an expression reads without a default."""
     name: ast.AST | None = None
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_os_environ(node.value):

@@ -7,12 +7,12 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 
-from tui_train.base.files import error_reason, read_regular
+from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_arguments import unnamed_argument_line
 from tui_train.facts.scripts.script_declared import declared_arguments, requires_subcommand, script_subcommands
 from tui_train.facts.scripts.script_kind import command_line_kind, imported_files
-from tui_train.facts.scripts.script_ranks import first_required_rank
+from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name
 from tui_train.facts.scripts.script_syntax import ScriptModule, keyword_value, last_name, text_constant
 from tui_train.facts.types import ScriptSource
 
@@ -33,9 +33,9 @@ _PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
 def read_source(path: str) -> ScriptSource:
     """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
-        data = read_regular(path, _MAX_SCRIPT_BYTES)
+        data = read_regular_file(path, _MAX_SCRIPT_BYTES)
     except OSError as error:
-        return ScriptSource(problem=f"it cannot be read: {error_reason(error)}")
+        return ScriptSource(problem=f"it cannot be read: {read_error_reason(error)}")
     return parse_source(data, path.rpartition("/")[0])
 
 
@@ -45,16 +45,16 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         script = _parse_module("", data)
         modules = (script, *(_imported_modules(script, folder) if folder else ()))
         calls = [node for node in script.nodes if isinstance(node, ast.Call)]
-        line, words = _find_train_without_checkpoint([*script.nodes], calls)
+        line, words = _line_and_correction_of_train_without_checkpoint([*script.nodes], calls)
         command_line = command_line_kind(modules)
         parameters = tuple(declared_arguments(command_line.kind, command_line.file, modules))
         others = _unnamed_argument_line(modules) if command_line.kind == "argparse" else 0
-        rank_line, rank = first_required_rank(script.nodes)
+        rank_line, rank = first_required_rank_line_and_name(script.nodes)
     except _DEPTH_ERRORS as error:
         return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
     except _PARSE_ERRORS as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
-        return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_name_if_not_python(data))
+        return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_label_if_not_python(data))
     if other := _name_if_data(script.nodes[0]):
         return ScriptSource(problem="it is not Python", not_python=other)
     return ScriptSource(
@@ -72,9 +72,9 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         or (command_line.kind in _KINDS_THAT_DECLARE_ARGUMENTS and not parameters),
         bare_train_line=line,
         corrected_train=words,
-        creates_accelerator=any(_called_name(call) == "Accelerator" for call in calls),
+        creates_accelerator=any(_last_called_name(call) == "Accelerator" for call in calls),
         sets_precision=any(
-            _called_name(call) == "Accelerator" and keyword_value(call, "mixed_precision") for call in calls
+            _last_called_name(call) == "Accelerator" and keyword_value(call, "mixed_precision") for call in calls
         ),
         mentions_checkpoint=_RESUME_ARGUMENT.encode() in data,
         upcasts_quantized=any(next(module.calls(_UPCAST_FUNCTION), None) is not None for module in modules),
@@ -110,7 +110,7 @@ def _imported_modules(script: ScriptModule, folder: str) -> Iterator[ScriptModul
     existing = (name for name in imported_files(script)[:_MAX_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
     for name in existing:
         with contextlib.suppress(OSError, *_PARSE_ERRORS, *_DEPTH_ERRORS):
-            yield _parse_module(name, read_regular(f"{folder}/{name}", _MAX_SCRIPT_BYTES))
+            yield _parse_module(name, read_regular_file(f"{folder}/{name}", _MAX_SCRIPT_BYTES))
 
 
 def _name_if_data(tree: ast.AST) -> str:
@@ -124,7 +124,7 @@ def _name_if_data(tree: ast.AST) -> str:
     return "a notebook" if "cells" in keys else "data"
 
 
-def _name_if_not_python(data: bytes) -> str:
+def _label_if_not_python(data: bytes) -> str:
     """Return what a text is that Python cannot read, empty where it may be Python of another version."""
     if _SHELL_SHEBANG_PATTERN.match(data):
         return "a shell script"
@@ -136,17 +136,20 @@ def _name_if_not_python(data: bytes) -> str:
     return ""
 
 
-def _find_train_without_checkpoint(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:
+def _line_and_correction_of_train_without_checkpoint(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:
     """Return the line of a trainer's train() without a checkpoint and its correction; 0 if one is passed."""
     trainers = {
-        text: call for node in nodes for text, call in _assigned_calls(node) if _called_name(call).endswith("Trainer")
+        text: call
+        for node in nodes
+        for text, call in _assigned_calls(node)
+        if _last_called_name(call).endswith("Trainer")
     }
     bare: list[tuple[int, str]] = []
     for call in calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "train":
             continue
         text = ast.unparse(call.func.value)
-        direct = isinstance(call.func.value, ast.Call) and _called_name(call.func.value).endswith("Trainer")
+        direct = isinstance(call.func.value, ast.Call) and _last_called_name(call.func.value).endswith("Trainer")
         if not (direct or text in trainers or text.lower().endswith("trainer")):
             continue
         if call.args or any(word.arg in {None, _RESUME_ARGUMENT} for word in call.keywords):
@@ -170,7 +173,7 @@ def _assigned_calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(target), node.value
 
 
-def _called_name(call: ast.Call) -> str:
+def _last_called_name(call: ast.Call) -> str:
     """Return the last name of the called function."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -178,4 +181,4 @@ def _called_name(call: ast.Call) -> str:
 
 def _takes_local_rank(call: ast.Call) -> bool:
     words = {word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)}
-    return _called_name(call) == "add_argument" and bool(words & _LOCAL_RANK_FLAGS)
+    return _last_called_name(call) == "add_argument" and bool(words & _LOCAL_RANK_FLAGS)

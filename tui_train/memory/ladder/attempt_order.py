@@ -15,7 +15,7 @@ from tui_train.setup.ladder_context import LadderContext
 # Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
 _MAX_CHANGES_PER_ATTEMPT = 16
 _MAX_ATTEMPTS = 24
-_INSTEAD_PREFIX = "instead: "
+_INSTEAD_TITLE_PREFIX = "instead: "
 _TITLE_ARROW = " -> "
 
 
@@ -32,7 +32,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
 
 
 def fallback_attempts(
-    profile: Profile, context: LadderContext, cannot_fit: Callable[[Profile], bool] = lambda _: False
+    profile: Profile, ladder_context: LadderContext, cannot_fit: Callable[[Profile], bool] = lambda _: False
 ) -> tuple[AttemptPlan, ...]:
     """Return the attempts, the profile itself first: after each one, by the phase, the next rung that helps.
 
@@ -40,15 +40,15 @@ def fallback_attempts(
     the same changes meet. Paths of a single phase come first, then mixed ones until the limit is reached.
     A rung whose profile would be `cannot_fit` is skipped as long as another one follows.
     """
-    next_attempt = partial(_next_attempt, context=context, cannot_fit=cannot_fit)
+    next_attempt = partial(_next_attempt, ladder_context=ladder_context, cannot_fit=cannot_fit)
     attempts = [AttemptPlan(profile=profile)]
     for index in range(_MAX_ATTEMPTS):
-        for phase in context.out_of_memory_phases if index < len(attempts) else ():
+        for phase in ladder_context.out_of_memory_phases if index < len(attempts) else ():
             _add_attempts_of_phase(attempts, index, phase, next_attempt)
         if index == 0:
             # Reserve the attempt with the changes of all phases: paths beyond the limit lead to it.
             position = 0
-            for phase in context.out_of_memory_phases:
+            for phase in ladder_context.out_of_memory_phases:
                 position = _add_attempts_of_phase(attempts, position, phase, next_attempt)
     return tuple(attempts)
 
@@ -71,28 +71,30 @@ def _add_attempts_of_phase(
 
 
 def _next_attempt(
-    previous: AttemptPlan, phase: str, *, context: LadderContext, cannot_fit: Callable[[Profile], bool]
+    previous: AttemptPlan, phase: str, *, ladder_context: LadderContext, cannot_fit: Callable[[Profile], bool]
 ) -> AttemptPlan | None:
     """Return the attempt with the fewest further changes that may fit in this phase; None where no rung helps."""
-    attempt = _attempt_with_next_rung(previous, phase, context)
-    while attempt and cannot_fit(attempt.profile) and (lower := _attempt_with_next_rung(attempt, phase, context)):
+    attempt = _attempt_with_next_rung(previous, phase, ladder_context)
+    while (
+        attempt and cannot_fit(attempt.profile) and (lower := _attempt_with_next_rung(attempt, phase, ladder_context))
+    ):
         attempt = lower
     return attempt
 
 
-def _attempt_with_next_rung(previous: AttemptPlan, phase: str, context: LadderContext) -> AttemptPlan | None:
+def _attempt_with_next_rung(previous: AttemptPlan, phase: str, ladder_context: LadderContext) -> AttemptPlan | None:
     ladder, done = previous.profile.ladder, [name for name, _ in previous.changes]
     for name in ladder.rungs if len(done) < _MAX_CHANGES_PER_ATTEMPT else ():
         candidate = get_rung(name)
         if (
-            not rung_helps_phase(name, phase, previous.profile, context)
+            not rung_helps_phase(name, phase, previous.profile, ladder_context)
             or (name in done and not candidate.is_repeatable)
-            or why_rung_unusable(name, context)
+            or why_rung_unusable(name, ladder_context)
         ):
             continue
         if candidate.changes_training and name not in ladder.consent:
             continue
-        change = candidate.next_change(previous.profile, context)
+        change = candidate.next_change(previous.profile, ladder_context)
         if change:
             return AttemptPlan(
                 profile=apply_change(change, previous.profile), changes=(*previous.changes, (name, change))
@@ -102,29 +104,29 @@ def _attempt_with_next_rung(previous: AttemptPlan, phase: str, context: LadderCo
 
 def _add_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | None:
     """Return the position of an attempt, added if new; at the limit, that of an attempt with all its changes."""
-    counts = _rung_counts(attempt)
-    same = next((place for place, other in enumerate(attempts) if _rung_counts(other) == counts), None)
+    counts = _use_count_by_rung(attempt)
+    same = next((place for place, other in enumerate(attempts) if _use_count_by_rung(other) == counts), None)
     if same is not None:
         return same
     if len(attempts) == _MAX_ATTEMPTS:
-        return next((place for place, other in enumerate(attempts) if _rung_counts(other) >= counts), None)
+        return next((place for place, other in enumerate(attempts) if _use_count_by_rung(other) >= counts), None)
     attempts.append(replace(attempt, title=_attempt_title(attempt, attempts[-1])))
     return len(attempts) - 1
 
 
-def _rung_counts(attempt: AttemptPlan) -> Counter[str]:
+def _use_count_by_rung(attempt: AttemptPlan) -> Counter[str]:
     return Counter(name for name, _ in attempt.changes)
 
 
 def _attempt_title(attempt: AttemptPlan, previous: AttemptPlan) -> str:
     """Return the changes since the attempt above; where that has others, "instead" and all changes."""
     shared = len(previous.changes)
-    if attempt.changes[:shared] == previous.changes and not previous.title.startswith(_INSTEAD_PREFIX):
-        return ", ".join(rung_titles(attempt.changes[shared:]))
-    return _INSTEAD_PREFIX + ", ".join(rung_titles(attempt.changes))
+    if attempt.changes[:shared] == previous.changes and not previous.title.startswith(_INSTEAD_TITLE_PREFIX):
+        return ", ".join(title_per_rung(attempt.changes[shared:]))
+    return _INSTEAD_TITLE_PREFIX + ", ".join(title_per_rung(attempt.changes))
 
 
-def rung_titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
+def title_per_rung(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
     """Return one title for each rung: of a repeated one, from its first value to its last."""
     merged: dict[str, str] = {}
     for name, change in changes:

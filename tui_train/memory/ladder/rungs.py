@@ -14,7 +14,7 @@ from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.ladder_context import LadderContext
 
 _PHASES_WITH_ACTIVATIONS = frozenset({"loss"})
-_ALL_PHASES = frozenset(FALLBACK_PHASES)
+_ALL_FALLBACK_PHASES = frozenset(FALLBACK_PHASES)
 _PHASES_WITH_OPTIMIZER_STATES = frozenset({"loss", "step", "eval"})
 
 # The user's own settings of the CUDA allocator would win over ours.
@@ -27,7 +27,7 @@ class Rung(Struct, frozen=True, kw_only=True):
     label: str
     cost: str
     next_change: Callable[[Profile, LadderContext], Change | None]
-    helped_phases: frozenset[str] = _ALL_PHASES
+    helped_phases: frozenset[str] = _ALL_FALLBACK_PHASES
     needed_placeholders: frozenset[str] = frozenset()
     is_repeatable: bool = False
     changes_training: bool = False
@@ -221,21 +221,23 @@ def get_rung(name: str) -> Rung:
     raise BadInput(f"there is no fallback {visible(name)}", similar_word_remedy(name, tuple(RUNGS)))
 
 
-def why_rung_unusable(name: str, context: LadderContext) -> str:
+def why_rung_unusable(name: str, ladder_context: LadderContext) -> str:
     """Return why a rung cannot help with this trainer and machine, empty when it can."""
-    if name == "expandable_segments" and not context.cuda:
+    if name == "expandable_segments" and not ladder_context.cuda:
         return "only for GPUs"
-    if why := context.why_rung_refused(name):
+    if why := ladder_context.why_rung_refused(name):
         return why
-    if name == "sharding" and context.world_size < 2:
+    if name == "sharding" and ladder_context.world_size < 2:
         return "needs two or more processes"
-    if name == "layers" and context.loads_model:
+    if name == "layers" and ladder_context.loads_model:
         return "the loaded model has a fixed size"
-    missing = [need for need in get_rung(name).needed_placeholders if not context.accepted & set(need.split("|"))]
+    missing = [
+        need for need in get_rung(name).needed_placeholders if not ladder_context.accepted & set(need.split("|"))
+    ]
     return "cannot be passed to this trainer" if missing else ""
 
 
-def rung_helps_phase(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:
+def rung_helps_phase(name: str, phase: str, profile: Profile, ladder_context: LadderContext) -> bool:
     """Return whether a rung helps a phase; a smaller micro batch helps an evaluation that uses it."""
-    with_micro = not (profile.recipe.eval_batch or context.eval_batch)
+    with_micro = not (profile.recipe.eval_batch or ladder_context.eval_batch)
     return phase in get_rung(name).helped_phases or (name == "micro_batch" and phase == "eval" and with_micro)

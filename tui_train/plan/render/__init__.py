@@ -13,13 +13,13 @@ from tui_train.plan.render.nemo.megatron_bridge import render_megatron_bridge
 from tui_train.plan.render.nemo.nemo_recipe import render_nemo_recipe
 from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
-from tui_train.profile.store import dumps
+from tui_train.profile.store import profile_to_toml
 from tui_train.profile.types import Profile
 
-SCRIPT_NAME = "launch.sh"
-PROFILE_NAME = "profile.toml"
-PLAN_NAME = "plan.json"
-RUNNER_NAME = "runner.pyz"
+LAUNCH_SCRIPT_FILE_NAME = "launch.sh"
+PROFILE_FILE_NAME = "profile.toml"
+PLAN_JSON_FILE_NAME = "plan.json"
+RUNNER_ZIP_FILE_NAME = "runner.pyz"
 _NEMO_RENDERER_BY_FILE = {
     "nemo_recipe.py": render_nemo_recipe,
     "megatron_bridge.py": render_megatron_bridge,
@@ -27,7 +27,7 @@ _NEMO_RENDERER_BY_FILE = {
 }
 
 
-class File(Struct, frozen=True):
+class RenderedFile(Struct, frozen=True):
     """A file by its path in the run folder, and its text.
 
     data: its bytes, where they are no text; the text then says what they hold.
@@ -43,43 +43,50 @@ class File(Struct, frozen=True):
         return self.data or self.text.encode()
 
 
-def render_files(plan: Plan, profile: Profile) -> tuple[File, ...]:
+def render_files(plan: Plan, profile: Profile) -> tuple[RenderedFile, ...]:
     """Return the files of a run, launch.sh first; `profile` is that of the plan."""
     package = resources.files("tui_train")
     return (
-        File(SCRIPT_NAME, render_launch_script(plan)),
-        *([File(slurm.SCRIPT_NAME, slurm.render_batch_script(plan, plan.slurm))] if plan.slurm else []),
+        RenderedFile(LAUNCH_SCRIPT_FILE_NAME, render_launch_script(plan)),
+        *(
+            [RenderedFile(slurm.SLURM_SCRIPT_FILE_NAME, slurm.render_batch_script(plan, plan.slurm))]
+            if plan.slurm
+            else []
+        ),
         *_config_files(plan),
         *_nemo_files(plan),
-        *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
-        File(PROFILE_NAME, dumps(profile)),
-        File(PLAN_NAME, msgspec.json.encode(plan).decode()),
+        *(
+            RenderedFile(program.path, package.joinpath(program.resource).read_text("utf-8"))
+            for program in plan.programs
+        ),
+        RenderedFile(PROFILE_FILE_NAME, profile_to_toml(profile)),
+        RenderedFile(PLAN_JSON_FILE_NAME, msgspec.json.encode(plan).decode()),
         runner_file(),
     )
 
 
-def shown_files(files: Iterable[File]) -> tuple[File, ...]:
+def shown_files(files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...]:
     """Return the files as shown to users: plan.json by a description."""
-    described = File(PLAN_NAME, "The plan as data, read by runner.pyz and by viewers.\n")
-    return tuple(described if file.path == PLAN_NAME else file for file in files)
+    described = RenderedFile(PLAN_JSON_FILE_NAME, "The plan as data, read by runner.pyz and by viewers.\n")
+    return tuple(described if file.path == PLAN_JSON_FILE_NAME else file for file in files)
 
 
-def _config_files(plan: Plan) -> tuple[File, ...]:
+def _config_files(plan: Plan) -> tuple[RenderedFile, ...]:
     if not plan.configs:
         return ()
     from tui_train.plan.render.config_yaml import render_config_yaml
 
-    return tuple(File(config.path, render_config_yaml(config)) for config in plan.configs)
+    return tuple(RenderedFile(config.path, render_config_yaml(config)) for config in plan.configs)
 
 
-def _nemo_files(plan: Plan) -> tuple[File, ...]:
+def _nemo_files(plan: Plan) -> tuple[RenderedFile, ...]:
     if plan.nemo is None:
         return ()
-    return (File(plan.nemo.path, _NEMO_RENDERER_BY_FILE[plan.nemo.path](plan.nemo)),)
+    return (RenderedFile(plan.nemo.path, _NEMO_RENDERER_BY_FILE[plan.nemo.path](plan.nemo)),)
 
 
-def runner_file() -> File:
+def runner_file() -> RenderedFile:
     """Return the program that keeps the run."""
     modules = runner_modules().items()
     listed = "".join(f"{name}  {text.partition(chr(10))[0].strip(chr(34))}\n" for name, text in modules)
-    return File(RUNNER_NAME, listed, runner_zip())
+    return RenderedFile(RUNNER_ZIP_FILE_NAME, listed, runner_zip())

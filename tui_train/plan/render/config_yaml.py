@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from tui_train.base.command import FILE_PLACEHOLDERS, ConfigFile
+from tui_train.base.command import PLACEHOLDER_BY_RUNTIME_VARIABLE, ConfigFile
 from tui_train.base.text import visible
 
 
@@ -53,5 +53,7 @@ def _with_quoted_texts(value: Any) -> Any:
         return [_with_quoted_texts(item) for item in value]
     if isinstance(value, str):
         # The script replaces marks by text that is escaped for double quotes.
-        return (_DoubleQuoted if any(mark in value for mark in FILE_PLACEHOLDERS.values()) else SingleQuoted)(value)
+        return (
+            _DoubleQuoted if any(mark in value for mark in PLACEHOLDER_BY_RUNTIME_VARIABLE.values()) else SingleQuoted
+        )(value)
     return value

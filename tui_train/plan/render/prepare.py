@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from tui_train.checks import Finding, find_problems
 from tui_train.plan.plan import make_plan
-from tui_train.plan.render import File, render_files
+from tui_train.plan.render import RenderedFile, render_files
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
@@ -16,7 +16,7 @@ class PreparedPlan(Struct, frozen=True, kw_only=True):
     profile: Profile
     findings: tuple[Finding, ...]
     plan: Plan | None
-    files: tuple[File, ...]
+    files: tuple[RenderedFile, ...]
 
 
 def prepare_plan(setup: Setup) -> PreparedPlan:

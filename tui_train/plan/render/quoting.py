@@ -6,10 +6,10 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from tui_train.base.command import Variable, Word
+from tui_train.base.command import CommandWord, RuntimeVariable
 
 _UNQUOTED_WORD_PATTERN = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*")
-_EXPANSION_BY_VARIABLE = {
+_BASH_EXPANSION_BY_VARIABLE = {
     "RUN_DIR": "$run_dir",
     "CHECKPOINT": "$checkpoint",
     "PYTHONPATH": "${PYTHONPATH:+:$PYTHONPATH}",
@@ -26,49 +26,49 @@ _EXPANSION_BY_VARIABLE = {
     "HUGGING_FACE_MOUNT": "$hugging_face_mount",
     "CARD_DEVICES": "${devices[@]/#/--device=nvidia.com/gpu=}",
 }
-_NAMED_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "'": "\\'", "\\": "\\\\"}
+_ANSI_ESCAPE_BY_CHARACTER = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "'": "\\'", "\\": "\\\\"}
 
 
-class Expansion(Struct, frozen=True):
+class BashExpansion(Struct, frozen=True):
     """A text that bash expands inside double quotes, such as `$micro_batch`."""
 
     text: str
 
 
-WordPiece = str | Variable | Expansion
+WordPiece = str | RuntimeVariable | BashExpansion
 
 
-def word_pieces(word: Word) -> tuple[str | Variable, ...]:
+def word_pieces(word: CommandWord) -> tuple[str | RuntimeVariable, ...]:
     """Return the pieces of a word; none for an empty one."""
     if isinstance(word, str):
         return (word,) if word else ()
     return word.pieces
 
 
-def quoted(*parts: Word | WordPiece) -> str:
+def quoted_word(*parts: CommandWord | WordPiece) -> str:
     """Return the parts as one word, quoted as simply as possible; invisible characters are escaped."""
     flat = [piece for part in parts for piece in _part_pieces(part)]
     if all(isinstance(piece, str) for piece in flat):
         return _quoted_text("".join(map(str, flat)))
     runs = groupby(flat, key=lambda piece: not isinstance(piece, str) or piece.isprintable())
     return "".join(
-        _double_quoted_word(run) if printable else f"$'{_escape_ansi(''.join(map(str, run)))}'"
+        _double_quoted_word(run) if printable else f"$'{_escape_for_ansi_quotes(''.join(map(str, run)))}'"
         for printable, run in runs
     )
 
 
-def _part_pieces(part: Word | WordPiece) -> tuple[WordPiece, ...]:
-    return (part,) if isinstance(part, Variable | Expansion) else word_pieces(part)
+def _part_pieces(part: CommandWord | WordPiece) -> tuple[WordPiece, ...]:
+    return (part,) if isinstance(part, RuntimeVariable | BashExpansion) else word_pieces(part)
 
 
 def _quoted_text(text: str) -> str:
     if _UNQUOTED_WORD_PATTERN.fullmatch(text):
         return text
     if not text.isprintable():
-        return f"$'{_escape_ansi(text)}'"
+        return f"$'{_escape_for_ansi_quotes(text)}'"
     if text.isascii() and not {*text} & {*"'\\$`"}:
         return f"'{text}'"
-    return f'"{_escape_double(text)}"'
+    return f'"{_escape_for_double_quotes(text)}"'
 
 
 def _double_quoted_word(pieces: Iterable[WordPiece]) -> str:
@@ -79,21 +79,24 @@ def _double_quoted_word(pieces: Iterable[WordPiece]) -> str:
             # Braces, where the next letter would be read as part of the name.
             if re.match(r"[A-Za-z0-9_\[]", piece):
                 inner = re.sub(r"\$([a-z_][a-z0-9_]*)$", r"${\1}", inner)
-            inner += _escape_double(piece)
+            inner += _escape_for_double_quotes(piece)
         else:
-            inner += _EXPANSION_BY_VARIABLE[piece.variable] if isinstance(piece, Variable) else piece.text
+            inner += _BASH_EXPANSION_BY_VARIABLE[piece.variable] if isinstance(piece, RuntimeVariable) else piece.text
     return f'"{inner}"'
 
 
-def _escape_double(text: str) -> str:
+def _escape_for_double_quotes(text: str) -> str:
     """Return text escaped for double quotes."""
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 
-def _escape_ansi(text: str) -> str:
+def _escape_for_ansi_quotes(text: str) -> str:
     """Return text escaped for $'...'; unprintable characters as bytes, which do not depend on the locale."""
-    return "".join(_NAMED_ESCAPES.get(char) or (char if char.isprintable() else _byte_escapes(char)) for char in text)
+    return "".join(
+        _ANSI_ESCAPE_BY_CHARACTER.get(char) or (char if char.isprintable() else _octal_byte_escapes(char))
+        for char in text
+    )
 
 
-def _byte_escapes(char: str) -> str:
+def _octal_byte_escapes(char: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput
-from tui_train.base.parse import prepared_type
+from tui_train.base.parse import prepared_for_msgspec
 from tui_train.base.text import visible
 from tui_train.profile.types import Recipe
 
@@ -49,7 +49,7 @@ KEY_BY_PLACEHOLDER = {
 }
 
 # Values whose defaults a preset may declare.
-DECLARABLE_DEFAULTS = frozenset(
+NAMES_OF_DECLARABLE_DEFAULTS = frozenset(
     {
         "layers", "hidden_size", "ffn_hidden_size", "heads",
         "sequence_length", "micro_batch", "accumulation", "global_batch",
@@ -80,7 +80,7 @@ class PresetVariable(Struct, frozen=True, forbid_unknown_fields=True):
     when: str = ""
 
 
-class FileValue(Struct, frozen=True, forbid_unknown_fields=True):
+class TrainerFileValue(Struct, frozen=True, forbid_unknown_fields=True):
     """A value in the trainer's file at the dotted `key`; a value that is a single placeholder keeps its type.
 
     Lists and tables may contain placeholders; the value is left out if one of them is empty.
@@ -91,7 +91,7 @@ class FileValue(Struct, frozen=True, forbid_unknown_fields=True):
     when: str = ""
 
 
-class DroppedKey(Struct, frozen=True, forbid_unknown_fields=True):
+class DroppedFileKey(Struct, frozen=True, forbid_unknown_fields=True):
     """A key to remove from the user's file, because the trainer rejects it together with the value in `when`."""
 
     key: str
@@ -106,8 +106,8 @@ class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     path: str = "config.yaml"
     needs_user_file: bool = True
-    values: tuple[FileValue, ...]
-    without: tuple[DroppedKey, ...] = ()
+    values: tuple[TrainerFileValue, ...]
+    without: tuple[DroppedFileKey, ...] = ()
     required: dict[str, Scalar] = {}
 
 
@@ -122,7 +122,7 @@ class CheckpointRules(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     file: str = ""
     complete: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
-    values: tuple[FileValue, ...] = ()
+    values: tuple[TrainerFileValue, ...] = ()
 
 
 class GracefulStop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -217,7 +217,8 @@ def nested_texts(value: Any) -> Iterator[str]:
 def shipped_presets() -> dict[str, Preset]:
     """Return the shipped presets by name; `builtin` belongs to the built-in trainer."""
     return {
-        name: msgspec.toml.decode(text, type=prepared_type(Preset)) for name, text in shipped_preset_texts().items()
+        name: msgspec.toml.decode(text, type=prepared_for_msgspec(Preset))
+        for name, text in shipped_preset_texts().items()
     }
 
 
@@ -243,15 +244,15 @@ def get_preset(name: str, user_presets: UserPresets | None = None) -> Preset:
     raise BadInput(f"there is no preset {visible(name)}", remedy)
 
 
-def condition_placeholder(when: str) -> str:
+def condition_placeholder(condition: str) -> str:
     """Return the placeholder that a condition tests."""
-    return when.partition("=")[0].removesuffix("!")
+    return condition.partition("=")[0].removesuffix("!")
 
 
-def condition_holds(when: str, values: Mapping[str, str]) -> bool:
+def condition_holds(condition: str, values: Mapping[str, str]) -> bool:
     """Return whether a condition holds; an empty condition does, NAME!=VALUE does not if NAME has no value."""
-    if not when:
+    if not condition:
         return True
-    name, _, expected = when.partition("=")
+    name, _, expected = condition.partition("=")
     value = values[name.removesuffix("!")]
     return bool(value) and value != expected if name.endswith("!") else value == expected

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 LOG_GROUP_NAMES = ("step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second")
 _MAX_EXPRESSION_LENGTH = 500
 # A line is cut to 500 characters: four parts that share all of them would be tried in 2.5e9 ways.
-_MAX_SHARING_PARTS = 3
+_MAX_PARTS_SHARING_RUN = 3
 _regex_parser: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")  # its name before Python 3.11
 _REPEAT_CODES = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 _PATTERN_BY_CATEGORY = {
@@ -23,7 +23,7 @@ _PATTERN_BY_CATEGORY = {
 _SAMPLE_CHARACTERS = "5ax _.,:;=-+/|%[]()é\t"
 
 
-class _SharingParts(NamedTuple):
+class _PartsSharingRun(NamedTuple):
     """How many parts can share a row of one character: at most, at the beginning, at the end.
 
     `through`: the row may go on from what is before to what comes after.
@@ -42,7 +42,7 @@ def why_expression_unusable(expression: str) -> str:
     try:
         groups = {*re.compile(expression).groupindex}
         tree = _regex_parser.parse(expression)
-        wrong = _why_too_slow(tree)
+        wrong = _why_possibly_too_slow(tree)
     except (re.error, RecursionError, OverflowError) as error:
         return f"is not a regular expression: {error}"
     if not groups or groups - {*LOG_GROUP_NAMES}:
@@ -50,14 +50,14 @@ def why_expression_unusable(expression: str) -> str:
     return wrong
 
 
-def _why_too_slow(tree: Any) -> str:
+def _why_possibly_too_slow(tree: Any) -> str:
     """Return why an expression may take too long for a line, as what follows its name; empty where it cannot."""
     if any(_has_varying_match(body) for repeats, body in _repeated_bodies(tree) if repeats > 1):
         return "repeats a group that itself repeats or offers a choice: on some lines that takes hours"
-    for character in sorted({*_SAMPLE_CHARACTERS, *(chr(code) for code in _literal_codes(tree))}):
+    for character in sorted({*_SAMPLE_CHARACTERS, *(chr(code) for code in _literal_character_codes(tree))}):
         # A search may begin at each character.
-        sharing = _count_in_sequence(_SharingParts(1, 1, 1), _count_sharing_parts(tree, character)).most
-        if sharing > _MAX_SHARING_PARTS:
+        sharing = _sharing_in_sequence(_PartsSharingRun(1, 1, 1), _count_parts_sharing_run(tree, character)).most
+        if sharing > _MAX_PARTS_SHARING_RUN:
             row = "spaces" if character.isspace() else character * 3
             return (
                 f"has parts that can share a row such as {row} in too many ways: on some lines that takes minutes. "
@@ -104,33 +104,33 @@ def _has_varying_match(tree: Any) -> bool:
     )
 
 
-def _literal_codes(tree: Any) -> Iterator[int]:
+def _literal_character_codes(tree: Any) -> Iterator[int]:
     """Yield the characters that an expression names, of ranges the first."""
     for name, value in _named_parts(tree):
         if name in {"LITERAL", "NOT_LITERAL"}:
             yield value
         elif name == "IN":
-            yield from _literal_codes(each for each in value if str(each[0]) != "NEGATE")
+            yield from _literal_character_codes(each for each in value if str(each[0]) != "NEGATE")
         elif name == "RANGE":
             yield value[0]
         for inner in _inner_expressions(name, value):
-            yield from _literal_codes(inner)
+            yield from _literal_character_codes(inner)
 
 
-def _count_sharing_parts(tree: Any, character: str) -> _SharingParts:
+def _count_parts_sharing_run(tree: Any, character: str) -> _PartsSharingRun:
     """Return how many parts of an expression can share a row of a character."""
-    whole = _SharingParts()
+    whole = _PartsSharingRun()
     for name, value in _named_parts(tree):
-        choices = _count_in_each_choice(name, value, character)
-        undecided = int(sum(each.through for each in choices) > 1 and _can_match(((name, value),), character))
-        whole = _count_in_sequence(whole, _SharingParts(undecided, undecided, undecided))
-        each_way = [_count_in_sequence(whole, each) for each in choices]
-        whole = _SharingParts(*(max(column) for column in zip(*each_way, strict=True)))
+        choices = _sharing_in_each_choice(name, value, character)
+        undecided = int(sum(each.through for each in choices) > 1 and _can_match_character(((name, value),), character))
+        whole = _sharing_in_sequence(whole, _PartsSharingRun(undecided, undecided, undecided))
+        each_way = [_sharing_in_sequence(whole, each) for each in choices]
+        whole = _PartsSharingRun(*(max(column) for column in zip(*each_way, strict=True)))
     return whole
 
 
-def _count_in_sequence(before: _SharingParts, after: _SharingParts) -> _SharingParts:
-    return _SharingParts(
+def _sharing_in_sequence(before: _PartsSharingRun, after: _PartsSharingRun) -> _PartsSharingRun:
+    return _PartsSharingRun(
         max(before.most, after.most, before.last + after.first),
         before.first + (after.first if before.through else 0),
         after.last + (before.last if after.through else 0),
@@ -138,34 +138,34 @@ def _count_in_sequence(before: _SharingParts, after: _SharingParts) -> _SharingP
     )
 
 
-def _count_in_each_choice(name: str, value: Any, character: str) -> list[_SharingParts]:
+def _sharing_in_each_choice(name: str, value: Any, character: str) -> list[_PartsSharingRun]:
     """Return the ways of each choice that one part of an expression offers."""
-    inside = [_count_sharing_parts(inner, character) for inner in _inner_expressions(name, value)]
+    inside = [_count_parts_sharing_run(inner, character) for inner in _inner_expressions(name, value)]
     if name in _REPEAT_CODES:
         least, most, body = value
         if least == most or most <= 1:
-            return [*inside, _SharingParts()] if not least else inside
-        shares = int(_can_match(body, character))
-        return [_SharingParts(shares, shares, shares, bool(shares) or not least)]
+            return [*inside, _PartsSharingRun()] if not least else inside
+        shares = int(_can_match_character(body, character))
+        return [_PartsSharingRun(shares, shares, shares, bool(shares) or not least)]
     if name in {"ASSERT", "ASSERT_NOT"}:
         return [inside[0]._replace(through=True)]
     if name == "AT":
-        return [_SharingParts(through=str(value) not in {"AT_BEGINNING", "AT_BEGINNING_STRING"})]
+        return [_PartsSharingRun(through=str(value) not in {"AT_BEGINNING", "AT_BEGINNING_STRING"})]
     if name == "GROUPREF_EXISTS":
-        return [*inside, _SharingParts()]
-    return inside or [_SharingParts(through=name == "GROUPREF" or _can_match(((name, value),), character))]
+        return [*inside, _PartsSharingRun()]
+    return inside or [_PartsSharingRun(through=name == "GROUPREF" or _can_match_character(((name, value),), character))]
 
 
-def _can_match(tree: Iterable[Any], character: str) -> bool:
+def _can_match_character(tree: Iterable[Any], character: str) -> bool:
     """Return whether an expression has a place for a character, in whatever case."""
     return any(
-        any(_part_matches(name, value, each) for each in {character, character.lower(), character.upper()})
-        or any(_can_match(inner, character) for inner in _inner_expressions(name, value))
+        any(_part_matches_character(name, value, each) for each in {character, character.lower(), character.upper()})
+        or any(_can_match_character(inner, character) for inner in _inner_expressions(name, value))
         for name, value in _named_parts(tree)
     )
 
 
-def _part_matches(name: str, value: Any, character: str) -> bool:
+def _part_matches_character(name: str, value: Any, character: str) -> bool:
     """Return whether a part that takes one character takes this one."""
     if len(character) != 1:
         return False
@@ -176,6 +176,6 @@ def _part_matches(name: str, value: Any, character: str) -> bool:
     if name == "CATEGORY":
         return bool(re.match(_PATTERN_BY_CATEGORY.get(str(value).removeprefix("CATEGORY_"), "."), character))
     if name == "IN":
-        found = any(_part_matches(str(each), inner, character) for each, inner in value)
+        found = any(_part_matches_character(str(each), inner, character) for each, inner in value)
         return found != (str(value[0][0]) == "NEGATE")
     return name == "ANY"

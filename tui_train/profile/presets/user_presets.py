@@ -7,17 +7,17 @@ import msgspec
 
 from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput
-from tui_train.base.parse import Unparsable, prepared_type, read_bytes, toml_table
+from tui_train.base.parse import Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
 from tui_train.base.text import display_path, visible
 from tui_train.profile.presets import (
-    DECLARABLE_DEFAULTS,
     KEY_BY_PLACEHOLDER,
+    NAMES_OF_DECLARABLE_DEFAULTS,
     PLACEHOLDER_PATTERN,
     CheckpointRules,
-    FileValue,
     GracefulStop,
     Preset,
     TrainerFile,
+    TrainerFileValue,
     UserPreset,
     condition_placeholder,
     nested_texts,
@@ -32,7 +32,7 @@ _YAML_FILE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
 _LIBRARY_VERSION_PATTERN = re.compile(r"[a-z][\w-]* \d+(\.\d+)*", re.ASCII)
 _MAX_GRACE_SECONDS = 3600
 # Names of other files in a run folder.
-_RESERVED_FILE_NAMES = {"accelerate.yaml", "accelerate.yml"}
+_LAUNCHER_CONFIG_FILE_NAMES = {"accelerate.yaml", "accelerate.yml"}
 
 
 def user_presets() -> dict[str, UserPreset]:
@@ -58,7 +58,9 @@ def _read_preset_file(file: Path) -> UserPreset:
         problem = f"{display_path(path)}: {visible(file.stem)} is the name of a shipped preset: rename the file"
         return UserPreset(path=path, problem=problem)
     try:
-        return UserPreset(path=path, preset=parse_preset(read_bytes(file, MAX_PRESET_BYTES), display_path(path)))
+        return UserPreset(
+            path=path, preset=parse_preset(read_bounded_bytes(file, MAX_PRESET_BYTES), display_path(path))
+        )
     except BadInput as error:
         return UserPreset(path=path, problem=error.message)
     except Unparsable as error:
@@ -68,9 +70,9 @@ def _read_preset_file(file: Path) -> UserPreset:
 def parse_preset(text: bytes | str, source: str) -> Preset:
     """Return the preset in a TOML text; BadInput names `source` and the key that is wrong."""
     try:
-        preset = msgspec.convert(toml_table(text), prepared_type(Preset))
+        preset = msgspec.convert(toml_table(text), prepared_for_msgspec(Preset))
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain_msgspec_message(str(error))}", "Fix that value.") from None
+        raise BadInput(f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value.") from None
     except Unparsable as error:
         raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
     for key, problem in _preset_problems(preset):
@@ -78,7 +80,7 @@ def parse_preset(text: bytes | str, source: str) -> Preset:
     return preset
 
 
-def plain_msgspec_message(message: str) -> str:
+def msgspec_message_with_key_first(message: str) -> str:
     """Return an error message of msgspec with the key first."""
     message = message.replace(" | null", "")
     match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", message, re.DOTALL)
@@ -105,13 +107,13 @@ def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
             )
         problems += _condition_problems(f"variables[{number}].when", variable.when)
     if preset.file:
-        problems += _file_problems(preset.file)
+        problems += _trainer_file_problems(preset.file)
     if preset.checkpoints:
         problems += _checkpoint_problems(preset.checkpoints, has_file=preset.file is not None)
-    problems += _stop_problems(preset.stop)
+    problems += _graceful_stop_problems(preset.stop)
     problems += [
         (f"defaults.{name}", "is not a value that can have a default")
-        for name in preset.defaults.keys() - DECLARABLE_DEFAULTS
+        for name in preset.defaults.keys() - NAMES_OF_DECLARABLE_DEFAULTS
     ]
     log_problems = [
         (f"log[{number}]", why_expression_unusable(expression)) for number, expression in enumerate(preset.log)
@@ -130,13 +132,15 @@ def _placeholder_problems(key: str, *texts: str, extra_placeholder: str = "") ->
     return problems + [(key, "holds a NUL byte") for text in texts if "\0" in text]
 
 
-def _condition_problems(key: str, when: str) -> list[tuple[str, str]]:
-    if when and ("=" not in when or condition_placeholder(when) not in KEY_BY_PLACEHOLDER):
-        return [(key, f"{when} is not NAME=VALUE or NAME!=VALUE with a known name")]
+def _condition_problems(key: str, condition: str) -> list[tuple[str, str]]:
+    if condition and ("=" not in condition or condition_placeholder(condition) not in KEY_BY_PLACEHOLDER):
+        return [(key, f"{condition} is not NAME=VALUE or NAME!=VALUE with a known name")]
     return []
 
 
-def _file_value_problems(key: str, values: tuple[FileValue, ...], extra_placeholder: str = "") -> list[tuple[str, str]]:
+def _file_value_problems(
+    key: str, values: tuple[TrainerFileValue, ...], extra_placeholder: str = ""
+) -> list[tuple[str, str]]:
     problems = []
     for number, value in enumerate(values):
         if not all(value.key.split(".")):
@@ -148,11 +152,11 @@ def _file_value_problems(key: str, values: tuple[FileValue, ...], extra_placehol
     return problems
 
 
-def _file_problems(file: TrainerFile) -> list[tuple[str, str]]:
+def _trainer_file_problems(file: TrainerFile) -> list[tuple[str, str]]:
     problems = _file_value_problems("file.values", file.values)
     for number, dropped in enumerate(file.without):
         problems += _condition_problems(f"file.without[{number}].when", dropped.when)
-    if not _YAML_FILE_NAME_PATTERN.fullmatch(file.path) or file.path in _RESERVED_FILE_NAMES:
+    if not _YAML_FILE_NAME_PATTERN.fullmatch(file.path) or file.path in _LAUNCHER_CONFIG_FILE_NAMES:
         problems.append(("file.path", f"{file.path} is not a usable name such as config.yaml"))
     if any("{config}" in text for value in file.values for text in nested_texts(value.value)):
         problems.append(("file.values", "a file cannot contain its own path, {config}"))
@@ -178,7 +182,7 @@ def _checkpoint_problems(checkpoints: CheckpointRules, *, has_file: bool) -> lis
     return problems
 
 
-def _stop_problems(stop: GracefulStop) -> list[tuple[str, str]]:
+def _graceful_stop_problems(stop: GracefulStop) -> list[tuple[str, str]]:
     problems = [("stop.arguments", "holds a NUL byte") for word in stop.arguments if "\0" in word]
     if not 1 <= stop.grace <= _MAX_GRACE_SECONDS:
         problems.append(("stop.grace", f"is not a number of seconds from 1 to {_MAX_GRACE_SECONDS}"))

@@ -27,7 +27,7 @@ import data_rows as rows
 import data_template as template
 import data_tokens as tokens
 import data_turns as turns
-from data_tally import Format, Problems, Tally, short
+from data_tally import FormatTally, ProblemTally, RowTally, shortened_path
 
 _PR_SET_PDEATHSIG = 1
 _MAX_FILES_LISTED = 100
@@ -35,12 +35,12 @@ _MAX_FILES_LISTED = 100
 
 def describe_data(question: dict[str, Any]) -> dict[str, Any]:
     """Return what the data holds: format, rows, what is wrong with them, and samples as they are learned."""
-    tally = Tally()
+    tally = RowTally()
     files, all_read = _tally_files(question, tally)
     main = tally.main()
-    tally.note_others(main)
+    tally.add_other_formats_as_problems(main)
     name, chat = main
-    chosen = tally.formats.get(main, Format()) if name else Format()
+    chosen = tally.formats.get(main, FormatTally()) if name else FormatTally()
     answer: dict[str, Any] = {
         "files": files[:_MAX_FILES_LISTED],
         "file_count": len(files),
@@ -57,29 +57,31 @@ def describe_data(question: dict[str, Any]) -> dict[str, Any]:
     answer |= _count_tokens(tally.problems, chosen, main, question)
     usable, by_file = chosen.usable - answer.pop("refused"), answer.pop("by_file", {})
     if question["weights"] and all_read:
-        mixed = mixture.shares([_paths_of_entry(named) for named in question["files"]], question, chosen.files, by_file)
+        mixed = mixture.file_shares_of_epoch(
+            [_data_files_of_entry(named) for named in question["files"]], question, chosen.files, by_file
+        )
         answer["shares"] = mixed.pop("shares")
         if "tokens" in answer:
             answer["tokens"] |= mixed
     return answer | {"usable": usable, "problems": tally.problems.named, "counts": dict(tally.problems.counts)}
 
 
-def _tally_files(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]], bool]:
+def _tally_files(question: dict[str, Any], tally: RowTally) -> tuple[list[dict[str, Any]], bool]:
     """Count the rows of all files; return the files, and whether all of their rows were read."""
     paths: list[str] = []
     for named in question["files"]:
         try:
-            paths += rows.files(named)
+            paths += rows.data_files_at(named)
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", named, 0, str(error))
     files: list[dict[str, Any]] = [
-        {"path": short(path), "size": _file_size(path), "rows": 0, "done": 0} for path in paths
+        {"path": shortened_path(path), "size": _file_size(path), "rows": 0, "done": 0} for path in paths
     ]
     ends = time.monotonic() + question["seconds"]
     for file, path in zip(files, paths, strict=True):
-        _report_reading(path)
+        _report_file_being_read(path)
         try:
-            for row in rows.read(path):
+            for row in rows.read_rows(path):
                 if tally.rows >= question["rows"] or (tally.rows % 256 == 255 and time.monotonic() > ends):
                     return files, False
                 tally.add(row)
@@ -88,20 +90,20 @@ def _tally_files(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str,
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", path, 0, str(error))
         except MemoryError:
-            why = f"takes more than {bounds.limit()} of memory, in row {file['rows'] + 1:,}"
+            why = f"takes more than {bounds.memory_bound_text()} of memory, in row {file['rows'] + 1:,}"
             tally.problems.add("unreadable", path, 0, why)
     return files, True
 
 
-def _report_reading(path: str) -> None:
+def _report_file_being_read(path: str) -> None:
     """Say what is read now: where that ends this program, nothing else does."""
-    sys.stdout.write("\n" + json.dumps({"reading": short(path)}) + "\n")
+    sys.stdout.write("\n" + json.dumps({"reading": shortened_path(path)}) + "\n")
     sys.stdout.flush()
 
 
-def _paths_of_entry(entry: str) -> list[str]:
+def _data_files_of_entry(entry: str) -> list[str]:
     try:
-        return rows.files(entry)
+        return rows.data_files_at(entry)
     except rows.UnreadableError:
         return []
 
@@ -114,52 +116,55 @@ def _file_size(path: str) -> int:
 
 
 def _count_tokens(
-    problems: Problems, chosen: Format, main: tuple[str, bool], question: dict[str, Any]
+    problems: ProblemTally, chosen_rows: FormatTally, main_format: tuple[str, bool], question: dict[str, Any]
 ) -> dict[str, Any]:
     """Return samples and tokens through a model's tokenizer, or the samples and why there are no tokens."""
     without = {
         "samples": [
-            tokens.sample_without_tokenizer(row, answers_only=bool(question["answers_only"])) for row in chosen.first
+            tokens.sample_without_tokenizer(row, answers_only=bool(question["answers_only"]))
+            for row in chosen_rows.first
         ],
         "refused": 0,
     }
-    if chosen.sample:
-        by_bytes = [data_lengths.by_bytes(row.value) for row in chosen.sample]
-        made = data_lengths.table(by_bytes, question["method"], 0, chosen.usable / len(by_bytes))
+    if chosen_rows.sample:
+        by_bytes = [data_lengths.row_lengths_by_bytes(row.value) for row in chosen_rows.sample]
+        made = data_lengths.length_effects_table(by_bytes, question["method"], 0, chosen_rows.usable / len(by_bytes))
         without["lengths"] = made | {"estimated": True}
-    if not chosen.usable or not question["model"]:
+    if not chosen_rows.usable or not question["model"]:
         return without
-    _report_reading(question["model"])
+    _report_file_being_read(question["model"])
     try:
-        tokenizer = template.load(question["model"], question["revision"], question["chat_template"])
+        tokenizer = template.load_tokenizer(question["model"], question["revision"], question["chat_template"])
     except ImportError:
         return without | {"tokenizer": "this Python has no transformers"}
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
-        here = Path(question["model"]).is_dir() or "/models--" in template.first_line(error)
-        why = template.first_line(error) if here else "it is neither a folder nor in the cache of the Hub"
+        here = Path(question["model"]).is_dir() or "/models--" in template.first_line_of_error(error)
+        why = template.first_line_of_error(error) if here else "it is neither a folder nor in the cache of the Hub"
         return without | {"tokenizer": why}
-    if main[1] and not tokenizer.chat_template:
+    if main_format[1] and not tokenizer.chat_template:
         return without | {"template": "the model has no chat template, and the data is made of messages"}
-    answers = template.answers(tokenizer, main[0], chat=main[1])
+    answers = template.find_answer_marking(tokenizer, main_format[0], chat=main_format[1])
     alone = question["answers_only"]
     if alone is None:
-        alone = question["method"] == "sft" and template.marked(answers, main[0])
+        alone = question["method"] == "sft" and template.are_answers_learned_by_default(answers, main_format[0])
     only = answers if alone and answers.possible else None
-    lengths, refused, why = tokens.count_tokens(tokenizer, chosen.sample, problems, question, only)
+    lengths, refused, why = tokens.count_tokens(tokenizer, chosen_rows.sample, problems, question, only)
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
-        "limit": template.limit(tokenizer, question["model"], question["revision"]),
+        "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
         "template": why,
         "by_file": lengths.files,
-        "refused": round(refused * chosen.usable / max(refused + len(lengths.lengths), 1)),
+        "refused": round(refused * chosen_rows.usable / max(refused + len(lengths.lengths), 1)),
     }
     if not lengths.lengths:
         return without | told
-    if main[1]:
-        told["ends"] = turns.ends(tokenizer, question["model"], question["revision"])._asdict()
-    samples = [tokens.sample_as_read(tokenizer, row, question, only) for row in chosen.first]
-    usable = chosen.usable - told["refused"]
-    told["lengths"] = data_lengths.table(lengths.rows, question["method"], told["limit"], usable / len(lengths.lengths))
+    if main_format[1]:
+        told["ends"] = turns.find_turn_ends(tokenizer, question["model"], question["revision"])._asdict()
+    samples = [tokens.sample_as_read(tokenizer, row, question, only) for row in chosen_rows.first]
+    usable = chosen_rows.usable - told["refused"]
+    told["lengths"] = data_lengths.length_effects_table(
+        lengths.rows, question["method"], told["limit"], usable / len(lengths.lengths)
+    )
     return told | {"samples": [sample for sample in samples if sample], "tokens": lengths.summary(usable)}
 
 
@@ -173,7 +178,7 @@ def main(question_text: str) -> None:
     try:
         answer = describe_data(json.loads(question_text))
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
-        answer = {"problem": f"{type(error).__name__}: {template.first_line(error)}"}
+        answer = {"problem": f"{type(error).__name__}: {template.first_line_of_error(error)}"}
     line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "backslashreplace")
     sys.stdout.buffer.write(b"\n" + line + b"\n")
 

@@ -15,27 +15,27 @@ import data_rows as rows
 import data_template as template
 import data_turns as turns
 from data_bounds import BoundError
-from data_tally import Format, Tally
+from data_tally import FormatTally, RowTally
 
-_MAX_PRINTED = 5
-_MAX_COUNTED = 10_000
+_MAX_PROBLEMS_PRINTED = 5
+_MAX_ROWS_COUNTED = 10_000
 
 
 class DataError(Exception):
     """Data on which nothing can be trained, in a sentence."""
 
 
-def say(words: str) -> None:
+def print_line(words: str) -> None:
     """Print a line about the data, at once."""
     print(f"data: {words}", flush=True)
 
 
-class Chosen(NamedTuple):
+class ChosenRows(NamedTuple):
     """The rows to write: those of one format, without the `refused` of them, counted from 0."""
 
     files: list[str]
     format: tuple[str, bool]
-    tally: Tally
+    tally: RowTally
     refused: frozenset[int]
 
     def usable(self) -> int:
@@ -70,16 +70,16 @@ class ChatTemplate:
         """
         self.model, self.revision, self.own, self.answers_only = model, revision, own, answers_only
         self._tokenizer: Any = None
-        self._only: template.Answers | None = None
+        self._only: template.AnswerMarking | None = None
 
-    def refused(self, chosen: Chosen) -> frozenset[int]:
+    def refused(self, chosen: ChosenRows) -> frozenset[int]:
         """Return the numbers of the rows that the template refuses, which become problems of the tally."""
         if not self.model or not chosen.format[1] or not self._loaded(chosen.format[0]):
             return frozenset()
         numbers = set()
         for number, (found, row) in enumerate(usable_rows(chosen.files, chosen.format)):
             try:
-                why = template.refusal(self._tokenizer, row, only=self._only)
+                why = template.template_refusal(self._tokenizer, row, marking=self._only)
             except BoundError as error:
                 where = f"{found.file}, line {found.line}"
                 raise DataError(f"the model's chat template fails: {error} for {where}") from None
@@ -88,100 +88,106 @@ class ChatTemplate:
                 chosen.tally.problems.add("refused", found.file, found.line, f"the template refuses it: {why}")
         return frozenset(numbers)
 
-    def lengths(self, chosen: Chosen) -> list[lengths.Row]:
+    def lengths(self, chosen: ChosenRows) -> list[lengths.RowLengths]:
         """Return the lengths of the rows in tokens, of many those at equal distances; none without a tokenizer."""
         if self._tokenizer is None:
             if chosen.format[1]:
                 return []
             with contextlib.suppress(Exception):
-                self._tokenizer = template.load(self.model, self.revision, self.own)
-        every = -(-chosen.usable() // _MAX_COUNTED)
+                self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own)
+        every = -(-chosen.usable() // _MAX_ROWS_COUNTED)
         counted = []
         for number, row in enumerate(chosen.rows() if self._tokenizer is not None else ()):
             if number % every == 0:
                 with contextlib.suppress(Exception):
-                    counted.append(lengths.row(template.encode(self._tokenizer, row, only=self._only)))
+                    counted.append(lengths.row_lengths(template.encode_row(self._tokenizer, row, marking=self._only)))
         return counted
 
-    def finds(self, format_name: str) -> bool:
+    def are_answers_marked(self, format_name: str) -> bool:
         """Return whether the template marks answers, after the rows were tried."""
-        return self._only is not None and template.marked(self._only, format_name)
+        return self._only is not None and template.are_answers_learned_by_default(self._only, format_name)
 
-    def ends(self) -> turns.Ends:
+    def ends(self) -> turns.TurnEnds:
         """Return how turns end, after the rows were tried."""
-        return turns.ends(self._tokenizer, self.model, self.revision) if self._tokenizer is not None else turns.Ends()
+        return (
+            turns.find_turn_ends(self._tokenizer, self.model, self.revision)
+            if self._tokenizer is not None
+            else turns.TurnEnds()
+        )
 
     def _loaded(self, format_name: str) -> bool:
         if self._tokenizer is not None:
             return True
         try:
-            self._tokenizer = template.load(self.model, self.revision, self.own)
+            self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
-            say(f"the chat template is not checked: {template.first_line(error)}")
+            print_line(f"the chat template is not checked: {template.first_line_of_error(error)}")
             return False
         if not self._tokenizer.chat_template:
             raise DataError("the data is chats, and the model has no chat template: choose one that has, or name one")
         if self.answers_only is not False:
-            answers = template.answers(self._tokenizer, format_name, chat=True)
-            self._only = answers if self.answers_only or template.marked(answers, format_name) else None
+            answers = template.find_answer_marking(self._tokenizer, format_name, chat=True)
+            self._only = (
+                answers if self.answers_only or template.are_answers_learned_by_default(answers, format_name) else None
+            )
         return True
 
 
-def choose(files: list[str], chat_template: ChatTemplate, wanted: tuple[str, bool] | None = None) -> Chosen:
+def choose_rows(files: list[str], chat_template: ChatTemplate, wanted: tuple[str, bool] | None = None) -> ChosenRows:
     """Return the usable rows of the format that most have; DataError where there is none, or it is not the `wanted`."""
-    tally = Tally()
+    tally = RowTally()
     try:
-        for path in _paths(files):
-            for row in rows.read(path):
+        for path in _data_file_paths(files):
+            for row in rows.read_rows(path):
                 tally.add(row)
     except rows.UnreadableError as error:
         raise DataError(f"{path} {error}") from None
     main_format = tally.main()
-    tally.note_others(main_format)
-    if not tally.formats.get(main_format, Format()).usable:
-        name_problems(tally)
+    tally.add_other_formats_as_problems(main_format)
+    if not tally.formats.get(main_format, FormatTally()).usable:
+        print_row_problems(tally)
         raise DataError(f"no row of {', '.join(files)} can be used")
     if wanted and main_format != wanted:
         raise DataError(f"the validation data is {main_format[0]}, the training data {wanted[0]}: use one format")
-    chosen = Chosen(files, main_format, tally, frozenset())
+    chosen = ChosenRows(files, main_format, tally, frozenset())
     chosen = chosen._replace(refused=chat_template.refused(chosen))
     if not chosen.usable():
-        name_problems(tally)
+        print_row_problems(tally)
         raise DataError(f"the model's chat template refuses all rows of {', '.join(files)}")
     return chosen
 
 
-def name_problems(tally: Tally) -> None:
+def print_row_problems(tally: RowTally) -> None:
     """Say where the first rows are that are left out, and why."""
     wrong = [problem for problem in tally.problems.named if problem["kind"] != "duplicate"]
-    for problem in wrong[:_MAX_PRINTED]:
-        say(f"{problem['file']}, line {problem['line']}: {problem['why']}")
+    for problem in wrong[:_MAX_PROBLEMS_PRINTED]:
+        print_line(f"{problem['file']}, line {problem['line']}: {problem['why']}")
 
 
-def _paths(files: list[str]) -> list[str]:
+def _data_file_paths(files: list[str]) -> list[str]:
     paths: list[str] = []
     for path in files:
         try:
-            paths += rows.files(path)
+            paths += rows.data_files_at(path)
         except rows.UnreadableError as error:
             raise DataError(f"{path} {error}") from None
     return paths
 
 
-def usable_rows(files: list[str], main_format: tuple[str, bool]) -> Iterator[tuple[rows.Row, dict[str, Any]]]:
+def usable_rows(files: list[str], main_format: tuple[str, bool]) -> Iterator[tuple[rows.DataRow, dict[str, Any]]]:
     """Yield the usable rows of the main format, each also as TRL takes it."""
     name, chat = main_format
-    for path in _paths(files):
-        for source_row in rows.read(path):
+    for path in _data_file_paths(files):
+        for source_row in rows.read_rows(path):
             value = source_row.value
-            if value is None or formats.name(value) != name or formats.chat(value, name) != chat:
+            if value is None or formats.format_name_of_row(value) != name or formats.has_messages(value, name) != chat:
                 continue
-            if not formats.wrong(value, name) and _writable(value):
-                row = convert.as_trl(value, name)[0]
-                yield source_row, convert.with_prompt(row) if name == "preference" else row
+            if not formats.row_problem(value, name) and _can_be_written_as_json(value):
+                row = convert.row_as_trl_takes_it(value, name)[0]
+                yield source_row, convert.pair_with_prompt(row) if name == "preference" else row
 
 
-def _writable(value: dict[str, Any]) -> bool:
+def _can_be_written_as_json(value: dict[str, Any]) -> bool:
     """Tell whether a row is text that UTF-8 and JSON can hold, as the count of rows took it."""
     try:
         json.dumps(value, sort_keys=True, ensure_ascii=False, default=str).encode()

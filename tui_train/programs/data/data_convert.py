@@ -16,18 +16,18 @@ _COLUMNS_BY_FORMAT = {
 }
 _EXTRA_COLUMNS = ("tools", "chat_template_kwargs")
 # By these columns TRL decides what a row is.
-_COLUMNS_OF_TRL = frozenset((
+_COLUMNS_READ_BY_TRL = frozenset((
     "prompt", "completion", "chosen", "rejected", "messages", "conversations", "text",
     "image", "images", "input_ids", "labels",
 ))  # fmt: skip
 
 
-def as_trl(row: _Row, format_name: str) -> tuple[_Row, str]:
+def row_as_trl_takes_it(row: _Row, format_name: str) -> tuple[_Row, str]:
     """Return a row that is not wrong as TRL takes it, and what was changed; empty where TRL takes it as it is."""
     if format_name == "alpaca":
-        return _alpaca(row), "instruction, input and output become prompt and completion"
+        return _convert_alpaca_row(row), "instruction, input and output become prompt and completion"
     if format_name == "sharegpt":
-        return _sharegpt(row)
+        return _convert_sharegpt_row(row)
     kept = {
         column: row[column]
         for column in (*_COLUMNS_BY_FORMAT[format_name], *_EXTRA_COLUMNS)
@@ -35,14 +35,14 @@ def as_trl(row: _Row, format_name: str) -> tuple[_Row, str]:
     }
     kept, why = _unify_prompt(kept, format_name)
     unwanted = sorted(
-        column for column in row if column in _COLUMNS_OF_TRL and column not in _COLUMNS_BY_FORMAT[format_name]
+        column for column in row if column in _COLUMNS_READ_BY_TRL and column not in _COLUMNS_BY_FORMAT[format_name]
     )
     if unwanted and not why:
         why = f"{', '.join(unwanted)} left out, which TRL would read too"
     return kept, why
 
 
-def with_prompt(row: _Row) -> _Row:
+def pair_with_prompt(row: _Row) -> _Row:
     """Return a pair with a prompt: its own, or the beginning that both answers share, as TRL takes it."""
     if "prompt" in row:
         return row
@@ -59,7 +59,7 @@ def with_prompt(row: _Row) -> _Row:
 def _unify_prompt(row: _Row, format_name: str) -> tuple[_Row, str]:
     """Return a row whose prompt is messages where its answers are, and the other way round."""
     prompt = row.get("prompt")
-    if prompt is None or not formats.chat(row, format_name):
+    if prompt is None or not formats.has_messages(row, format_name):
         return row, ""
     answers = [column for column in ("completion", "chosen", "rejected") if column in row]
     first = row[answers[0]]
@@ -73,7 +73,7 @@ def _unify_prompt(row: _Row, format_name: str) -> tuple[_Row, str]:
     return {**row, "prompt": [{"role": "user", "content": prompt}]}, "prompt becomes a message of the user"
 
 
-def _alpaca(row: _Row) -> _Row:
+def _convert_alpaca_row(row: _Row) -> _Row:
     input_text = row.get("input")
     prompt_text = f"{row['instruction']}\n\n{input_text}" if input_text and input_text.strip() else row["instruction"]
     turns = [{"role": "user", "content": prompt_text}]
@@ -84,7 +84,7 @@ def _alpaca(row: _Row) -> _Row:
     return {"prompt": turns, "completion": [{"role": "assistant", "content": answer}]}
 
 
-def _sharegpt(row: _Row) -> tuple[_Row, str]:
+def _convert_sharegpt_row(row: _Row) -> tuple[_Row, str]:
     column = "conversations" if "conversations" in row else "conversation"
     turns = row[column]
     also = {name: row[name] for name in _EXTRA_COLUMNS if row.get(name) is not None}
@@ -92,7 +92,7 @@ def _sharegpt(row: _Row) -> tuple[_Row, str]:
     first = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
     if "role" in turns[0]:
         return {"messages": [*first, *turns], **also}, f"{column} becomes messages"
-    messages = [{"role": formats.SHAREGPT[turn["from"]], "content": turn["value"]} for turn in turns]
+    messages = [{"role": formats.CHAT_ROLE_BY_SHAREGPT_ROLE[turn["from"]], "content": turn["value"]} for turn in turns]
     renamed = sorted(
         {
             f"{turn['from']} becomes {message['role']}"

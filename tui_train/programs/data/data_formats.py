@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "ipython", "function"))
+CHAT_ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "ipython", "function"))
 # The names that data of this format has for those who speak.
-SHAREGPT = {
+CHAT_ROLE_BY_SHAREGPT_ROLE = {
     "system": "system",
     "human": "user",
     "user": "user",
@@ -20,7 +20,7 @@ SHAREGPT = {
 }
 _Row = dict[str, Any]
 # The first that a row has make its format.
-_FORMAT_COLUMNS = tuple(
+_COLUMNS_AND_FORMAT_NAMES = tuple(
     (frozenset(wanted.split()), name)
     for wanted, name in (
         ("chosen rejected", "preference"),
@@ -36,7 +36,7 @@ _FORMAT_COLUMNS = tuple(
 )
 
 
-def name(row: _Row) -> str:
+def format_name_of_row(row: _Row) -> str:
     """Return the format of a row by its columns, empty where it is of none that is known."""
     return _format_by_columns(
         frozenset(column for column, value in row.items() if value is not None)
@@ -44,10 +44,10 @@ def name(row: _Row) -> str:
 
 
 def _format_by_columns(has: frozenset[str]) -> str:
-    return next((name for wanted, name in _FORMAT_COLUMNS if wanted <= has), "")
+    return next((name for wanted, name in _COLUMNS_AND_FORMAT_NAMES if wanted <= has), "")
 
 
-def chat(row: _Row, format_name: str) -> bool:
+def has_messages(row: _Row, format_name: str) -> bool:
     """Tell whether a row is made of messages, which go through the chat template."""
     columns = {
         "preference": ("chosen",),
@@ -59,102 +59,106 @@ def chat(row: _Row, format_name: str) -> bool:
     return format_name != "text"
 
 
-def wrong(row: _Row, format_name: str) -> str:
+def row_problem(row: _Row, format_name: str) -> str:
     """Return what keeps a row of a format from being learned from; empty where nothing does."""
-    return _CHECKS[format_name](row) if format_name else f"has no known format: its columns are {columns(row)}"
+    return (
+        _ROW_CHECK_BY_FORMAT[format_name](row)
+        if format_name
+        else f"has no known format: its columns are {first_columns_text(row)}"
+    )
 
 
-def columns(row: _Row) -> str:
+def first_columns_text(row: _Row) -> str:
     """Return the first columns of a row in words."""
     return ", ".join(sorted(str(column)[:40] for column in row)[:6]) or "none"
 
 
-def _messages(row: _Row) -> str:
-    return conversation(row["messages"], "messages")
+def _messages_row_problem(row: _Row) -> str:
+    return conversation_problem(row["messages"], "messages")
 
 
-def conversation(value: Any, column: str, *, answers: bool = True) -> str:
+def conversation_problem(value: Any, column: str, *, needs_answer: bool = True) -> str:
     """Return what is wrong with a list of messages, of which one must be an answer."""
     if not isinstance(value, list):
-        return f"{column} is {_json_type(value)}, not a list of messages"
+        return f"{column} is {_json_type_name(value)}, not a list of messages"
     if not value:
         return f"no {column}"
     for number, message in enumerate(value, start=1):
-        if why := _message(message):
+        if why := _message_problem(message):
             return f"{column}: message {number} {why}"
-    if answers and not any(message["role"] == "assistant" for message in value):
+    if needs_answer and not any(message["role"] == "assistant" for message in value):
         return f"{column} has no answer of the assistant"
     return ""
 
 
-def _message(message: Any) -> str:
+def _message_problem(message: Any) -> str:
     if not isinstance(message, dict):
-        return f"is {_json_type(message)}, not an object"
+        return f"is {_json_type_name(message)}, not an object"
     role = message.get("role")
     if not isinstance(role, str):
         return "has no role"
-    if role not in ROLES:
+    if role not in CHAT_ROLES:
         return f"has the unknown role {role[:30]!r}"
     content = message.get("content")
-    return "" if message.get("tool_calls") and (content is None or content == "") else _content(content)
+    return "" if message.get("tool_calls") and (content is None or content == "") else _content_problem(content)
 
 
-def _content(content: Any) -> str:
+def _content_problem(content: Any) -> str:
     if isinstance(content, list):
         return "" if content and all(isinstance(part, dict) for part in content) else "is empty"
     if content is None:
         return "has no content"
     if not isinstance(content, str):
-        return f"has {_json_type(content)} as content, not text"
+        return f"has {_json_type_name(content)} as content, not text"
     return "" if content.strip() else "is empty"
 
 
-def _json_type(value: Any) -> str:
+def _json_type_name(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
     return kinds.get(type(value), "null")
 
 
-def _sharegpt(row: _Row) -> str:
+def _sharegpt_row_problem(row: _Row) -> str:
     column = "conversations" if "conversations" in row else "conversation"
     value = row[column]
     if not isinstance(value, list):
-        return f"{column} is {_json_type(value)}, not a list"
+        return f"{column} is {_json_type_name(value)}, not a list"
     if not value:
         return f"no {column}"
     if all(isinstance(turn, dict) and "role" in turn for turn in value):
-        return conversation(value, column)
+        return conversation_problem(value, column)
     for number, turn in enumerate(value, start=1):
-        if why := _turn(turn):
+        if why := _sharegpt_turn_problem(turn):
             return f"{column}: turn {number} {why}"
-    if not any(SHAREGPT[turn["from"]] == "assistant" for turn in value):
+    if not any(CHAT_ROLE_BY_SHAREGPT_ROLE[turn["from"]] == "assistant" for turn in value):
         return f"{column} has no answer of the assistant"
     return ""
 
 
-def _turn(turn: Any) -> str:
+def _sharegpt_turn_problem(turn: Any) -> str:
     who, text = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
     if not isinstance(who, str) or text is None:
         return "has no from and value"
-    if who not in SHAREGPT:
+    if who not in CHAT_ROLE_BY_SHAREGPT_ROLE:
         return f"is from the unknown role {who[:30]!r}"
     if not isinstance(text, str):
-        return f"has {_json_type(text)} as value, not text"
+        return f"has {_json_type_name(text)} as value, not text"
     return "" if text.strip() else "is empty"
 
 
-def _require_filled(*names: str) -> Callable[[_Row], str]:
+def _make_filled_columns_check(*names: str) -> Callable[[_Row], str]:
     """Return a check that these columns are text or messages, and not empty."""
 
     def check(row: _Row) -> str:
         for column in names:
             value = row.get(column)
             if isinstance(value, list):
-                if why := conversation(value, column, answers=column != "prompt"):
+                if why := conversation_problem(value, column, needs_answer=column != "prompt"):
                     return why
             elif value is None:
                 return f"{column} is empty"
             elif not isinstance(value, str):
-                return f"{column} is {_json_type(value)}, not text"
+                return f"{column} is {_json_type_name(value)}, not text"
             elif not value.strip():
                 return f"{column} is empty"
         return ""
@@ -162,15 +166,15 @@ def _require_filled(*names: str) -> Callable[[_Row], str]:
     return check
 
 
-def _alpaca(row: _Row) -> str:
-    why = _require_filled("instruction", "output" if "output" in row else "response")(row)
+def _alpaca_row_problem(row: _Row) -> str:
+    why = _make_filled_columns_check("instruction", "output" if "output" in row else "response")(row)
     given = row.get("input")
-    return why or ("" if given is None or isinstance(given, str) else f"input is {_json_type(given)}, not text")
+    return why or ("" if given is None or isinstance(given, str) else f"input is {_json_type_name(given)}, not text")
 
 
-def _preference(row: _Row) -> str:
+def _preference_row_problem(row: _Row) -> str:
     asked = ("prompt",) if row.get("prompt") is not None else ()
-    why = _require_filled(*asked, "chosen", "rejected")(row)
+    why = _make_filled_columns_check(*asked, "chosen", "rejected")(row)
     if why:
         return why
     if isinstance(row["chosen"], list) != isinstance(row["rejected"], list):
@@ -178,17 +182,17 @@ def _preference(row: _Row) -> str:
     return "chosen and rejected are the same" if row["chosen"] == row["rejected"] else ""
 
 
-def _kto(row: _Row) -> str:
-    why = _require_filled("prompt", "completion")(row)
+def _kto_row_problem(row: _Row) -> str:
+    why = _make_filled_columns_check("prompt", "completion")(row)
     return why or ("" if isinstance(row["label"], bool) else "label is neither true nor false")
 
 
-_CHECKS: dict[str, Callable[[_Row], str]] = {
-    "messages": _messages,
-    "sharegpt": _sharegpt,
-    "prompt_completion": _require_filled("prompt", "completion"),
-    "alpaca": _alpaca,
-    "preference": _preference,
-    "kto": _kto,
-    "text": _require_filled("text"),
+_ROW_CHECK_BY_FORMAT: dict[str, Callable[[_Row], str]] = {
+    "messages": _messages_row_problem,
+    "sharegpt": _sharegpt_row_problem,
+    "prompt_completion": _make_filled_columns_check("prompt", "completion"),
+    "alpaca": _alpaca_row_problem,
+    "preference": _preference_row_problem,
+    "kto": _kto_row_problem,
+    "text": _make_filled_columns_check("text"),
 }

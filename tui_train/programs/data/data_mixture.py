@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def spread(rows: list[int], weights: list[float]) -> list[int]:
+def epoch_rows_by_weight(rows: list[int], weights: list[float]) -> list[int]:
     """Return how many rows of an epoch each file has by its weight: as many in all as the files have rows."""
     total = sum(rows)
     parts = [weight if count else 0.0 for weight, count in zip(weights, rows, strict=True)]
@@ -23,7 +23,7 @@ def spread(rows: list[int], weights: list[float]) -> list[int]:
     return taken
 
 
-def times(rows: array[int], counts: list[int], weights: list[float], seed: int) -> list[int]:
+def set_times_written(rows: array[int], counts: list[int], weights: list[float], seed: int) -> list[int]:
     """Set how often each row is written, which is 0 for those that are not, or 1; return how many each file has.
 
     `counts` are the rows of each file, in the order of `rows`. Which rows are written once more follows from the seed.
@@ -32,7 +32,7 @@ def times(rows: array[int], counts: list[int], weights: list[float], seed: int) 
     rows_by_file = [
         [at for at in range(start, start + count) if rows[at]] for start, count in zip(starts, counts, strict=True)
     ]
-    taken = spread([len(numbers) for numbers in rows_by_file], weights)
+    taken = epoch_rows_by_weight([len(numbers) for numbers in rows_by_file], weights)
     for which, numbers in enumerate(rows_by_file):
         each, more = divmod(taken[which], max(len(numbers), 1))
         once_more = random.Random(f"{seed} {which}").sample(numbers, more)  # noqa: S311 - the same each time
@@ -43,7 +43,7 @@ def times(rows: array[int], counts: list[int], weights: list[float], seed: int) 
     return taken
 
 
-def shares(
+def file_shares_of_epoch(
     entries: list[list[str]], question: dict[str, Any], usable: Mapping[str, int], counted: Mapping[str, list[int]]
 ) -> dict[str, Any]:
     """Return what each named file or folder has of an epoch, and the tokens and unlearned rows of one.
@@ -59,7 +59,7 @@ def shares(
         whole = sum(usable.get(path, 0) // times_read[path] for path in paths)
         rows.append(round(whole * done / (done + refused)) if done + refused else whole)
         sums.append((max(done, 1), gone, epoch))
-    taken = spread(rows, question["weights"])
+    taken = epoch_rows_by_weight(rows, question["weights"])
     for at, named in enumerate(question["files"]):
         done, gone, epoch = sums[at]
         tokens += taken[at] * epoch / done

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".txt")
-LONGEST = 16 * 2**20
-_MAX_SKIPPED = 16 * LONGEST
-_PIECE = 2**16
+DATA_FILE_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".txt")
+MAX_ROW_BYTES = 16 * 2**20
+_MAX_SKIPPED_BYTES = 16 * MAX_ROW_BYTES
+_PIECE_BYTES = 2**16
 # Rows of Parquet at a time: a text that is there once in a small file may be in each of them.
-_BATCH_ROWS = 16
+_PARQUET_BATCH_ROWS = 16
 _BYTE_ORDER_MARK = codecs.BOM_UTF8
-_BLANK = re.compile(r"[ \t\n\r]*")
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_JSON_WHITESPACE_PATTERN = re.compile(r"[ \t\n\r]*")
+_UTF16_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Row(NamedTuple):
+class DataRow(NamedTuple):
     """A row by its file and line; `value` is None where `why` says what is wrong with it.
 
     `done` is how many bytes of its file were read; `wrapped`, that it lay in a list inside of an object.
@@ -42,7 +42,7 @@ class UnreadableError(Exception):
     """A file or folder that cannot be read at all, in words that follow its name."""
 
 
-def files(path: str) -> list[str]:
+def data_files_at(path: str) -> list[str]:
     """Return the files that are meant: of a folder those whose names end as data does."""
     if not Path(path).is_dir():
         return [path]
@@ -52,13 +52,15 @@ def files(path: str) -> list[str]:
         raise UnreadableError(f"cannot be read: {error.strerror}") from None
     if {"state.json", "dataset_info.json"} <= set(names):
         raise UnreadableError("was written by save_to_disk of datasets, which TRL does not load: write JSONL (to_json)")
-    data = [str(Path(path, name)) for name in names if name.endswith(SUFFIXES) and name != "dataset_infos.json"]
+    data = [
+        str(Path(path, name)) for name in names if name.endswith(DATA_FILE_SUFFIXES) and name != "dataset_infos.json"
+    ]
     if not data:
-        raise UnreadableError(f"has no data: no file in it ends with {', '.join(SUFFIXES)}")
+        raise UnreadableError(f"has no data: no file in it ends with {', '.join(DATA_FILE_SUFFIXES)}")
     return data
 
 
-def opened(path: str) -> BinaryIO:
+def open_regular_file(path: str) -> BinaryIO:
     """Open a regular file; a pipe or device is never waited for."""
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
@@ -69,16 +71,16 @@ def opened(path: str) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read(path: str) -> Iterator[Row]:
+def read_rows(path: str) -> Iterator[DataRow]:
     """Yield the rows of a file; UnreadableError where there are none because of what it is."""
-    reader = _READERS.get(Path(path).suffix.lower())
+    reader = _ROW_READER_BY_SUFFIX.get(Path(path).suffix.lower())
     if reader is None:
-        raise UnreadableError(f"is of no known kind: the name must end with {', '.join(SUFFIXES)}")
+        raise UnreadableError(f"is of no known kind: the name must end with {', '.join(DATA_FILE_SUFFIXES)}")
     try:
-        with opened(path) as file:
+        with open_regular_file(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 raise UnreadableError("is empty")
-            if file.read(2) in _UTF16:
+            if file.read(2) in _UTF16_BYTE_ORDER_MARKS:
                 raise UnreadableError("is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW")
             file.seek(0)
             yield from reader(path, file)
@@ -86,33 +88,33 @@ def read(path: str) -> Iterator[Row]:
         raise UnreadableError(f"cannot be read: {error.strerror or error}") from None
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+def _bounded_byte_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """Yield each line with its number, None for one that is too long, which is skipped to its end."""
     number = 0
-    while line := file.readline(LONGEST):
+    while line := file.readline(MAX_ROW_BYTES):
         number += 1
-        if len(line) < LONGEST or line.endswith(b"\n"):
+        if len(line) < MAX_ROW_BYTES or line.endswith(b"\n"):
             yield number, line
             continue
-        skipped = LONGEST
-        while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+        skipped = MAX_ROW_BYTES
+        while (rest := file.readline(MAX_ROW_BYTES)) and not rest.endswith(b"\n"):
             skipped += len(rest)
-            if skipped > _MAX_SKIPPED:
-                raise UnreadableError(f"has no line break in {_MAX_SKIPPED >> 20} MiB from line {number} on")
+            if skipped > _MAX_SKIPPED_BYTES:
+                raise UnreadableError(f"has no line break in {_MAX_SKIPPED_BYTES >> 20} MiB from line {number} on")
         yield number, None
 
 
-def _jsonl(path: str, file: BinaryIO) -> Iterator[Row]:
-    for number, line in _lines(file):
+def _read_jsonl_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
+    for number, line in _bounded_byte_lines(file):
         if line is None:
-            yield Row(path, number, None, f"is longer than {LONGEST >> 20} MiB", file.tell())
+            yield DataRow(path, number, None, f"is longer than {MAX_ROW_BYTES >> 20} MiB", file.tell())
         elif line.strip():
-            yield Row(path, number, *_parse_object(line), file.tell())
+            yield DataRow(path, number, *_parse_object(line), file.tell())
 
 
 def _parse_object(text: bytes) -> tuple[dict[str, Any] | None, str]:
     try:
-        value = _DECODER.decode(text.decode("utf-8-sig"))
+        value = _JSON_DECODER.decode(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         return None, f"is not UTF-8 at byte {error.start + 1}"
     except RecursionError:
@@ -124,7 +126,7 @@ def _parse_object(text: bytes) -> tuple[dict[str, Any] | None, str]:
     return _require_object(value)
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         # Arrow, which reads it for TRL, refuses the whole file.
@@ -132,7 +134,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+_JSON_DECODER = json.JSONDecoder(object_pairs_hook=_object_without_duplicate_keys)
 
 
 def _require_object(value: Any) -> tuple[dict[str, Any] | None, str]:
@@ -142,19 +144,19 @@ def _require_object(value: Any) -> tuple[dict[str, Any] | None, str]:
     return None, f"is {kinds.get(type(value), 'null')}, not an object"
 
 
-def _json(path: str, file: BinaryIO) -> Iterator[Row]:
-    if file.read(_PIECE).removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"[":
+def _read_json_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
+    if file.read(_PIECE_BYTES).removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"[":
         file.seek(0)
-        yield from _read_list(path, file)
+        yield from _read_json_list_rows(path, file)
         return
     file.seek(0)
     size, first = os.fstat(file.fileno()).st_size, b"\n"
     while first and not first.strip():
-        first = file.readline(LONGEST)
+        first = file.readline(MAX_ROW_BYTES)
     file.seek(0)
-    if len(first) < LONGEST and _parse_object(first)[0] is not None:
+    if len(first) < MAX_ROW_BYTES and _parse_object(first)[0] is not None:
         # One object a line, as many write it under this name; a single object is a row, or holds the rows.
-        rows = _jsonl(path, file)
+        rows = _read_jsonl_rows(path, file)
         first_row, second_row = next(rows), next(rows, None)
         if second_row is None:
             yield from _rows_of_value(path, first_row.value, size)
@@ -163,40 +165,40 @@ def _json(path: str, file: BinaryIO) -> Iterator[Row]:
             yield second_row
             yield from rows
         return
-    if size > 32 * LONGEST:
+    if size > 32 * MAX_ROW_BYTES:
         raise UnreadableError("is too large for one JSON value: write an object a line, as JSONL")
     try:
-        value = _DECODER.decode(file.read().decode("utf-8-sig"))
+        value = _JSON_DECODER.decode(file.read().decode("utf-8-sig"))
     except RecursionError:
         raise UnreadableError("is nested too deeply") from None
     except ValueError as error:
-        raise _not_json(error) from None
+        raise _not_json_error(error) from None
     yield from _rows_of_value(path, value, size)
 
 
-def _not_json(error: ValueError) -> UnreadableError:
+def _not_json_error(error: ValueError) -> UnreadableError:
     reason = f"not UTF-8 at byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
     return UnreadableError(f"is {reason}"[:200])
 
 
-def _read_list(path: str, file: BinaryIO) -> Iterator[Row]:
+def _read_json_list_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
     """Yield the elements of a JSON list, of which no more is held than the one that is read."""
-    text = _JsonText(file)
-    text.take()
+    text = _JsonTextReader(file)
+    text.take_character()
     number = 0
-    while (mark := text.next()) != "]":
+    while (mark := text.peek_character()) != "]":
         if number:
             if mark != ",":
                 raise UnreadableError(f"is not JSON: no comma after row {number:,}")
-            text.take()
+            text.take_character()
         number += 1
-        yield Row(path, number, *_require_object(text.value(number)), text.done())
-    text.take()
-    if text.next():
+        yield DataRow(path, number, *_require_object(text.value(number)), text.read_byte_count())
+    text.take_character()
+    if text.peek_character():
         raise UnreadableError("is not JSON: there is more after the list")
 
 
-class _JsonText:
+class _JsonTextReader:
     """The text of a file, a piece at a time."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -204,50 +206,50 @@ class _JsonText:
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         self._text, self._at, self._ended = "", 0, False
 
-    def next(self) -> str:
+    def peek_character(self) -> str:
         """Return the next character that is no white space, empty at the end; it is not taken."""
         while True:
-            match = _BLANK.match(self._text, self._at)
+            match = _JSON_WHITESPACE_PATTERN.match(self._text, self._at)
             self._at = match.end() if match else self._at
-            if self._at < len(self._text) or not self._more(_PIECE):
+            if self._at < len(self._text) or not self._read_more(_PIECE_BYTES):
                 return self._text[self._at : self._at + 1]
 
-    def take(self) -> None:
+    def take_character(self) -> None:
         """Take the next character."""
-        self.next()
+        self.peek_character()
         self._at += 1
 
     def value(self, number: int) -> Any:
         """Take the next value; UnreadableError where there is none, or it is longer than a row may be."""
-        self.next()
+        self.peek_character()
         while True:
             try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
+                value, end = _JSON_DECODER.raw_decode(self._text, self._at)
             except RecursionError:
                 raise UnreadableError(f"is nested too deeply in row {number:,}") from None
             except ValueError as error:
                 why = error.msg.removesuffix(" at") if isinstance(error, json.JSONDecodeError) else error
                 # It may be cut: then there is more, twice as much each time, so that little is read again.
-                if self._more(max(_PIECE, len(self._text) - self._at)):
-                    self._refuse_long(number)
+                if self._read_more(max(_PIECE_BYTES, len(self._text) - self._at)):
+                    self._refuse_too_long_value(number)
                     continue
                 raise UnreadableError(f"is not JSON in row {number:,}: {why}"[:200]) from None
             # A number at the end of a piece may go on in the next one.
-            if end == len(self._text) and self._more(_PIECE):
-                self._refuse_long(number)
+            if end == len(self._text) and self._read_more(_PIECE_BYTES):
+                self._refuse_too_long_value(number)
                 continue
             self._at = end
             return value
 
-    def done(self) -> int:
+    def read_byte_count(self) -> int:
         """Return how many bytes were read, but for those of the text that is held."""
         return max(0, self._file.tell() - (len(self._text) - self._at))
 
-    def _refuse_long(self, number: int) -> None:
-        if len(self._text) - self._at > LONGEST:
-            raise UnreadableError(f"is not JSON, or its row {number:,} is longer than {LONGEST >> 20} MiB")
+    def _refuse_too_long_value(self, number: int) -> None:
+        if len(self._text) - self._at > MAX_ROW_BYTES:
+            raise UnreadableError(f"is not JSON, or its row {number:,} is longer than {MAX_ROW_BYTES >> 20} MiB")
 
-    def _more(self, size: int) -> bool:
+    def _read_more(self, size: int) -> bool:
         if self._ended:
             return False
         data = self._file.read(size)
@@ -262,7 +264,7 @@ class _JsonText:
         return not self._ended
 
 
-def _rows_of_value(path: str, value: Any, size: int) -> Iterator[Row]:
+def _rows_of_value(path: str, value: Any, size: int) -> Iterator[DataRow]:
     """Yield the rows of one JSON value: a list of objects, an object with one list of objects, or a single row."""
     wrapped = False
     if isinstance(value, dict):
@@ -273,38 +275,38 @@ def _rows_of_value(path: str, value: Any, size: int) -> Iterator[Row]:
     if not isinstance(value, list):
         raise UnreadableError("holds neither rows nor a list of rows")
     for number, row in enumerate(value, start=1):
-        yield Row(path, number, *_require_object(row), size * number // len(value), wrapped)
+        yield DataRow(path, number, *_require_object(row), size * number // len(value), wrapped)
 
 
-def _csv(path: str, file: BinaryIO) -> Iterator[Row]:
-    csv.field_size_limit(LONGEST)
+def _read_csv_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
+    csv.field_size_limit(MAX_ROW_BYTES)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    reader = csv.reader(_bounded_lines(text), strict=True)
+    reader = csv.reader(_bounded_text_lines(text), strict=True)
     try:
         head = next(reader, [])
         for cells in reader:
             if not cells:
                 continue
             value, why = _row_of_cells(head, cells)
-            yield Row(path, reader.line_num, value, why, file.tell())
+            yield DataRow(path, reader.line_num, value, why, file.tell())
     except csv.Error as error:
-        yield Row(path, reader.line_num, None, f"is not CSV: {error}"[:200], file.tell())
+        yield DataRow(path, reader.line_num, None, f"is not CSV: {error}"[:200], file.tell())
 
 
-def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
+def _bounded_text_lines(text: io.TextIOWrapper) -> Iterator[str]:
     """Yield the lines of a text; csv.Error for one that is too long."""
-    while line := text.readline(LONGEST):
-        if len(line) == LONGEST and not line.endswith("\n"):
-            raise csv.Error(f"a line is longer than {LONGEST >> 20} MiB")
+    while line := text.readline(MAX_ROW_BYTES):
+        if len(line) == MAX_ROW_BYTES and not line.endswith("\n"):
+            raise csv.Error(f"a line is longer than {MAX_ROW_BYTES >> 20} MiB")
         yield line
 
 
-def _row_of_cells(head: list[str], cells: list[str]) -> tuple[dict[str, Any] | None, str]:
-    if len(cells) != len(head):
-        return None, f"has {len(cells)} columns, and the first line has {len(head)}"
+def _row_of_cells(column_names: list[str], cells: list[str]) -> tuple[dict[str, Any] | None, str]:
+    if len(cells) != len(column_names):
+        return None, f"has {len(cells)} columns, and the first line has {len(column_names)}"
     if any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
         return None, "is not UTF-8"
-    value: dict[str, Any] = dict(zip(head, cells, strict=True))
+    value: dict[str, Any] = dict(zip(column_names, cells, strict=True))
     # As pandas, which reads it for TRL, takes them.
     truth = {"true": True, "false": False}
     if "label" in value:
@@ -312,7 +314,7 @@ def _row_of_cells(head: list[str], cells: list[str]) -> tuple[dict[str, Any] | N
     return value, ""
 
 
-def _parquet(path: str, file: BinaryIO) -> Iterator[Row]:
+def _read_parquet_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
     # Arrow's own keeps what was freed, many times what a batch needs.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
@@ -322,10 +324,10 @@ def _parquet(path: str, file: BinaryIO) -> Iterator[Row]:
     try:
         table = parquet.ParquetFile(file)
         size, total, number = os.fstat(file.fileno()).st_size, table.metadata.num_rows, 0
-        for batch in table.iter_batches(_BATCH_ROWS):
+        for batch in table.iter_batches(_PARQUET_BATCH_ROWS):
             for value in batch.to_pylist():
                 number += 1
-                yield Row(path, number, value, "", size * number // max(total, 1))
+                yield DataRow(path, number, value, "", size * number // max(total, 1))
     except MemoryError:
         # An ArrowException as well.
         raise
@@ -333,17 +335,24 @@ def _parquet(path: str, file: BinaryIO) -> Iterator[Row]:
         raise UnreadableError(f"is not Parquet: {error}"[:200]) from None
 
 
-def _text(path: str, file: BinaryIO) -> Iterator[Row]:
-    for number, line in _lines(file):
+def _read_text_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
+    for number, line in _bounded_byte_lines(file):
         if line is None:
-            yield Row(path, number, None, f"is longer than {LONGEST >> 20} MiB", file.tell())
+            yield DataRow(path, number, None, f"is longer than {MAX_ROW_BYTES >> 20} MiB", file.tell())
             continue
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            yield Row(path, number, None, f"is not UTF-8 at byte {error.start + 1}", file.tell())
+            yield DataRow(path, number, None, f"is not UTF-8 at byte {error.start + 1}", file.tell())
             continue
-        yield Row(path, number, {"text": text}, "", file.tell())
+        yield DataRow(path, number, {"text": text}, "", file.tell())
 
 
-_READERS = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".csv": _csv, ".parquet": _parquet, ".txt": _text}
+_ROW_READER_BY_SUFFIX = {
+    ".jsonl": _read_jsonl_rows,
+    ".ndjson": _read_jsonl_rows,
+    ".json": _read_json_rows,
+    ".csv": _read_csv_rows,
+    ".parquet": _read_parquet_rows,
+    ".txt": _read_text_rows,
+}

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 import data_convert as convert
 import data_formats as formats
-from data_rows import Row
+from data_rows import DataRow
 
 # Of each kind of problem, so many rows are named.
-MOST_NAMED = 20
-FIRST = 4
-_MAX_SAMPLE = 10_000
+MAX_PROBLEMS_NAMED = 20
+FIRST_ROWS_KEPT = 4
+_MAX_SAMPLE_ROWS = 10_000
 _MAX_SAMPLE_BYTES = 256 * 2**20
 # Of so many different rows it is known where they were; each takes 250 bytes.
-_MAX_DIGESTS = 2_000_000
+_MAX_ROW_DIGESTS = 2_000_000
 # Equal rows give equal texts.
-_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
+_SORTED_JSON_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 
 
-class Kept(NamedTuple):
+class KeptRow(NamedTuple):
     """A row as TRL takes it, with where it lies."""
 
     file: str
@@ -31,40 +31,40 @@ class Kept(NamedTuple):
     value: dict[str, Any]
 
 
-class Problems:
+class ProblemTally:
     """Problems of the data by kind: how often, and where the first are."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.named: list[dict[str, Any]] = []
 
-    def add(self, kind: str, file: str, line: int, why: str, times: int = 1) -> None:
+    def add(self, problem_kind: str, file: str, line: int, why: str, times: int = 1) -> None:
         """Count a problem, and name it where it is among the first of its kind."""
-        self.counts[kind] += times
-        if self.counts[kind] - times < MOST_NAMED:
-            self.named.append({"kind": kind, "file": short(file), "line": line, "why": why})
+        self.counts[problem_kind] += times
+        if self.counts[problem_kind] - times < MAX_PROBLEMS_NAMED:
+            self.named.append({"kind": problem_kind, "file": shortened_path(file), "line": line, "why": why})
 
 
-class Format:
+class FormatTally:
     """The rows of one format: how many are usable, the first of them, a fair sample, and what TRL cannot take."""
 
     def __init__(self) -> None:
         self.rows = self.usable = 0
-        self.seen: list[Row] = []
-        self.first: list[Kept] = []
-        self.sample: list[Kept] = []
+        self.seen: list[DataRow] = []
+        self.first: list[KeptRow] = []
+        self.sample: list[KeptRow] = []
         self.conversions: Counter[str] = Counter()
         self.columns: set[str] = set()
         self.desirable = 0
         self.files: Counter[str] = Counter()
         self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
-        self._most, self._bytes = _MAX_SAMPLE, 0
+        self._most, self._bytes = _MAX_SAMPLE_ROWS, 0
 
-    def keep(self, row: Kept, size: int) -> None:
+    def keep(self, row: KeptRow, size: int) -> None:
         """Count a usable row, and keep it as any other with the same chance."""
         self.usable += 1
         self.files[row.file] += 1
-        if len(self.first) < FIRST:
+        if len(self.first) < FIRST_ROWS_KEPT:
             self.first.append(row)
         if len(self.sample) < self._most:
             self.sample.append(row)
@@ -78,59 +78,59 @@ class Format:
             self._bytes //= 2
 
 
-class Tally:
+class RowTally:
     """All that is known of the rows that were read."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self.problems = Problems()
-        self.formats: dict[tuple[str, bool], Format] = {}
+        self.problems = ProblemTally()
+        self.formats: dict[tuple[str, bool], FormatTally] = {}
         self._digests: dict[bytes, tuple[str, int]] = {}
 
-    def add(self, row: Row) -> None:
+    def add(self, row: DataRow) -> None:
         """Count a row."""
         self.rows += 1
         if row.value is None:
             self.problems.add("broken", row.file, row.line, row.why)
             return
         try:
-            text = _ENCODER.encode(row.value).encode()
+            text = _SORTED_JSON_ENCODER.encode(row.value).encode()
         except UnicodeEncodeError:
             self.problems.add("broken", row.file, row.line, "holds half of a character (a lone surrogate)")
             return
         except (RecursionError, TypeError):
             self.problems.add("broken", row.file, row.line, "is nested too deeply, or has names that are not text")
             return
-        name = formats.name(row.value)
-        key = (name, bool(name) and formats.chat(row.value, name))
+        name = formats.format_name_of_row(row.value)
+        key = (name, bool(name) and formats.has_messages(row.value, name))
         tally = self.formats.get(key)
         if tally is None:
-            tally = self.formats[key] = Format()
+            tally = self.formats[key] = FormatTally()
         tally.rows += 1
         tally.columns.update(str(column)[:60] for column in row.value if len(tally.columns) < 40)
-        if len(tally.seen) < MOST_NAMED:
+        if len(tally.seen) < MAX_PROBLEMS_NAMED:
             tally.seen.append(row)
-        if why := formats.wrong(row.value, name):
+        if why := formats.row_problem(row.value, name):
             if name:
                 empty = why.endswith("is empty") or why.startswith("no ")
                 self.problems.add("empty" if empty else "wrong", row.file, row.line, why)
             return
-        self._twice(row, text)
-        value, why = convert.as_trl(row.value, name)
+        self._count_if_duplicate(row, text)
+        value, why = convert.row_as_trl_takes_it(row.value, name)
         if why:
             tally.conversions[why] += 1
         if row.wrapped:
             tally.conversions["the rows lie in a list inside an object"] += 1
         tally.desirable += row.value.get("label") is True
-        tally.keep(Kept(row.file, row.line, value), len(text))
+        tally.keep(KeptRow(row.file, row.line, value), len(text))
 
-    def _twice(self, row: Row, text: bytes) -> None:
-        if len(self._digests) >= _MAX_DIGESTS:
+    def _count_if_duplicate(self, row: DataRow, text: bytes) -> None:
+        if len(self._digests) >= _MAX_ROW_DIGESTS:
             return
         digest = hashlib.blake2b(text, digest_size=12).digest()
         file, line = self._digests.setdefault(digest, (row.file, row.line))
         if (file, line) != (row.file, row.line):
-            where = f"line {line}" if file == row.file else f"{short(file)}, line {line}"
+            where = f"line {line}" if file == row.file else f"{shortened_path(file)}, line {line}"
             self.problems.add("duplicate", row.file, row.line, f"same as {where}")
 
     def main(self) -> tuple[str, bool]:
@@ -138,13 +138,13 @@ class Tally:
         known = {key: tally.rows for key, tally in self.formats.items() if key[0]}
         return max(known, key=lambda key: known[key]) if known else ("", False)
 
-    def note_others(self, main: tuple[str, bool]) -> None:
+    def add_other_formats_as_problems(self, main: tuple[str, bool]) -> None:
         """Note the rows of other formats than the main one, and of none, as problems."""
         for (name, chat), tally in self.formats.items():
             if (name, chat) == main and name:
                 continue
             for number, row in enumerate(tally.seen):
-                columns = formats.columns(row.value or {})
+                columns = formats.first_columns_text(row.value or {})
                 why = "has messages where others have text" if chat else "has text where others have messages"
                 if name != main[0]:
                     why = f"other columns: {columns}"
@@ -155,6 +155,6 @@ class Tally:
                 self.problems.add("other", row.file, row.line, why, times)
 
 
-def short(path: str) -> str:
+def shortened_path(path: str) -> str:
     """Return a path, or the end of one that is too long to print."""
     return path if len(path) <= 300 else "…" + path[-300:]

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import data_bounds as bounds
 import data_convert as convert
-from data_rows import LONGEST
+from data_rows import MAX_ROW_BYTES
 
-_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_GENERATION_TAG_PATTERN = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
-class Encoded(NamedTuple):
+class EncodedSequence(NamedTuple):
     """The tokens of one sequence, and for each whether it is learned."""
 
     ids: list[int]
     learned: list[bool]
 
 
-class Answers(NamedTuple):
+class AnswerMarking(NamedTuple):
     """Template for learning only answers: the marked one (None: the model's own is marked), or why there is none."""
 
     possible: bool
@@ -30,7 +30,7 @@ class Answers(NamedTuple):
     caution: str = ""
 
 
-def load(model: str, revision: str = "", chat_template: str = "") -> Any:
+def load_tokenizer(model: str, revision: str = "", chat_template: str = "") -> Any:
     """Return the tokenizer of a folder, or of a model in the Hub's cache at a revision (empty: main).
 
     `chat_template` is what TRL's --chat_template_path names: a Jinja file, or a model whose template and end are taken.
@@ -51,7 +51,7 @@ def _load_options(revision: str) -> dict[str, Any]:
     return {"revision": revision or "main", "local_files_only": True, "trust_remote_code": False}
 
 
-def limit(tokenizer: Any, model: str, revision: str = "") -> int:
+def max_tokens_of_model(tokenizer: Any, model: str, revision: str = "") -> int:
     """Return how many tokens the model takes, by its tokenizer and its config.json; 0 where neither says."""
     numbers = [tokenizer.model_max_length]
     # A folder may hold a tokenizer alone, or a model that transformers does not know.
@@ -63,133 +63,146 @@ def limit(tokenizer: Any, model: str, revision: str = "") -> int:
     return min((number for number in numbers if isinstance(number, int) and 0 < number < 10**8), default=0)
 
 
-def first_line(error: Exception) -> str:
+def first_line_of_error(error: Exception) -> str:
     """Return what an error says, in one line."""
     if isinstance(error, MemoryError):
-        return f"it took more than {bounds.limit()} of memory"
+        return f"it took more than {bounds.memory_bound_text()} of memory"
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
-def answers(tokenizer: Any, format_name: str, *, chat: bool) -> Answers:
+def find_answer_marking(tokenizer: Any, format_name: str, *, chat: bool) -> AnswerMarking:
     """Return whether `assistant_only_loss` is possible with this template and data."""
     if format_name not in {"messages", "sharegpt", "prompt_completion", "alpaca"} or not chat:
-        return Answers(possible=False, why="the data has no messages, in which answers could be marked")
+        return AnswerMarking(possible=False, why="the data has no messages, in which answers could be marked")
     own = tokenizer.chat_template
-    marked = _GENERATION.search(own.get("default", "") if isinstance(own, dict) else own) is not None
+    marked = _GENERATION_TAG_PATTERN.search(own.get("default", "") if isinstance(own, dict) else own) is not None
     try:
         from trl import chat_template_utils as trl
     except Exception as error:  # noqa: BLE001 - TRL imports much, and any of it may fail
-        lacks = "no TRL" if isinstance(error, ImportError) else f"a TRL that fails: {first_line(error)}"
-        return Answers(
+        lacks = "no TRL" if isinstance(error, ImportError) else f"a TRL that fails: {first_line_of_error(error)}"
+        return AnswerMarking(
             marked, why="" if marked else f"this template does not mark answers, and this Python has {lacks}"
         )
     try:
-        with bounds.within():
+        with bounds.limit_memory_and_time():
             template = None if marked else trl.get_training_chat_template(tokenizer)
     except Exception:  # noqa: BLE001 - whatever the template does, TRL would end the same way
-        return Answers(possible=False, why="this template does not mark answers ({% generation %})")
-    with contextlib.suppress(bounds.BoundError), bounds.within():
-        return Answers(possible=True, template=template, caution=_caution(trl, tokenizer, template))
-    return Answers(possible=False, why="the template takes too much memory or time")
+        return AnswerMarking(possible=False, why="this template does not mark answers ({% generation %})")
+    with contextlib.suppress(bounds.BoundError), bounds.limit_memory_and_time():
+        return AnswerMarking(
+            possible=True, template=template, caution=_answer_marking_caution(trl, tokenizer, template)
+        )
+    return AnswerMarking(possible=False, why="the template takes too much memory or time")
 
 
-def marked(answers: Answers, format_name: str) -> bool:
+def are_answers_learned_by_default(answers: AnswerMarking, format_name: str) -> bool:
     """Return whether answers alone are learned where nothing else is chosen: those of chats, with their end."""
     return format_name in {"messages", "sharegpt"} and answers.possible and not answers.caution
 
 
-def _caution(trl: Any, tokenizer: Any, template: str | None) -> str:
+def _answer_marking_caution(trl: Any, tokenizer: Any, template: str | None) -> str:
     trained = getattr(trl, "is_chat_template_stop_token_trained", None)
     if trained is None or trained(tokenizer, chat_template=template):
         return ""
     return "the template does not mark the token that ends an answer: the model would not learn to stop"
 
 
-def encode(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) -> list[Encoded]:
-    """Return the sequences of a row that TRL takes: one, of a preference pair two; `only` answers are learned."""
-    more = _more(row, only)
-    mask = only is not None and only.possible
+def encode_row(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMarking | None = None) -> list[EncodedSequence]:
+    """Return the sequences of a row that TRL takes: one, of a preference pair two; `marking` answers are learned."""
+    more = _template_variables(row, marking)
+    mask = marking is not None and marking.possible
     if "messages" in row:
         return [_encode_messages(tokenizer, row["messages"], more, mask=mask)]
     if "text" in row:
-        ids = _plain(tokenizer, _ended(tokenizer, row["text"]))
-        return [Encoded(ids, [True] * len(ids))]
+        ids = _encode_plain_text(tokenizer, _with_end_token(tokenizer, row["text"]))
+        return [EncodedSequence(ids, [True] * len(ids))]
     names = ("chosen", "rejected") if "chosen" in row else ("completion",)
-    row = convert.with_prompt(row) if "chosen" in row else row
-    return [_answer(tokenizer, row["prompt"], row[name], more, mask=mask) for name in names]
+    row = convert.pair_with_prompt(row) if "chosen" in row else row
+    return [_encode_answer(tokenizer, row["prompt"], row[name], more, mask=mask) for name in names]
 
 
-def refusal(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) -> str:
+def template_refusal(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMarking | None = None) -> str:
     """Return what the chat template says of a row of messages that it refuses, empty where it takes it.
 
     BoundError where it takes too much memory or time.
     """
-    more = _more(row, only)
+    more = _template_variables(row, marking)
     try:
-        for messages in _conversations(row):
-            render(tokenizer, messages, more)
+        for messages in _conversations_of_row(row):
+            render_messages(tokenizer, messages, more)
         if row.get("prompt"):
-            render(tokenizer, row["prompt"], {**more, "add_generation_prompt": True})
+            render_messages(tokenizer, row["prompt"], {**more, "add_generation_prompt": True})
     except bounds.BoundError:
         raise
     except Exception as error:  # noqa: BLE001 - a template is a program of the model's
-        return first_line(error)
+        return first_line_of_error(error)
     return ""
 
 
-def render(tokenizer: Any, messages: Any, more: dict[str, Any]) -> None:
+def render_messages(tokenizer: Any, messages: Any, template_variables: dict[str, Any]) -> None:
     """Render messages as text within bounds, before a text of any length is given to the tokenizer."""
-    with bounds.within():
-        text = tokenizer.apply_chat_template(messages, tokenize=False, **more)
-    if len(text) > LONGEST:
-        raise bounds.BoundError(f"it makes a text of more than {LONGEST >> 20} MiB")
+    with bounds.limit_memory_and_time():
+        text = tokenizer.apply_chat_template(messages, tokenize=False, **template_variables)
+    if len(text) > MAX_ROW_BYTES:
+        raise bounds.BoundError(f"it makes a text of more than {MAX_ROW_BYTES >> 20} MiB")
 
 
-def _conversations(row: dict[str, Any]) -> list[Any]:
+def _conversations_of_row(row: dict[str, Any]) -> list[Any]:
     if "messages" in row:
         return [row["messages"]]
     answers = [row[name] for name in ("chosen", "rejected", "completion") if name in row]
     return [[*row["prompt"], *answer] for answer in answers]
 
 
-def _more(row: dict[str, Any], only: Answers | None) -> dict[str, Any]:
+def _template_variables(row: dict[str, Any], marking: AnswerMarking | None) -> dict[str, Any]:
     """Return what a template is given besides messages."""
     more = dict(row.get("chat_template_kwargs") or {})
     if row.get("tools"):
         more["tools"] = row["tools"]
-    if only is not None and only.possible and only.template:
-        more["chat_template"] = only.template
+    if marking is not None and marking.possible and marking.template:
+        more["chat_template"] = marking.template
     return more
 
 
-def _answer(tokenizer: Any, prompt: Any, answer: Any, more: dict[str, Any], *, mask: bool) -> Encoded:
+def _encode_answer(
+    tokenizer: Any, prompt: Any, answer: Any, template_variables: dict[str, Any], *, mask: bool
+) -> EncodedSequence:
     if isinstance(answer, list):
-        sequence = _encode_messages(tokenizer, [*prompt, *answer], more, mask=mask)
-        prompt_ids = _encode_messages(tokenizer, prompt, {**more, "add_generation_prompt": True}).ids if prompt else []
+        sequence = _encode_messages(tokenizer, [*prompt, *answer], template_variables, mask=mask)
+        prompt_ids = (
+            _encode_messages(tokenizer, prompt, {**template_variables, "add_generation_prompt": True}).ids
+            if prompt
+            else []
+        )
     else:
-        ids = _plain(tokenizer, _ended(tokenizer, prompt + answer))
-        sequence, prompt_ids = Encoded(ids, [True] * len(ids)), _plain(tokenizer, prompt) if prompt else []
+        ids = _encode_plain_text(tokenizer, _with_end_token(tokenizer, prompt + answer))
+        sequence, prompt_ids = (
+            EncodedSequence(ids, [True] * len(ids)),
+            _encode_plain_text(tokenizer, prompt) if prompt else [],
+        )
     # As in TRL, the answer begins where the two differ.
     start = 0
     while start < min(len(prompt_ids), len(sequence.ids)) and prompt_ids[start] == sequence.ids[start]:
         start += 1
-    return Encoded(sequence.ids, [at >= start and learned for at, learned in enumerate(sequence.learned)])
+    return EncodedSequence(sequence.ids, [at >= start and learned for at, learned in enumerate(sequence.learned)])
 
 
-def _ended(tokenizer: Any, text: str) -> str:
+def _with_end_token(tokenizer: Any, text: str) -> str:
     end = tokenizer.eos_token or ""
     return text if end and text.endswith(end) else text + end
 
 
-def _plain(tokenizer: Any, text: str) -> list[int]:
+def _encode_plain_text(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text)["input_ids"])
 
 
-def _encode_messages(tokenizer: Any, messages: Any, more: dict[str, Any], *, mask: bool = False) -> Encoded:
-    render(tokenizer, messages, more)
+def _encode_messages(
+    tokenizer: Any, messages: Any, template_variables: dict[str, Any], *, mask: bool = False
+) -> EncodedSequence:
+    render_messages(tokenizer, messages, template_variables)
     made = tokenizer.apply_chat_template(
-        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **more
+        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **template_variables
     )
     ids = list(made["input_ids"])
     learned = [bool(mark) for mark in made["assistant_masks"]] if mask else [True] * len(ids)
-    return Encoded(ids, learned)
+    return EncodedSequence(ids, learned)

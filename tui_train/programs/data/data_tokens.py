@@ -9,18 +9,18 @@ from typing import Any
 import data_lengths as lengths
 import data_template as template
 from data_bounds import BoundError
-from data_tally import Kept, Problems, short
+from data_tally import KeptRow, ProblemTally, shortened_path
 
 # A template that takes too much time takes it for each row.
-MAX_BOUNDS_MET = 2
+MAX_ROWS_OVER_BOUNDS = 2
 _MAX_SHOWN_CHARACTERS = 3000
 _MAX_HISTOGRAM_BINS = 48
 _LONGEST_ROW_COUNT = 4
 _STATE_BY_COLUMN = dict.fromkeys(("messages", "text", "completion", "chosen"), "learned") | {"rejected": "rejected"}
-_Piece = list[str]
+_TextAndState = list[str]
 
 
-class LengthTally:
+class TokenLengthTally:
     """Lengths of rows in tokens, as they are counted; of a pair, the longer of the two is its length."""
 
     def __init__(self, max_tokens: int, method: str) -> None:
@@ -30,16 +30,18 @@ class LengthTally:
         self.tokens = self.learned = self.cut = self.lost = self.epoch = 0
         # Of each file: rows that were counted, those lost, tokens of an epoch, and rows that were refused.
         self.files: dict[str, list[int]] = {}
-        self.rows: list[lengths.Row] = []
+        self.rows: list[lengths.RowLengths] = []
 
-    def add(self, row: Kept, sequences: list[template.Encoded]) -> None:
+    def add(self, row: KeptRow, sequences: list[template.EncodedSequence]) -> None:
         """Count a row."""
         length = max(len(sequence.ids) for sequence in sequences)
         self.lengths.append(length)
-        self.rows.append(lengths.row(sequences))
+        self.rows.append(lengths.row_lengths(sequences))
         self.tokens += sum(len(sequence.ids) for sequence in sequences)
         self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
-        self.longest = sorted([*self.longest, (length, short(row.file), row.line)], reverse=True)[:_LONGEST_ROW_COUNT]
+        self.longest = sorted([*self.longest, (length, shortened_path(row.file), row.line)], reverse=True)[
+            :_LONGEST_ROW_COUNT
+        ]
         most = self.max_tokens or length
         self.cut += length > most
         left = length <= most if self.method == "reward" else all(any(each.learned[:most]) for each in sequences)
@@ -48,11 +50,11 @@ class LengthTally:
         self.epoch += epoch
         self._add_to_file(row, 1, int(not left), epoch, 0)
 
-    def add_refused(self, row: Kept) -> None:
+    def add_refused(self, row: KeptRow) -> None:
         """Count a row that the template refuses."""
         self._add_to_file(row, 0, 0, 0, 1)
 
-    def _add_to_file(self, row: Kept, *counts: int) -> None:
+    def _add_to_file(self, row: KeptRow, *counts: int) -> None:
         before = self.files.get(row.file, [0] * len(counts))
         self.files[row.file] = [total + more for total, more in zip(before, counts, strict=True)]
 
@@ -71,11 +73,11 @@ class LengthTally:
             "longest_rows": [{"file": file, "line": line, "tokens": count} for count, file, line in self.longest],
             "cut": round(self.cut * scale),
             "lost": round(self.lost * scale),
-            "histogram": _histogram(ordered),
+            "histogram": _length_histogram(ordered),
         }
 
 
-def _histogram(ordered: list[int]) -> list[int]:
+def _length_histogram(ordered: list[int]) -> list[int]:
     """Return how many lie in each of equal steps from 0 to the longest."""
     longest = max(ordered)
     counts = [0] * min(_MAX_HISTOGRAM_BINS, longest)
@@ -85,22 +87,28 @@ def _histogram(ordered: list[int]) -> list[int]:
 
 
 def count_tokens(
-    tokenizer: Any, rows: list[Kept], problems: Problems, question: dict[str, Any], answers: template.Answers | None
-) -> tuple[LengthTally, int, str]:
+    tokenizer: Any,
+    rows: list[KeptRow],
+    problems: ProblemTally,
+    question: dict[str, Any],
+    answers: template.AnswerMarking | None,
+) -> tuple[TokenLengthTally, int, str]:
     """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
-    counted, refused, why, bound_met = LengthTally(question["length"], question["method"]), 0, "", 0
+    counted, refused, why, bound_met = TokenLengthTally(question["length"], question["method"]), 0, "", 0
     ends = time.monotonic() + question["seconds"]
     for row in rows:
         if time.monotonic() > ends and (counted.lengths or refused):
             break
         try:
-            sequences = template.encode(tokenizer, row.value, only=answers)
+            sequences = template.encode_row(tokenizer, row.value, marking=answers)
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
-            refused, why = refused + 1, why or template.first_line(error)
+            refused, why = refused + 1, why or template.first_line_of_error(error)
             counted.add_refused(row)
-            problems.add("refused", row.file, row.line, f"is refused by the template: {template.first_line(error)}")
+            problems.add(
+                "refused", row.file, row.line, f"is refused by the template: {template.first_line_of_error(error)}"
+            )
             bound_met += isinstance(error, BoundError)
-            if bound_met >= MAX_BOUNDS_MET or (refused >= 200 and not counted.lengths):
+            if bound_met >= MAX_ROWS_OVER_BOUNDS or (refused >= 200 and not counted.lengths):
                 break
             continue
         counted.add(row, sequences)
@@ -108,17 +116,17 @@ def count_tokens(
 
 
 def sample_as_read(
-    tokenizer: Any, row: Kept, question: dict[str, Any], answers: template.Answers | None
+    tokenizer: Any, row: KeptRow, question: dict[str, Any], answers: template.AnswerMarking | None
 ) -> dict[str, Any] | None:
     """Return a sample in pieces as the model reads it: [text, state]; None where it is refused.
 
     A state is "read", "learned", "rejected" or "cut".
     """
     try:
-        sequences = template.encode(tokenizer, row.value, only=answers)
+        sequences = template.encode_row(tokenizer, row.value, marking=answers)
     except Exception:  # noqa: BLE001 - it was counted and named before
         return None
-    pieces: list[_Piece] = []
+    pieces: list[_TextAndState] = []
     left = _MAX_SHOWN_CHARACTERS
     for number, (ids, learned) in enumerate(sequences):
         # Of a pair the second one is shown from where it differs.
@@ -134,7 +142,7 @@ def sample_as_read(
             left -= len(text)
     tokens = max(len(sequence.ids) for sequence in sequences)
     return {
-        "file": short(row.file),
+        "file": shortened_path(row.file),
         "line": row.line,
         "pieces": pieces,
         "tokens": tokens,
@@ -143,7 +151,7 @@ def sample_as_read(
     }
 
 
-def _split_by_state(tokenizer: Any, ids: list[int], states: list[str], start: int) -> list[_Piece]:
+def _split_by_state(tokenizer: Any, ids: list[int], states: list[str], start: int) -> list[_TextAndState]:
     """Return the text of tokens from a first one on, split where their state changes."""
     pieces, before = [], tokenizer.decode(ids[:start], clean_up_tokenization_spaces=False)
     for at in range(start + 1, len(ids) + 1):
@@ -157,7 +165,7 @@ def _split_by_state(tokenizer: Any, ids: list[int], states: list[str], start: in
     return pieces
 
 
-def sample_without_tokenizer(row: Kept, *, answers_only: bool) -> dict[str, Any]:
+def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, Any]:
     """Return a sample without a tokenizer: each text with its role, and which part would be learned."""
     value, pieces = row.value, []
     for name in ("messages", "prompt", "text", "completion", "chosen", "rejected"):
@@ -180,5 +188,5 @@ def sample_without_tokenizer(row: Kept, *, answers_only: bool) -> dict[str, Any]
     for text, state in pieces:
         cut.append([text[: max(left, 0)], state])
         left -= len(text)
-    return {"file": short(row.file), "line": row.line, "pieces": [piece for piece in cut if piece[0]],
+    return {"file": shortened_path(row.file), "line": row.line, "pieces": [piece for piece in cut if piece[0]],
             "tokens": 0, "learned": 0, "shortened": left < 0}  # fmt: skip

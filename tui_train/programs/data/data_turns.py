@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 import data_bounds as bounds
 
 # In the folder of the data, for the training to read.
-FILE = ".end"
-_ANSWER = "Answer 7341 of the turn."
-_TURNS = [
+TURN_END_FILE_NAME = ".end"
+_TEST_ANSWER = "Answer 7341 of the turn."
+_TEST_TURNS = [
     {"role": "user", "content": "Question 7340."},
     {"role": "assistant", "content": "Answer 7339 before it."},
     {"role": "user", "content": "Question 7342."},
-    {"role": "assistant", "content": _ANSWER},
+    {"role": "assistant", "content": _TEST_ANSWER},
 ]
 
 
-class Ends(NamedTuple):
+class TurnEnds(NamedTuple):
     """The token that ends a turn, the tokenizer's end, and the one to pass to TRL; empty for none."""
 
     turn: str = ""
@@ -26,45 +26,47 @@ class Ends(NamedTuple):
     passed: str = ""
 
 
-def ends(tokenizer: Any, model: str, revision: str = "") -> Ends:
+def find_turn_ends(tokenizer: Any, model: str, revision: str = "") -> TurnEnds:
     """Return how turns of a model end: by its tokenizer's template, its tokenizer and its generation_config.json."""
-    turn, eos = turn_end(tokenizer), tokenizer.eos_token or ""
-    return Ends(turn, eos, passed(turn, eos, _stops(tokenizer, model, revision)))
+    turn, eos = turn_end_token(tokenizer), tokenizer.eos_token or ""
+    return TurnEnds(turn, eos, end_token_to_pass(turn, eos, _generation_stop_tokens(tokenizer, model, revision)))
 
 
-def words(ends: Ends) -> str:
+def turn_end_sentence(ends: TurnEnds) -> str:
     """Return what is passed as the end, and why."""
     own = f"the tokenizer's end is {ends.eos}" if ends.eos else "the tokenizer has no end"
     return f"turns end with {ends.turn}, {own}: it is passed as the end token"
 
 
-def passed(turn: str, eos: str, stops: tuple[str, ...]) -> str:
+def end_token_to_pass(turn_token: str, eos_token: str, stop_tokens: tuple[str, ...]) -> str:
     """Return the token to train with as the end, empty where the model stops at the end of a turn anyway."""
-    return "" if not turn or turn == eos or turn in stops else turn
+    return "" if not turn_token or turn_token == eos_token or turn_token in stop_tokens else turn_token
 
 
-def turn_end(tokenizer: Any) -> str:
+def turn_end_token(tokenizer: Any) -> str:
     """Return the token of its own with which the template ends the last turn, empty where there is none."""
     if not tokenizer.chat_template:
         return ""
-    with contextlib.suppress(Exception), bounds.within():  # a template is a program of the model's
-        text = str(tokenizer.apply_chat_template(_TURNS, tokenize=False))
-        return first_token(text.rpartition(_ANSWER)[2] if _ANSWER in text else "", _own_tokens(tokenizer))
+    with contextlib.suppress(Exception), bounds.limit_memory_and_time():  # a template is a program of the model's
+        text = str(tokenizer.apply_chat_template(_TEST_TURNS, tokenize=False))
+        return first_token_in(
+            text.rpartition(_TEST_ANSWER)[2] if _TEST_ANSWER in text else "", _special_tokens(tokenizer)
+        )
     return ""
 
 
-def first_token(text: str, tokens: set[str]) -> str:
+def first_token_in(text: str, tokens: set[str]) -> str:
     """Return the token that stands first in a text, the longest of several at one place; empty where there is none."""
     places = [(text.index(token), -len(token), token) for token in tokens if token and token in text]
     return min(places)[2] if places else ""
 
 
-def _own_tokens(tokenizer: Any) -> set[str]:
+def _special_tokens(tokenizer: Any) -> set[str]:
     """Return the texts that are one token each, whatever stands around them."""
     return {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
 
 
-def _stops(tokenizer: Any, model: str, revision: str) -> tuple[str, ...]:
+def _generation_stop_tokens(tokenizer: Any, model: str, revision: str) -> tuple[str, ...]:
     """Return the tokens at which `generate` stops by the model's generation_config.json, none where it has none."""
     # A folder may hold a tokenizer alone, and a file what is no number.
     with contextlib.suppress(Exception):

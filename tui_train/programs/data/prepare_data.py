@@ -22,54 +22,57 @@ import data_cuts as cuts
 import data_mixture as mixture
 import data_rows as rows
 import data_turns as turns
-from data_chosen import ChatTemplate, Chosen, DataError, choose, name_problems, say, usable_rows
+from data_chosen import ChatTemplate, ChosenRows, DataError, choose_rows, print_line, print_row_problems, usable_rows
 
-_BAD_DATA = 65
-_CANNOT_WRITE = 73
-_PROMPTED = ("prompt_completion", "alpaca")
-_CHATS = ("messages", "sharegpt")
+_BAD_DATA_EXIT_CODE = 65
+_CANNOT_WRITE_EXIT_CODE = 73
+_FORMATS_WITH_PROMPT = ("prompt_completion", "alpaca")
+_CHAT_FORMATS = ("messages", "sharegpt")
 # In the folder of the data, for the training to find.
-ANSWERS = ".answers"
-TRAIN, TEST = "train.jsonl", "test.jsonl"
+ANSWERS_MARKED_FILE_NAME = ".answers"
+TRAIN_FILE_NAME, TEST_FILE_NAME = "train.jsonl", "test.jsonl"
 
 
 def main() -> int:
     """Write the data, or leave what is there, and return the exit code."""
     # What is half made is removed on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    bounds.begin()
-    asked = _arguments()
+    bounds.bound_process_memory()
+    asked = _parse_arguments()
     into = Path(asked.into)
     if into.is_dir():
-        say(f"{into} is reused" + _changed(into, [*asked.files, *asked.validation]))
+        print_line(f"{into} is reused" + _data_changed_text(into, [*asked.files, *asked.validation]))
         return 0
     beside = into.with_name(f"{into.name}.new.{os.uname().nodename}.{os.getpid()}")
     try:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
-        prepare(asked, beside)
-        _in_place(beside, into)
+        write_prepared_data(asked, beside)
+        _move_into_place(beside, into)
     except DataError as error:
-        say(f"error: {error}")
-        return _BAD_DATA
+        print_line(f"error: {error}")
+        return _BAD_DATA_EXIT_CODE
     except MemoryError:
-        say(f"error: reading the data takes more than {bounds.limit()} of memory: split it into several files")
-        return _BAD_DATA
+        print_line(
+            f"error: reading the data takes more than {bounds.memory_bound_text()} of memory: split it into "
+            "several files"
+        )
+        return _BAD_DATA_EXIT_CODE
     except OSError as error:
-        say(f"error: {into} cannot be written: {error.strerror or error}")
-        return _CANNOT_WRITE
+        print_line(f"error: {into} cannot be written: {error.strerror or error}")
+        return _CANNOT_WRITE_EXIT_CODE
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--into", required=True, metavar="FOLDER")
     parser.add_argument("--validation", action="append", default=[], metavar="FILE")
     parser.add_argument("--share", type=float, default=0.0, help="share of the rows for evaluations")
     parser.add_argument("--seed", type=int, default=0, help="which rows these are")
-    parser.add_argument("--weights", type=_weights, default=[], help="numbers: what each file has of an epoch")
+    parser.add_argument("--weights", type=_parse_weights, default=[], help="numbers: what each file has of an epoch")
     parser.add_argument("--model", default="", help="whose chat template refuses rows")
     parser.add_argument("--revision", default="", help="of that model, where it is one of the Hub")
     parser.add_argument("--chat-template", default="", help="a Jinja file or a model, instead of the model's own")
@@ -84,69 +87,69 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def prepare(asked: argparse.Namespace, folder: Path) -> None:
+def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
-    alone = None if asked.find_answers else asked.answers_only
-    chat_template = ChatTemplate(asked.model, asked.revision, asked.chat_template, answers_only=alone)
-    chosen = choose(asked.files, chat_template)
-    if asked.marked_answers:
-        _refuse_unmarked(*chosen.format)
-    if asked.length and asked.model:
-        cuts.check(chosen, chat_template, asked)
+    alone = None if options.find_answers else options.answers_only
+    chat_template = ChatTemplate(options.model, options.revision, options.chat_template, answers_only=alone)
+    chosen = choose_rows(options.files, chat_template)
+    if options.marked_answers:
+        _refuse_unmarked_answers(*chosen.format)
+    if options.length and options.model:
+        cuts.check_cut_rows(chosen, chat_template, options)
     usable = chosen.usable()
-    shares = random.Random(asked.seed)  # noqa: S311 - which rows, the same each time
-    wanted = 0 if asked.validation else _share(usable, asked.share)
-    if asked.share > 0 and not (asked.validation or wanted):
+    shares = random.Random(options.seed)  # noqa: S311 - which rows, the same each time
+    wanted = 0 if options.validation else _rows_of_share(usable, options.share)
+    if options.share > 0 and not (options.validation or wanted):
         raise DataError("one row cannot be split into training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
-    mixed = Path(os.devnull) if asked.weights else folder / TRAIN
-    with mixed.open("w", encoding="utf-8") as train, _maybe(folder / TEST, wanted) as test:
+    mixed = Path(os.devnull) if options.weights else folder / TRAIN_FILE_NAME
+    with mixed.open("w", encoding="utf-8") as train, _open_if_wanted(folder / TEST_FILE_NAME, wanted) as test:
         for number, row in enumerate(chosen.rows()):
-            (test if number in held_out else train).write(_line(row))
-    _told(chosen)
-    if asked.weights:
-        _mix(chosen, held_out, asked, folder / TRAIN)
+            (test if number in held_out else train).write(_json_line(row))
+    _print_changes_and_problems(chosen)
+    if options.weights:
+        _write_training_rows(chosen, held_out, options, folder / TRAIN_FILE_NAME)
     evaluated = wanted
-    if asked.validation:
-        evaluated = _validation(asked.validation, chosen.format, chat_template, folder / TEST)
-    say(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
-    if not asked.keep_end:
-        _note_ends(chat_template.ends(), folder)
-    if asked.find_answers:
-        _note_answers(chat_template, chosen.format, folder)
-    record = {path: _stamp(path) for path in (*asked.files, *asked.validation)}
+    if options.validation:
+        evaluated = _write_validation_rows(options.validation, chosen.format, chat_template, folder / TEST_FILE_NAME)
+    print_line(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
+    if not options.keep_end:
+        _record_turn_ends(chat_template.ends(), folder)
+    if options.find_answers:
+        _record_if_answers_marked(chat_template, chosen.format, folder)
+    record = {path: _size_and_newest_change(path) for path in (*options.files, *options.validation)}
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
 
 
-def _note_answers(chat_template: ChatTemplate, found: tuple[str, bool], folder: Path) -> None:
+def _record_if_answers_marked(chat_template: ChatTemplate, main_format: tuple[str, bool], folder: Path) -> None:
     """Say whether answers alone are learned, and keep that for the training."""
-    name, _ = found
-    if chat_template.finds(name):
-        say("only answers are learned: the chat template marks them")
-        (folder / ANSWERS).write_text("alone", encoding="utf-8")
-    elif name in _CHATS:
-        say("the users' words are learned too: the chat template does not mark answers with their end")
+    name, _ = main_format
+    if chat_template.are_answers_marked(name):
+        print_line("only answers are learned: the chat template marks them")
+        (folder / ANSWERS_MARKED_FILE_NAME).write_text("alone", encoding="utf-8")
+    elif name in _CHAT_FORMATS:
+        print_line("the users' words are learned too: the chat template does not mark answers with their end")
 
 
-def _note_ends(ends: turns.Ends, folder: Path) -> None:
+def _record_turn_ends(ends: turns.TurnEnds, folder: Path) -> None:
     """Say with which token turns end where the model would not stop at it, and keep that for the training."""
     if ends.passed:
-        say(turns.words(ends))
-        (folder / turns.FILE).write_text(ends.passed, encoding="utf-8")
+        print_line(turns.turn_end_sentence(ends))
+        (folder / turns.TURN_END_FILE_NAME).write_text(ends.passed, encoding="utf-8")
 
 
-def _refuse_unmarked(name: str, chat: bool) -> None:
+def _refuse_unmarked_answers(name: str, chat: bool) -> None:
     """Raise DataError for data of which TRL cannot learn the answers alone by the marks of a chat template."""
-    if name in _PROMPTED:
+    if name in _FORMATS_WITH_PROMPT:
         why = f"the data is {name.replace('_', ' + ')}, of which only answers are learned anyway"
         raise DataError(f"{why}: unset finetune.answers_only")
     if not chat:
         raise DataError(f"the data is {name}, which has no answers to mark: unset finetune.answers_only")
 
 
-def _mix(chosen: Chosen, held_out: set[int], asked: argparse.Namespace, path: Path) -> None:
+def _write_training_rows(chosen: ChosenRows, held_out: set[int], options: argparse.Namespace, path: Path) -> None:
     """Write the rows to train on so that each file has its share of them, and say what that is."""
-    counts = [sum(1 for _ in usable_rows([named], chosen.format)) for named in asked.files]
+    counts = [sum(1 for _ in usable_rows([named], chosen.format)) for named in options.files]
     times = array("L", [1]) * sum(counts)
     for number in chosen.refused:
         times[number] = 0
@@ -155,76 +158,78 @@ def _mix(chosen: Chosen, held_out: set[int], asked: argparse.Namespace, path: Pa
         times[number] = 0
     starts = [sum(counts[:at]) for at in range(len(counts))]
     given = [sum(times[start : start + count]) for start, count in zip(starts, counts, strict=True)]
-    for named, rows_of_it, weight in zip(asked.files, given, asked.weights, strict=True):
+    for named, rows_of_it, weight in zip(options.files, given, options.weights, strict=True):
         if weight and not rows_of_it:
             raise DataError(f"{named} has a weight but no usable row: leave it out, or give it the weight 0")
-    taken = mixture.times(times, counts, asked.weights, asked.seed)
+    taken = mixture.set_times_written(times, counts, options.weights, options.seed)
     with path.open("w", encoding="utf-8") as train:
         for row in chosen.written(times, counts):
-            train.write(_line(row))
-    for named, rows_of_it, now in zip(asked.files, given, taken, strict=True):
-        say(f"{named}: {rows_of_it:,} rows, {now:,} in an epoch ({now / sum(taken):.1%})")
+            train.write(_json_line(row))
+    for named, rows_of_it, now in zip(options.files, given, taken, strict=True):
+        print_line(f"{named}: {rows_of_it:,} rows, {now:,} in an epoch ({now / sum(taken):.1%})")
 
 
-def _line(row: dict[str, Any]) -> str:
+def _json_line(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False, default=str) + "\n"
 
 
-def _weights(text: str) -> list[float]:
+def _parse_weights(text: str) -> list[float]:
     return [float(word) for word in text.split(",")]
 
 
-def _maybe(path: Path, wanted: int) -> Any:
-    return (path if wanted else Path(os.devnull)).open("w", encoding="utf-8")
+def _open_if_wanted(path: Path, row_count: int) -> Any:
+    return (path if row_count else Path(os.devnull)).open("w", encoding="utf-8")
 
 
-def _share(usable: int, share: float) -> int:
+def _rows_of_share(usable: int, share: float) -> int:
     """Return how many rows a share is: at least one where one is asked for, and one stays to train on."""
     return min(max(1, round(usable * share)), usable - 1) if share > 0 else 0
 
 
-def _validation(files: list[str], wanted: tuple[str, bool], chat_template: ChatTemplate, path: Path) -> int:
+def _write_validation_rows(
+    files: list[str], main_format: tuple[str, bool], chat_template: ChatTemplate, path: Path
+) -> int:
     """Write the rows for evaluations and return their number; DataError where they are of another format."""
-    chosen = choose(files, chat_template, wanted)
+    chosen = choose_rows(files, chat_template, main_format)
     with path.open("w", encoding="utf-8") as test:
         for row in chosen.rows():
-            test.write(_line(row))
-    _told(chosen)
+            test.write(_json_line(row))
+    _print_changes_and_problems(chosen)
     return chosen.usable()
 
 
-def _told(chosen: Chosen) -> None:
+def _print_changes_and_problems(chosen: ChosenRows) -> None:
     """Say what was changed in rows, and which were left out."""
     tally = chosen.tally
     for why, many in tally.formats[chosen.format].conversions.most_common():
-        say(f"{many:,} rows: {why}")
+        print_line(f"{many:,} rows: {why}")
     left_out = tally.rows - chosen.usable()
     if left_out:
-        name_problems(tally)
-        say(f"{left_out:,} of {tally.rows:,} rows are left out" + _by_template(len(chosen.refused)))
+        print_row_problems(tally)
+        print_line(f"{left_out:,} of {tally.rows:,} rows are left out" + _refused_by_template_text(len(chosen.refused)))
 
 
-def _by_template(refused: int) -> str:
+def _refused_by_template_text(refused: int) -> str:
     return f", {refused:,} of them refused by the chat template" if refused else ""
 
 
-def _stamp(path: str) -> list[float]:
+def _size_and_newest_change(path: str) -> list[float]:
     """Return by what a file is known to be the same: newest change and size, of a folder those of its files."""
-    states = [Path(file).stat() for file in rows.files(path)]
+    states = [Path(file).stat() for file in rows.data_files_at(path)]
     return [max(state.st_mtime for state in states), sum(state.st_size for state in states)]
 
 
-def _changed(into: Path, files: list[str]) -> str:
+def _data_changed_text(into: Path, files: list[str]) -> str:
     """Return in words that data has changed since the folder was made, empty where it has not."""
     try:
         made = json.loads((into / ".made").read_text("utf-8"))
-        changed = [path for path in files if made.get(path) != _stamp(path)]
+        changed = [path for path in files if made.get(path) != _size_and_newest_change(path)]
     except (OSError, ValueError, AttributeError, rows.UnreadableError):
         return ""
     return f": it was made before {', '.join(changed)} changed" if changed else ""
 
 
-def _in_place(beside: Path, into: Path) -> None:
+def _move_into_place(beside: Path, into: Path) -> None:
     try:
         beside.rename(into)
     except OSError:

@@ -9,7 +9,7 @@ import torch
 import torch.utils.checkpoint
 
 # Whether a kernel writes gradients over the logits, they are brought to fp32, and those before they are cut are held.
-TRAITS_BY_LOSS = {
+LOGITS_TRAITS_BY_LOSS = {
     "copied": (False, True, True),
     "plain": (False, False, False),
     "fast": (True, True, False),
@@ -17,8 +17,8 @@ TRAITS_BY_LOSS = {
 }
 
 # Tokens and words of TRL's tiles since 1.15, and tokens of its parts before.
-TILE_SHAPE = (4096, 32768)
-PART_TOKENS = 256
+TILE_TOKENS_AND_WORDS = (4096, 32768)
+TOKENS_PER_LOSS_PART = 256
 
 
 class FastLoss(torch.autograd.Function):
@@ -72,9 +72,9 @@ class TiledLoss(torch.autograd.Function):
         grads = [torch.zeros_like(hidden, dtype=torch.float32)]
         grads += [torch.zeros_like(weight, dtype=torch.float32)] if weight.requires_grad else []
         held = [_tile_tensors(hidden, weight, ctx.dtype)]
-        if len(hidden) > TILE_SHAPE[0] or len(weight) > TILE_SHAPE[1]:
+        if len(hidden) > TILE_TOKENS_AND_WORDS[0] or len(weight) > TILE_TOKENS_AND_WORDS[1]:
             # The words of one tile are still there when those of the next are cast.
-            held.append(weight[: TILE_SHAPE[1]].to(ctx.dtype))
+            held.append(weight[: TILE_TOKENS_AND_WORDS[1]].to(ctx.dtype))
         given = [grad.to(x.dtype) for grad, x in zip(grads, (hidden, weight), strict=False)]
         del held
         return given[0], given[1] if len(given) > 1 else None, None
@@ -82,7 +82,7 @@ class TiledLoss(torch.autograd.Function):
 
 def _tile_tensors(hidden: Any, weight: Any, dtype: Any) -> tuple[Any, ...]:
     """Return what works on one tile: its logits, its tokens and its words."""
-    tokens, words = min(len(hidden), TILE_SHAPE[0]), TILE_SHAPE[1]
+    tokens, words = min(len(hidden), TILE_TOKENS_AND_WORDS[0]), TILE_TOKENS_AND_WORDS[1]
     logits = torch.empty(tokens, words, dtype=dtype, device=hidden.device)
     return logits, hidden[:tokens].to(dtype), weight[:words].to(dtype)
 
@@ -93,7 +93,7 @@ _fused_loss: Any = FusedLoss.apply
 _tiled_loss: Any = TiledLoss.apply
 
 
-def loss_of(model: Any, tokens: Any, request: dict[str, Any], device: str = "cpu") -> Any:
+def trainer_loss(model: Any, tokens: Any, request: dict[str, Any], device: str = "cpu") -> Any:
     """Return the loss as the trainer computes it; only the loss outlives the call."""
     dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtype = dtypes.get(request["autocast"])
@@ -106,7 +106,7 @@ def loss_of(model: Any, tokens: Any, request: dict[str, Any], device: str = "cpu
     if request["loss"] in {"tiled", "checkpointed"}:
         with context:
             return loss_in_parts(model, tokens, request["loss"], dtype)
-    if request["loss"] in TRAITS_BY_LOSS:
+    if request["loss"] in LOGITS_TRAITS_BY_LOSS:
         with context:
             return loss_over_all_logits(model, tokens, request["loss"])
     with context:
@@ -119,16 +119,16 @@ def loss_of(model: Any, tokens: Any, request: dict[str, Any], device: str = "cpu
 
 def loss_with_reference(model: Any, reference: Any, tokens: Any, request: dict[str, Any], device: str = "cpu") -> Any:
     """Return the loss, after the `reference` model (None: there is none) was run as well."""
-    loss = loss_of(model, tokens, request, device)
+    loss = trainer_loss(model, tokens, request, device)
     if reference is not None:
         with torch.no_grad():
-            loss_of(reference, tokens, request, device)
+            trainer_loss(reference, tokens, request, device)
     return loss
 
 
 def loss_over_all_logits(model: Any, tokens: Any, name: str) -> Any:
     """Return the loss as transformers before 4.49 computed it, or a fused kernel, or a script without fp32."""
-    fast, upcast, holds_logits = TRAITS_BY_LOSS[name]
+    fast, upcast, holds_logits = LOGITS_TRAITS_BY_LOSS[name]
     logits = model(input_ids=tokens).logits
     kept = [logits] if holds_logits else []
     if upcast:
@@ -151,7 +151,9 @@ def loss_in_parts(model: Any, tokens: Any, name: str, dtype: Any) -> Any:
         return _tiled_loss(flat, weight, dtype or flat.dtype)
     loss = flat.new_zeros((), dtype=torch.float32)
     following = tokens[:, 1:].flatten()
-    for part, wanted in zip(torch.split(flat, PART_TOKENS), torch.split(following, PART_TOKENS), strict=True):
+    for part, wanted in zip(
+        torch.split(flat, TOKENS_PER_LOSS_PART), torch.split(following, TOKENS_PER_LOSS_PART), strict=True
+    ):
         loss = loss + torch.utils.checkpoint.checkpoint(_part_loss, part, weight, wanted, use_reentrant=False)[0]
     return loss
 

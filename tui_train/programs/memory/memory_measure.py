@@ -11,23 +11,23 @@ from typing import Any
 
 import torch
 from memory_loss import loss_with_reference
-from memory_model import build_model, build_reference
-from memory_trace import PHASES, AllocationWatch, MemoryAccount
+from memory_model import build_model, build_reference_model
+from memory_trace import TRACED_PHASES, AllocationWatch, MemoryAccount
 
 
-def _make_optimizer(kind: str, trained: list[Any], *, on_card: bool) -> Any:
-    if kind == "sgd":
+def _make_optimizer(optimizer_kind: str, trained: list[Any], *, on_card: bool) -> Any:
+    if optimizer_kind == "sgd":
         return torch.optim.SGD(trained, lr=1e-5)
-    if kind == "adafactor":
+    if optimizer_kind == "adafactor":
         from transformers.optimization import Adafactor
 
         make: Any = Adafactor
         return make(trained, lr=1e-5, scale_parameter=False, relative_step=False)
-    if kind == "adamw_8bit":
+    if optimizer_kind == "adamw_8bit":
         import bitsandbytes
 
         return bitsandbytes.optim.AdamW8bit(trained, lr=1e-5)
-    fused = kind == "adamw_fused"
+    fused = optimizer_kind == "adamw_fused"
     return torch.optim.AdamW(trained, lr=1e-5, fused=fused and on_card, foreach=not fused)
 
 
@@ -37,7 +37,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     on_card = torch.cuda.is_available()
     device = "cuda" if on_card else "cpu"
     account = MemoryAccount(1)
-    peaks = dict.fromkeys(PHASES, 0)
+    peaks = dict.fromkeys(TRACED_PHASES, 0)
 
     def record_peak(phase: str) -> None:
         peaks[phase] = max(peaks[phase], torch.cuda.max_memory_allocated() if on_card else account.peaks[phase])
@@ -46,7 +46,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 
     with contextlib.nullcontext() if on_card else AllocationWatch(account):
         with torch.device(device):
-            model, frozen_reference = build_model(request), build_reference(request)
+            model, frozen_reference = build_model(request), build_reference_model(request)
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor)

@@ -40,7 +40,7 @@ class ByteMaskDropout(torch.autograd.Function):
         return torch.empty_like(grad)
 
 
-class FusedKernel(torch.autograd.Function):
+class InputKeepingKernel(torch.autograd.Function):
     """A kernel that keeps its inputs, and computes the rest again."""
 
     @staticmethod
@@ -104,12 +104,12 @@ class AdaptedLinear(torch.nn.Module):
 # torch does not say what these return.
 _flash_attention: Any = FlashAttention.apply
 _byte_mask_dropout: Any = ByteMaskDropout.apply
-_fused_kernel: Any = FusedKernel.apply
+_fused_kernel: Any = InputKeepingKernel.apply
 _unpacked_linear: Any = UnpackedLinear.apply
 
 
 @contextlib.contextmanager
-def keeping_what_cuda_keeps() -> Any:
+def keep_tensors_like_cuda() -> Any:
     """Keep what CUDA's attention, dropout and autocast keep.
 
     The CPU's repeat keys, have masks of four bytes, and leave norms, powers and softmax in 16 bits.
@@ -211,7 +211,7 @@ def build_model(request: dict[str, Any]) -> Any:
     return model
 
 
-def build_reference(request: dict[str, Any]) -> Any:
+def build_reference_model(request: dict[str, Any]) -> Any:
     """Return the frozen copy of the model that DPO and KTO compare with; None where there is none."""
     plain = {"method": "frozen", "checkpointing": False}
     return build_model({**request, **plain}) if request.get("reference") else None

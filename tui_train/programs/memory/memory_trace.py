@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 from memory_loss import loss_with_reference
-from memory_model import build_model, build_reference, keeping_what_cuda_keeps, model_layers, release_layer_inputs
+from memory_model import build_model, build_reference_model, keep_tensors_like_cuda, model_layers, release_layer_inputs
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-BLOCK_BYTES = 512
-PHASES = ("load", "forward", "backward", "step")
+ALLOCATION_BLOCK_BYTES = 512
+TRACED_PHASES = ("load", "forward", "backward", "step")
 
 
 class MemoryAccount:
@@ -31,7 +31,7 @@ class MemoryAccount:
         self.shards = shards
         self.live = 0
         self.phase = "load"
-        self.peaks = dict.fromkeys(PHASES, 0)
+        self.peaks = dict.fromkeys(TRACED_PHASES, 0)
         self.sizes: dict[int, int] = {}
 
     def add(self, tensor: Any, share: float = 1) -> None:
@@ -40,7 +40,7 @@ class MemoryAccount:
         key = storage._cdata
         if key in self.sizes:
             return
-        self.sizes[key] = size = math.ceil(storage.nbytes() / share / BLOCK_BYTES) * BLOCK_BYTES
+        self.sizes[key] = size = math.ceil(storage.nbytes() / share / ALLOCATION_BLOCK_BYTES) * ALLOCATION_BLOCK_BYTES
         self.live += size
         weakref.finalize(storage, self._forget_storage, key)
         self.peaks[self.phase] = max(self.peaks[self.phase], self.live)
@@ -50,7 +50,7 @@ class MemoryAccount:
         key = tensor.untyped_storage()._cdata
         old = self.sizes.get(key)
         if old is not None:
-            self.sizes[key] = math.ceil(old / self.shards / BLOCK_BYTES) * BLOCK_BYTES
+            self.sizes[key] = math.ceil(old / self.shards / ALLOCATION_BLOCK_BYTES) * ALLOCATION_BLOCK_BYTES
             self.live += self.sizes[key] - old
 
     def _forget_storage(self, key: int) -> None:
@@ -129,8 +129,8 @@ def gathered_bytes(model: Any, request: dict[str, Any]) -> int:
 def trace(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and the number of parameters."""
     account = MemoryAccount(request.get("shards", 1))
-    with keeping_what_cuda_keeps(), FakeTensorMode(allow_non_fake_inputs=True), AllocationWatch(account):
-        model, frozen_reference = build_model(request), build_reference(request)
+    with keep_tensors_like_cuda(), FakeTensorMode(allow_non_fake_inputs=True), AllocationWatch(account):
+        model, frozen_reference = build_model(request), build_reference_model(request)
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor, account.shards)

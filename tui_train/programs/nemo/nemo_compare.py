@@ -10,12 +10,12 @@ import gc
 from pathlib import Path
 from typing import Any
 
-from hf_folder import Refused
+from hf_folder import RefusedFolder
 
 # As share of the largest logit; in fp32 two implementations of the same model differ by about 1e-6.
 MAX_LOGIT_DIFFERENCE = 1e-4
 # Long enough for a wrong frequency to show; no model is shorter by much.
-SAMPLE_TOKENS = 256
+SAMPLE_TOKEN_COUNT = 256
 
 
 def compare_logits(folder: Path, checkpoint: Path, *, has_transformer_engine: bool) -> float | None:
@@ -38,7 +38,7 @@ def compare_logits(folder: Path, checkpoint: Path, *, has_transformer_engine: bo
     # Also true for what is not a number.
     if not share <= MAX_LOGIT_DIFFERENCE:
         why = f"NeMo computes something else with this model: its logits differ by {share:.2g} of the largest"
-        raise Refused(
+        raise RefusedFolder(
             f"{why}, at most {MAX_LOGIT_DIFFERENCE:g} is allowed", "Nothing was kept. Train this model with TRL."
         )
     return share
@@ -51,7 +51,7 @@ def _transformers_logits(folder: Path) -> tuple[Any, Any]:
 
     loaded = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
     rows = loaded.get_input_embeddings().weight.shape[0]
-    length = min(SAMPLE_TOKENS, getattr(loaded.config, "max_position_embeddings", None) or SAMPLE_TOKENS)
+    length = min(SAMPLE_TOKEN_COUNT, getattr(loaded.config, "max_position_embeddings", None) or SAMPLE_TOKEN_COUNT)
     tokens = (torch.arange(length) * 7919 % rows).unsqueeze(0)
     return tokens, loaded(tokens).logits
 

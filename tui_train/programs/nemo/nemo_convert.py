@@ -18,7 +18,7 @@ from typing import Any
 
 import hf_folder
 import nemo_compare
-from hf_folder import Refused
+from hf_folder import RefusedFolder
 
 # The class in NeMo of each type of model in Hugging Face's config.json.
 NEMO_CLASS_BY_MODEL_TYPE = {
@@ -135,12 +135,12 @@ def empty_nemo_model(folder: Path) -> Any:
 
     kind = hf_folder.read_json_object(folder / "config.json").get("model_type")
     if kind not in NEMO_CLASS_BY_MODEL_TYPE:
-        raise Refused(f"NeMo has no known converter for models of type {kind}", "Train it with TRL.")
+        raise RefusedFolder(f"NeMo has no known converter for models of type {kind}", "Train it with TRL.")
     # The converter takes another one of the same class, with the sizes that it reads.
     return object.__new__(getattr(llm, NEMO_CLASS_BY_MODEL_TYPE[kind]))
 
 
-def convert(direction: str, source: Path, target: Path, work_folder: Path) -> float | None:
+def convert_and_compare(direction: str, source: Path, target: Path, work_folder: Path) -> float | None:
     """Do it, and return by how much the logits of the two differ."""
     from nemo.collections import llm
     from nemo.collections.llm.gpt.model.base import HAVE_TE
@@ -170,8 +170,11 @@ def main(direction: str, source: str, target: str, work_folder: str) -> None:
     os.dup2(2, 1)
     outcome: dict[str, object]
     try:
-        outcome = {"finished": True, "difference": convert(direction, Path(source), Path(target), Path(work_folder))}
-    except Refused as error:
+        outcome = {
+            "finished": True,
+            "difference": convert_and_compare(direction, Path(source), Path(target), Path(work_folder)),
+        }
+    except RefusedFolder as error:
         outcome = {"problem": error.args[0], "remedy": error.args[1]}
     except Exception as error:  # noqa: BLE001 - whatever NeMo raises is the answer
         outcome = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"[:400]}

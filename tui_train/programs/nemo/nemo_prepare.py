@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import hf_folder
-from hf_folder import Refused
+from hf_folder import RefusedFolder
 
 # Bytes of text in a part: what an interruption costs at most.
-PART_BYTES = 64 * 2**20
+MIN_PART_BYTES = 64 * 2**20
 # A document of plain text that has no blank line ends with the line that makes it longer than this.
 MAX_DOCUMENT_BYTES = 2**20
 MAX_LINE_BYTES = 256 * 2**20
 # Documents go to the tokenizer together, about so many bytes at a time.
-BATCH_BYTES = 2**20
-PROGRESS_SECONDS = 1.0
+DOCUMENT_BATCH_BYTES = 2**20
+PROGRESS_INTERVAL_SECONDS = 1.0
 
 
 class Document(NamedTuple):
@@ -53,7 +53,7 @@ def decode_line(data: bytes, path: Path, line: int) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         remedy = "Convert the file, such as: iconv -f GB18030 -t UTF-8 FILE > NEW."
-        raise Refused(f"{path}, line {line} is not UTF-8 text", remedy) from None
+        raise RefusedFolder(f"{path}, line {line} is not UTF-8 text", remedy) from None
 
 
 def read_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
@@ -61,7 +61,7 @@ def read_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
     while data := file.readline(MAX_LINE_BYTES):
         if len(data) == MAX_LINE_BYTES and not data.endswith(b"\n"):
             remedy = "Write a document a line, or separate documents with blank lines."
-            raise Refused(f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB", remedy)
+            raise RefusedFolder(f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB", remedy)
         yield data
 
 
@@ -78,7 +78,7 @@ def read_jsonl_documents(path: Path, begin: int, line: int) -> Iterator[Document
                     document = None
                 if not isinstance(document, str):
                     remedy = 'Write one document per line: {"text": "…"}.'
-                    raise Refused(f'{path}, line {line} is not JSON with a "text"', remedy)
+                    raise RefusedFolder(f'{path}, line {line} is not JSON with a "text"', remedy)
                 text = document
             line += 1
             begin += len(data)
@@ -111,7 +111,7 @@ def batch_documents(documents: Iterator[Document]) -> Iterator[list[Document]]:
     for document in documents:
         batch.append(document)
         size += len(document.text.encode("utf-8", "replace"))
-        if size >= BATCH_BYTES:
+        if size >= DOCUMENT_BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
@@ -131,10 +131,10 @@ def load_tokenizer(folder: Path) -> Any:
         except Exception as error:  # noqa: BLE001 - whatever the library raises, there is no tokenizer
             words = (str(error).strip() or "?").splitlines()[0]
             remedy = "Give a Hugging Face folder with a tokenizer."
-            raise Refused(f"the tokenizer cannot be loaded: {words}", remedy) from None
+            raise RefusedFolder(f"the tokenizer cannot be loaded: {words}", remedy) from None
 
 
-class Preparation:
+class DataPreparation:
     """The work for one request: tokenizer, folder and progress."""
 
     def __init__(self, request: dict[str, Any], work_folder: Path) -> None:
@@ -151,7 +151,7 @@ class Preparation:
             self.rewritten = request["rewritten"]
         if self.tokenizer.eos_token_id is None:
             remedy = "Set eos_token in its tokenizer_config.json."
-            raise Refused("the tokenizer has no end-of-text token", remedy)
+            raise RefusedFolder("the tokenizer has no end-of-text token", remedy)
         # Its length counts words; a number may be higher.
         most = max(len(self.tokenizer), 1 + max(self.tokenizer.get_vocab().values(), default=0))
         self.dtype = DType.optimal_dtype(most)
@@ -162,7 +162,7 @@ class Preparation:
 
     def report_progress(self, split: str) -> None:
         """Print the progress, once a second."""
-        if time.monotonic() - self.reported_at >= PROGRESS_SECONDS:
+        if time.monotonic() - self.reported_at >= PROGRESS_INTERVAL_SECONDS:
             self.reported_at = time.monotonic()
             send_line(split=split, done=self.done, total=self.total, documents=self.documents, tokens=self.tokens)
 
@@ -183,7 +183,9 @@ class Preparation:
                 self.documents += part["documents"]
                 self.tokens += part["tokens"]
         if not counted["documents"]:
-            raise Refused(f"there is no text in {', '.join(map(str, self.splits[name]))}", "Give files with text.")
+            raise RefusedFolder(
+                f"there is no text in {', '.join(map(str, self.splits[name]))}", "Give files with text."
+            )
         joined = self.builder(str(self.work_folder / f"{name}.bin"), dtype=self.dtype)
         for stem in parts:
             joined.add_index(str(stem))
@@ -216,7 +218,7 @@ class Preparation:
                 before[2] + counts["tokens"],
             )
             self.report_progress(name)
-            if counts["end"] - begin >= PART_BYTES:
+            if counts["end"] - begin >= MIN_PART_BYTES:
                 break
         builder.finalize(str(stem.with_suffix(".idx")))
         self.done, self.documents, self.tokens = before
@@ -259,10 +261,10 @@ def main(question_file: Path) -> None:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             request = json.loads(held.read())
-            work = Preparation(request, question_file.parent)
+            work = DataPreparation(request, question_file.parent)
             counts = {name: work.prepare_split(name) for name in work.splits}
             work.publish()
-        except Refused as error:
+        except RefusedFolder as error:
             send_line(problem=error.args[0], remedy=error.args[1])
         except BlockingIOError:
             send_line(problem="another process is already preparing it", remedy="Wait for that process, or stop it.")

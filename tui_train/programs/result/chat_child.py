@@ -19,14 +19,14 @@ import time
 from typing import Any
 
 import result_load as load
-from result_load import Messages, RefusedError
+from result_load import MessagePipe, RefusedError
 
 # Of what the model takes, what is kept for an answer at least: one in so many tokens.
-_ANSWER_SHARE_DIVISOR = 4
+_CONTEXT_TO_ANSWER_RATIO = 4
 _REPLACEMENT_CHARACTER = "\ufffd"  # what an incomplete character is decoded to
 
 
-class TextStream:
+class AnswerTextStream:
     """Receiver of `generate`'s tokens, which sends their text as soon as that is complete."""
 
     def __init__(self, tokenizer: Any, send_text: Any) -> None:
@@ -65,10 +65,10 @@ class TextStream:
         return str(self._tokens.decode(ids, skip_special_tokens=True))
 
 
-class Chat:
+class LoadedChatModels:
     """The loaded models: the result, and its base where that is to answer as well."""
 
-    def __init__(self, request: dict[str, Any], messages: Messages) -> None:
+    def __init__(self, request: dict[str, Any], messages: MessagePipe) -> None:
         self._messages = messages
         self._adapter = bool(request["adapter"])
         folder, base, revision = request["folder"], request["base"], request["revision"]
@@ -91,7 +91,7 @@ class Chat:
         messages.send(
             "ready",
             device=str(self._result.device),
-            dtype=load.dtype_name(self._result),
+            dtype=load.weights_dtype_name(self._result),
             template=bool(self._tokens["result"].chat_template),
             limit=self._limit,
             compares=self.compares,
@@ -126,7 +126,7 @@ class Chat:
             most = min(most, self._limit - length)
         if most < 1:
             raise RefusedError("prompt", f"the prompt has {length} tokens, and the model takes {self._limit}")
-        stream = TextStream(tokenizer, lambda text: self._messages.send("text", id=number, side=side, text=text))
+        stream = AnswerTextStream(tokenizer, lambda text: self._messages.send("text", id=number, side=side, text=text))
         began = time.monotonic()
         bare = model.disable_adapter() if side == "base" and self._adapter else contextlib.nullcontext()
         options = {"max_new_tokens": most, "do_sample": False, "num_beams": 1, "streamer": stream}
@@ -144,7 +144,7 @@ class Chat:
         What was said before is counted in turns, each a prompt and its answer.
         """
         messages = prompt["messages"]
-        room = min(prompt["tokens"], self._limit // _ANSWER_SHARE_DIVISOR) if self._limit else 0
+        room = min(prompt["tokens"], self._limit // _CONTEXT_TO_ANSWER_RATIO) if self._limit else 0
         turns = len(messages) // 2
         for turn in range(turns):
             inputs = load.encode_messages(tokenizer, messages[2 * turn :], device)
@@ -175,12 +175,12 @@ def _read_prompts(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -
 def main() -> None:
     """Load, then answer until stdin ends."""
     # Who talks with it does so in a thread that may end first; its pipe tells when nobody is left.
-    messages = load.open_messages(dies_with_parent=False)
+    messages = load.open_message_pipe(dies_with_parent=False)
     prompts: queue.Queue[dict[str, Any]] = queue.Queue()
     stop = threading.Event()
     threading.Thread(target=_read_prompts, args=(prompts, stop), daemon=True).start()
     try:
-        chat = Chat(load.read_request(), messages)
+        chat = LoadedChatModels(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
         messages.send_refusal(error)
         return

@@ -13,28 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import result_load as load
-from result_load import Messages, RefusedError
+from result_load import MessagePipe, RefusedError
 
 # The difference that a logit may have, as a share of the largest one: an adapter computes in float32 beside its base,
 # the merged weights are rounded to the type of the model.
 TOLERANCE_BY_DTYPE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
 _TEST_PROMPT = "The capital of France is"
 # Beside the weights: tokenizer, configuration.
-_SPARE_BYTES = 64 << 20
+_DISK_BYTES_LEFT_FREE = 64 << 20
 
 
-def merge(request: dict[str, Any], messages: Messages) -> None:
+def merge(request: dict[str, Any], messages: MessagePipe) -> None:
     """Write the merged model and check it."""
     adapter, into, trusted = request["folder"], request["into"], request["trusted"]
     messages.send("step", what="reading", of=request["base"])
     base = load.find_model_folder(request["base"], request["revision"])
     _refuse_quantized(base)
-    need, free = load.weights_bytes(base) + _SPARE_BYTES, shutil.disk_usage(into).free
+    need, free = load.weights_bytes(base) + _DISK_BYTES_LEFT_FREE, shutil.disk_usage(into).free
     if free < need:
         raise RefusedError("space", f"the model takes {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free")
     tokenizer = load.load_tokenizer(adapter, base, trusted=trusted)
     messages.send("step", what="loading", of=base)
-    labels = _count_labels(Path(adapter))
+    labels = _count_classification_labels(Path(adapter))
     model = load.add_adapter(load.load_model(base, "cpu", labels, trusted=trusted), adapter, len(tokenizer))
     if not hasattr(model.base_model, "merge_and_unload"):
         raise RefusedError("failed", f"an adapter of the kind {model.peft_type} has nothing to merge")
@@ -47,7 +47,7 @@ def merge(request: dict[str, Any], messages: Messages) -> None:
     messages.send("step", what="writing", of=into)
     merged.save_pretrained(into)
     tokenizer.save_pretrained(into)
-    dtype = load.dtype_name(merged)
+    dtype = load.weights_dtype_name(merged)
     del model, merged
     messages.send("step", what="checking", of=into)
     written = _test_logits(load.load_model(into, "cpu", labels, trusted=trusted), tokenizer)
@@ -78,7 +78,7 @@ def _copy_end_tokens(merged: Any, adapter_folder: str) -> None:
         merged.generation_config.eos_token_id = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
 
 
-def _count_labels(adapter_folder: Path) -> int:
+def _count_classification_labels(adapter_folder: Path) -> int:
     """Return how many scores a model for classification gives, by what its adapter holds; 0 for a language model."""
     config = json.loads((adapter_folder / "adapter_config.json").read_text(encoding="utf-8"))
     if config.get("task_type") not in {"SEQ_CLS", "TOKEN_CLS"}:
@@ -111,7 +111,7 @@ def _test_logits(model: Any, tokenizer: Any) -> Any:
 
 def main() -> None:
     """Merge, or say why not."""
-    messages = load.open_messages(dies_with_parent=True)
+    messages = load.open_message_pipe(dies_with_parent=True)
     try:
         merge(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told

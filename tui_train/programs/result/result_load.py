@@ -35,7 +35,7 @@ class RefusedError(Exception):
         self.kind = kind
 
 
-class Messages:
+class MessagePipe:
     """The pipe to who started this program; what libraries print goes to stderr instead."""
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ class Messages:
 
     def send_refusal(self, error: BaseException) -> None:
         """Send why something failed."""
-        refused = as_refusal(error)
+        refused = error_as_refusal(error)
         self.send("error", kind=refused.kind, why=str(refused))
 
 
-def open_messages(*, dies_with_parent: bool) -> Messages:
+def open_message_pipe(*, dies_with_parent: bool) -> MessagePipe:
     """Return the messages of this program, which loads nothing from the network."""
     if dies_with_parent:
         with contextlib.suppress(OSError, AttributeError):
@@ -64,10 +64,10 @@ def open_messages(*, dies_with_parent: bool) -> Messages:
     warnings.simplefilter("ignore")
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **quiet}
-    return Messages()
+    return MessagePipe()
 
 
-def as_refusal(error: BaseException) -> RefusedError:
+def error_as_refusal(error: BaseException) -> RefusedError:
     """Return an exception of any library as what could not be done."""
     if isinstance(error, RefusedError):
         return error
@@ -113,17 +113,17 @@ def weights_bytes(folder: str) -> int:
 
 
 @contextlib.contextmanager
-def _code_guard(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
+def _model_code_permission(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
     """Give how transformers is to treat a folder's own code; RefusedError, with its file, where it would need that."""
     try:
         yield {"trust_remote_code": trusted}
     except (ValueError, OSError) as error:
         if trusted or "trust_remote_code" not in str(error):
             raise
-        raise RefusedError("code", f"it needs Python code of its own: {_code_file(folder)}") from None
+        raise RefusedError("code", f"it needs Python code of its own: {_code_file_of_model(folder)}") from None
 
 
-def _code_file(folder: str) -> str:
+def _code_file_of_model(folder: str) -> str:
     """Return the Python file that a model or tokenizer names as its code, or the folder where none is named."""
     for name in ("config.json", "tokenizer_config.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -141,7 +141,7 @@ def load_tokenizer(*folders: str, trusted: bool) -> Any:
     names = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json")
     for folder in folders:
         if folder and any(Path(folder, name).is_file() for name in names):
-            with _code_guard(folder, trusted=trusted) as how:
+            with _model_code_permission(folder, trusted=trusted) as how:
                 return AutoTokenizer.from_pretrained(folder, **how)
     raise RefusedError("missing", f"there is no tokenizer in {' or '.join(filter(None, folders))}")
 
@@ -164,7 +164,7 @@ def load_model(folder: str, device: str, label_count: int = 0, *, trusted: bool)
         if not torch.cuda.is_available():
             raise RefusedError("lacks", "torch sees no GPU here")
         several = torch.cuda.device_count() > 1
-    with _code_guard(folder, trusted=trusted) as trust:
+    with _model_code_permission(folder, trusted=trusted) as trust:
         if several:
             return kind.from_pretrained(folder, device_map="auto", **options, **trust).eval()
         return kind.from_pretrained(folder, **options, **trust).to(device).eval()
@@ -181,11 +181,11 @@ def add_adapter(base: Any, folder: str, vocabulary_size: int) -> Any:
 
 def turn_end_token(tokenizer: Any) -> int | None:
     """Return the token with which the chat template ends a turn, None where it has none."""
-    token = turns.turn_end(tokenizer)
+    token = turns.turn_end_token(tokenizer)
     return int(tokenizer.convert_tokens_to_ids(token)) if token else None
 
 
-def dtype_name(loaded: Any) -> str:
+def weights_dtype_name(loaded: Any) -> str:
     """Return the type of a model's weights: `bfloat16`."""
     return str(next(loaded.parameters()).dtype).removeprefix("torch.")
 
@@ -193,7 +193,7 @@ def dtype_name(loaded: Any) -> str:
 def encode_messages(tokenizer: Any, messages: list[dict[str, str]], device: Any) -> Any:
     """Return messages as the model gets them: through its chat template, else the last one alone as plain text."""
     if tokenizer.chat_template:
-        template.render(tokenizer, messages, {"add_generation_prompt": True})
+        template.render_messages(tokenizer, messages, {"add_generation_prompt": True})
         how = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
         made = tokenizer.apply_chat_template(messages, **how)
     else:

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..processes import lasting_identity
 from ..refused import Refused
-from .lines import NotDoneError, send_line
+from .lines import RequestFailedError, send_line
 
-_FUNCTION_BY_NAME = {
+_FUNCTION_BY_QUESTION_NAME = {
     "put": ("run_start", "receive_run"),
     "start": ("run_start", "start_run"),
     "drop": ("run_start", "remove_unstarted_run"),
@@ -19,7 +19,7 @@ _FUNCTION_BY_NAME = {
     "feed": ("run_changes", "send_changes"),
     "fetch": ("run_output", "send_output"),
     "survey": ("survey", "send_survey"),
-    "names": ("survey", "send_names"),
+    "names": ("survey", "send_folder_names"),
     "slurm": ("slurm", "send_command_results"),
     "jobs": ("slurm", "send_jobs"),
 }
@@ -27,11 +27,11 @@ _FUNCTION_BY_NAME = {
 
 def answer(question: dict[str, Any]) -> int:
     """Answer a question and return the exit code; what cannot be done is said in a line."""
-    module, function = _FUNCTION_BY_NAME[question["do"]]
+    module, function = _FUNCTION_BY_QUESTION_NAME[question["do"]]
     try:
         # Only what is asked: fifty modules would take longer than most answers.
         getattr(importlib.import_module(f"{__package__}.{module}"), function)(question)
-    except NotDoneError as error:
+    except RequestFailedError as error:
         # Another machine may have the name by now.
         send_line(error=str(error), gone=error.gone, node=lasting_identity())
         return 69

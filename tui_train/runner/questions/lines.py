@@ -11,7 +11,7 @@ PIECE_BYTES = 1 << 18
 HEARTBEAT_SECONDS = 5.0  # something is said so often, so that a reader that is gone is noticed
 
 
-class NotDoneError(Exception):
+class RequestFailedError(Exception):
     """Request that cannot be done, in words; `gone` tells that the run folder is not there."""
 
     def __init__(self, words: str, *, gone: bool = False) -> None:
@@ -25,15 +25,15 @@ def send_line(**fields: Any) -> None:
     sys.stdout.flush()
 
 
-def existing_run(question: dict[str, Any]) -> Path:
+def require_run_folder(question: dict[str, Any]) -> Path:
     """Return the run folder that a question names."""
     run = Path(question["folder"])
     if not (run / "launch.sh").is_file():
-        raise NotDoneError(f"{run} is gone", gone=True)
+        raise RequestFailedError(f"{run} is gone", gone=True)
     return run
 
 
-def count_starts(run: Path) -> int:
+def count_reported_starts(run: Path) -> int:
     """Return how often a run has reported a start."""
     return read_piece(run / "events.jsonl", 0, 1 << 26).count(b'"event":"run_started"')
 

@@ -12,17 +12,25 @@ from typing import Any, Iterator
 
 from .. import checkpoints, planned, state
 from ..paths import runs_folder
-from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, count_starts, existing_run, file_size, read_piece, send_line
-from .run_start import start_lock
+from .lines import (
+    HEARTBEAT_SECONDS,
+    PIECE_BYTES,
+    count_reported_starts,
+    file_size,
+    read_piece,
+    require_run_folder,
+    send_line,
+)
+from .run_start import hold_start_lock
 
-_LOOK_SECONDS = 0.4
+_POLL_SECONDS = 0.4
 _SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log")
-_NEAR_LIMIT_FILE = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
+_TIME_LIMIT_FILE_NAME = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
 
 
 def send_status(question: dict[str, Any]) -> None:
     """Send how the run stands."""
-    standing, _ = _read_standing(existing_run(question))
+    standing, _ = _read_run_state_and_if_live(require_run_folder(question))
     send_line(**standing)
 
 
@@ -32,7 +40,7 @@ def send_runs(question: dict[str, Any]) -> None:
     names = sorted(path.parent.name for path in folder.glob("[!.]*/launch.sh"))
     for name in names[: -1 - question["most"] : -1]:
         try:
-            send_line(run=name, status=state.read(str(folder / name)))
+            send_line(run=name, status=state.read_status(str(folder / name)))
         except Exception:  # noqa: BLE001 - whatever is in this folder, the others are sent
             send_line(run=name)
     send_line(end=True)
@@ -43,11 +51,11 @@ def send_changes(question: dict[str, Any]) -> None:
 
     Without it (null) no files are sent: whoever asks reads them himself.
     """
-    run, have, last_sent, last_heartbeat = existing_run(question), question["have"], "", time.monotonic()
+    run, have, last_sent, last_heartbeat = require_run_folder(question), question["have"], "", time.monotonic()
     sent_bytes = {**have} if have is not None else None
     while True:
         # What is written between the two looks is sent before the end is told.
-        standing, live = _read_standing(run)
+        standing, live = _read_run_state_and_if_live(run)
         more = False
         for name, at, data in _changed_pieces(run, sent_bytes) if sent_bytes is not None else ():
             send_line(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
@@ -61,7 +69,7 @@ def send_changes(question: dict[str, Any]) -> None:
         if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
             send_line(beat=True)
             last_heartbeat = time.monotonic()
-        time.sleep(0 if more else _LOOK_SECONDS)
+        time.sleep(0 if more else _POLL_SECONDS)
 
 
 def _changed_pieces(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
@@ -74,13 +82,13 @@ def _changed_pieces(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str
             sent_bytes[name] = offset + len(data)
 
 
-def _read_standing(run: Path) -> tuple[dict[str, Any], bool]:
+def _read_run_state_and_if_live(run: Path) -> tuple[dict[str, Any], bool]:
     """Return how a run stands, and whether it is live or being started."""
     # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
-    begun, near_limit = count_starts(run), (run / _NEAR_LIMIT_FILE).exists()
-    with start_lock(run, wait=False) as lock:
+    begun, near_limit = count_reported_starts(run), (run / _TIME_LIMIT_FILE_NAME).exists()
+    with hold_start_lock(run, wait_for_lock=False) as lock:
         starting = lock < 0
-    found = state.read(str(run))
+    found = state.read_status(str(run))
     standing = {
         "status": found, "checkpoint": _newest_checkpoint(run, found), "starts": begun, "limit": near_limit,
         "starting": starting,
@@ -88,11 +96,11 @@ def _read_standing(run: Path) -> tuple[dict[str, Any], bool]:
     return standing, found.live or found.trains_on or starting
 
 
-def _newest_checkpoint(run: Path, status: state.Status) -> str:
+def _newest_checkpoint(run: Path, status: state.RunStatus) -> str:
     try:
-        attempts = planned.read(str(run)).attempts
+        attempts = planned.read_plan(str(run)).attempts
         position = status.attempts[-1].position if status.attempts else 0
         rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
-        return checkpoints.newest(rule, str(run)) if rule else ""
+        return checkpoints.newest_complete_checkpoint(rule, str(run)) if rule else ""
     except Exception:  # noqa: BLE001 - what is wrong with the plan is not asked here
         return ""

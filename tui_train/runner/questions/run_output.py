@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, NotDoneError, existing_run, send_line
+from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, require_run_folder, send_line
 
 
 def send_output(question: dict[str, Any]) -> None:
@@ -21,9 +21,9 @@ def send_output(question: dict[str, Any]) -> None:
     `without`, where it says something, matches the names that are left out. Of those that whoever asks has already, by
     name in `have` with their size and time, the names alone are sent.
     """
-    output = existing_run(question) / question["output"]
+    output = require_run_folder(question) / question["output"]
     if not output.is_dir():
-        raise NotDoneError(f"{output} is not there")
+        raise RequestFailedError(f"{output} is not there")
     files, left_out, last_heartbeat = [], {"links": 0, "empty": 0, "others": 0}, time.monotonic()
     kept: set[str] = set()
     for path, kind, status in _list_output(output, re.compile(question["without"] or r"(?!)")):
@@ -70,7 +70,7 @@ def _send_file(path: str, name: str, size: int) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise NotDoneError(f"{path}: {error.strerror}") from None
+        raise RequestFailedError(f"{path}: {error.strerror}") from None
     try:
         status = os.fstat(file)
         size = min(size, status.st_size)

@@ -18,8 +18,16 @@ from .. import events
 from ..detached_start import LOG_NAME, has_reported, start_detached
 from ..paths import runs_folder
 from ..processes import Process, lasting_identity
-from ..stop import stop
-from .lines import PIECE_BYTES, NotDoneError, count_starts, existing_run, file_size, read_piece, send_line
+from ..stop import stop_run_and_processes
+from .lines import (
+    PIECE_BYTES,
+    RequestFailedError,
+    count_reported_starts,
+    file_size,
+    read_piece,
+    require_run_folder,
+    send_line,
+)
 from .slurm import find_job, submit_job
 
 _MAX_OUTPUT_BYTES = 4000
@@ -47,7 +55,7 @@ def receive_run(question: dict[str, Any]) -> None:
         half_made.rename(parent / question["name"])
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise NotDoneError(f"{getattr(error, 'filename', None) or parent}: {reason}") from None
+        raise RequestFailedError(f"{getattr(error, 'filename', None) or parent}: {reason}") from None
     finally:
         shutil.rmtree(str(half_made), ignore_errors=True)
     send_line(folder=str(parent / question["name"]), node=lasting_identity())
@@ -57,7 +65,7 @@ def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path
     """Write one regular file, with its mode."""
     path = folder / member.name
     if ".." in path.parts or path == Path(member.name) or not member.isfile():
-        raise NotDoneError(f"{member.name!r} is no file of a run")
+        raise RequestFailedError(f"{member.name!r} is no file of a run")
     path.parent.mkdir(parents=True, exist_ok=True)
     content = archive.extractfile(member)
     with path.open("wb") as file:
@@ -72,28 +80,30 @@ def start_run(question: dict[str, Any]) -> None:
     With `look` it is not started: then a start of that id that has not been made is never made, so that what is told is
     true for good. Until it is known, the answer is why it is `unclear`.
     """
-    run = existing_run(question)
-    with start_lock(run, wait=not question["look"]) as lock:
+    run = require_run_folder(question)
+    with hold_start_lock(run, wait_for_lock=not question["look"]) as lock:
         if lock < 0:
             send_line(unclear="it is about to start")
             return
         # Another ask may have had it removed while this one waited.
-        run = existing_run(question)
+        run = require_run_folder(question)
         kept = run / f".start-{question['id']}"
         start = _read_start(kept)
         if not start:
-            start = {"at": time.time(), "starts": count_starts(run)}
+            start = {"at": time.time(), "starts": count_reported_starts(run)}
             if question["look"]:
                 start.update(started=False, said="the start was not heard of there")
             _keep_start(kept, start)
             if not question["look"]:
                 start.update(
-                    submit_job(run, lock) if question["slurm"] else _launch(run, question["options"], kept, start)
+                    submit_job(run, lock)
+                    if question["slurm"]
+                    else _start_launch_script(run, question["options"], kept, start)
                 )
         elif "started" not in start:
             # Whoever was to make it came to no end, or did not know.
             start.pop("unclear", None)
-            if count_starts(run) > start["starts"]:
+            if count_reported_starts(run) > start["starts"]:
                 start.update(started=True)
             elif question["slurm"]:
                 start.update(find_job(run, start["at"]))
@@ -102,7 +112,7 @@ def start_run(question: dict[str, Any]) -> None:
             else:
                 start.update(started=False, said="it was cut short")
         # On a full disk it is looked for again.
-        with contextlib.suppress(NotDoneError):
+        with contextlib.suppress(RequestFailedError):
             _keep_start(kept, start)
     send_line(**{name: value for name, value in start.items() if name not in {"at", "starts", "launcher"}})
 
@@ -121,21 +131,21 @@ def _keep_start(kept: Path, start: dict[str, Any]) -> None:
         beside.write_text(json.dumps(start), encoding="utf-8")
         beside.replace(kept)
     except OSError as error:
-        raise NotDoneError(f"{kept.parent}: {error.strerror}") from None
+        raise RequestFailedError(f"{kept.parent}: {error.strerror}") from None
 
 
-def _launch(run: Path, options: Sequence[str], kept: Path, start: dict[str, Any]) -> dict[str, Any]:
+def _start_launch_script(run: Path, options: Sequence[str], kept: Path, start: dict[str, Any]) -> dict[str, Any]:
     """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended.
 
     Its process is kept with the start: whoever waits here may be killed before it reports itself.
     """
     if shutil.which("bash") is None:
-        raise NotDoneError("bash was not found")
-    log, before = run / LOG_NAME, len(events.read(str(run)))
+        raise RequestFailedError("bash was not found")
+    log, before = run / LOG_NAME, len(events.read_events(str(run)))
     offset = file_size(log)
     launcher = start_detached(str(run), options)
     start["launcher"] = [launcher.pid, launcher.ticks]
-    with contextlib.suppress(NotDoneError):
+    with contextlib.suppress(RequestFailedError):
         _keep_start(kept, start)
     while True:
         # In this order: it may report itself and end between the two.
@@ -150,13 +160,13 @@ def _launch(run: Path, options: Sequence[str], kept: Path, start: dict[str, Any]
 
 
 @contextlib.contextmanager
-def start_lock(run: Path, *, wait: bool = True) -> Iterator[int]:
-    """Hold the right to start a run, and yield its lock; without `wait` only look, and yield -1 where one is held."""
+def hold_start_lock(run: Path, *, wait_for_lock: bool = True) -> Iterator[int]:
+    """Hold the right to start a run, and yield its lock; without `wait_for_lock` only look, and yield -1 where one is held."""
     folder = os.open(str(run), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lock = folder
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(folder, fcntl.LOCK_EX if wait_for_lock else fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             lock = -1
         except OSError:
@@ -169,9 +179,9 @@ def start_lock(run: Path, *, wait: bool = True) -> Iterator[int]:
 
 def remove_unstarted_run(question: dict[str, Any]) -> None:
     """Remove the folder of a run, unless something was started in it."""
-    run = existing_run(question)
+    run = require_run_folder(question)
     # A start that is under way has the lock until it has reported itself.
-    with start_lock(run):
+    with hold_start_lock(run):
         if not any((run / name).exists() for name in ("events.jsonl", ".lock")):
             shutil.rmtree(str(run), ignore_errors=True)
     send_line(dropped=True)
@@ -179,9 +189,9 @@ def remove_unstarted_run(question: dict[str, Any]) -> None:
 
 def stop_run(question: dict[str, Any]) -> None:
     """End a run, and say so when it has ended."""
-    run = existing_run(question)
-    with start_lock(run):
+    run = require_run_folder(question)
+    with hold_start_lock(run):
         # One that is under way is to be stopped as well.
         pass
-    stop(str(run), at_once=question["now"])
+    stop_run_and_processes(str(run), at_once=question["now"])
     send_line(stopped=True)

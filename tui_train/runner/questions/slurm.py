@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
-from .lines import NotDoneError, send_line
+from .lines import RequestFailedError, send_line
 
 COMMAND_SECONDS = 30.0  # seconds for a command
 NOT_FOUND_EXIT_CODE = 127
@@ -26,8 +26,8 @@ _ENDED_JOB_STATES = frozenset({
 _LISTED_SECONDS = 60.0
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
 # end of the job.
-_QUERY_VARIABLES_PATTERN = r"SINFO_PARTITION|(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
-_SBATCH_VARIABLES_PATTERN = (
+_VARIABLES_REMOVED_FROM_QUERIES_PATTERN = r"SINFO_PARTITION|(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
+_VARIABLES_REMOVED_FROM_SBATCH_PATTERN = (
     "SBATCH_(ARRAY_INX|ERROR|GPUS|GPUS_PER_NODE|GPUS_PER_TASK|GRES|NO_REQUEUE|OPEN_MODE|OUTPUT|REQUEUE|SIGNAL|WAIT)"
 )
 _CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -41,18 +41,20 @@ exec "$@"
 
 def send_command_results(question: dict[str, Any]) -> None:
     """Run commands one after the other, the first with an `input`, and send what each answered."""
-    answers = [_run_command(words, stdin_data=question["input"]) for words in question["commands"]]
+    answers = [_run_slurm_command(words, stdin_data=question["input"]) for words in question["commands"]]
     sys.stdout.write(json.dumps(answers) + "\n")
 
 
-def _run_command(
+def _run_slurm_command(
     words: Sequence[str], *, stdin_data: str = "", folder: Path | None = None, kept_open: Sequence[int] = ()
 ) -> dict[str, Any]:
     """Return the output and the exit code of a command, None where it is late; `{user}` in it is the user's name here.
 
     It goes on with files that are `kept_open` where this process ends.
     """
-    removed = _SBATCH_VARIABLES_PATTERN if words[0] == "sbatch" else _QUERY_VARIABLES_PATTERN
+    removed = (
+        _VARIABLES_REMOVED_FROM_SBATCH_PATTERN if words[0] == "sbatch" else _VARIABLES_REMOVED_FROM_QUERIES_PATTERN
+    )
     try:
         if "{user}" in "".join(words):
             words = [word.replace("{user}", getpass.getuser()) for word in words]
@@ -80,7 +82,7 @@ def submit_job(run: Path, lock: int) -> dict[str, Any]:
     """Submit slurm.sh of a run folder whose `lock` is held, and return what became of it (see run_start)."""
     # squeue gives the folder as it is written here, whatever the links there.
     words = ["sbatch", "--parsable", f"--chdir={run}", "slurm.sh"]
-    done = _run_command(words, folder=run, kept_open=(lock,))
+    done = _run_slurm_command(words, folder=run, kept_open=(lock,))
     number, _, cluster = (done.get("out", "").strip().splitlines() or [""])[-1].partition(";")
     if done["code"] == 0 and number.isdigit():
         return {"started": True, "job": number, "cluster": cluster}
@@ -97,7 +99,7 @@ def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
     cluster = _only_cluster_in_environment()
     try:
         (job,) = _listed_jobs(cluster, [("", str(run))])
-    except NotDoneError as error:
+    except RequestFailedError as error:
         return {"unclear": str(error)}
     if job:
         return {"started": True, "job": job["number"], "cluster": cluster}
@@ -116,10 +118,10 @@ def _listed_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, 
     numbers = {number for number, _ in jobs}
     which = "--user={user}" if "" in numbers else f"--jobs={','.join(sorted(numbers))}"
     option = [f"--clusters={cluster}"] if cluster else []
-    done = _run_command(["squeue", *option, "-h", which, "-o", "%i|%T|%r|%S|%Z"])
+    done = _run_slurm_command(["squeue", *option, "-h", which, "-o", "%i|%T|%r|%S|%Z"])
     # Of a single job that is long gone it says that there is none.
     if done["code"] != 0 and "Invalid job id" not in done.get("error", ""):
-        raise NotDoneError(f"squeue: {_last_line(done)}")
+        raise RequestFailedError(f"squeue: {_last_line(done)}")
     rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
     return [_find_in_rows(rows, number, os.path.realpath(folder)) for number, folder in jobs]
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from ..cgroup_limits import cgroup_limits, least_known
-from ..paths import folder_names, free_bytes, path_state, runs_folder, why_unwritable
+from ..paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
 from ..processes import machine_identity
 
 _MAX_FILE_BYTES = 2**18
-_PYTHON_SECONDS = 10
+_MAX_PYTHON_SECONDS = 10
 # A driver that wakes up takes its time.
-_COMMAND_SECONDS = 30
-_LATE_EXIT_CODE = 124
+_MAX_COMMAND_SECONDS = 30
+_TIMED_OUT_EXIT_CODE = 124
 # Of the time for the driver; the rest is for reporting the cards that did answer.
 _DRIVER_SHARE = 0.8
 
@@ -50,10 +50,10 @@ def send_survey(question: dict[str, Any]) -> None:
         "machine": {
             "hostname": platform.node(), "kernel": platform.release(), **_read_processor(), **_read_memory(),
         },
-        "toolchains": _probe_toolchains(question, also_others=not only_named) if question.get("probe") else [],
+        "toolchains": _probe_toolchains(question, with_others=not only_named) if question.get("probe") else [],
         "paths": {name: path_state(name) for name in paths},
         "closed": {name: why_unwritable(name) for name in paths},
-        "free": {name: free_bytes(name or runs_folder()) for name in ("", *paths)},
+        "free": {name: free_bytes_for_path(name or runs_folder()) for name in ("", *paths)},
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
@@ -64,18 +64,18 @@ def send_survey(question: dict[str, Any]) -> None:
         if question.get("processes") and smi and not smi["code"]
         else [],
         "clock": time.time(),
-        "identity": _identity(),
+        "identity": _machine_identity(),
         "submits": shutil.which("sbatch") is not None,
     }  # fmt: skip
     sys.stdout.write(json.dumps(answer) + "\n")
 
 
-def send_names(question: dict[str, Any]) -> None:
+def send_folder_names(question: dict[str, Any]) -> None:
     """Send the names in a `folder`."""
-    sys.stdout.write(json.dumps(folder_names(question["folder"], question["most"])) + "\n")
+    sys.stdout.write(json.dumps(names_in_folder(question["folder"], question["most"])) + "\n")
 
 
-def _identity() -> str:
+def _machine_identity() -> str:
     try:
         return machine_identity()
     except OSError:
@@ -93,12 +93,12 @@ def _read_as_base64(name: str) -> str | None:
         return None
 
 
-def python_candidates(named: Sequence[str], *, also_others: bool = True) -> dict[str, str]:
-    """Return the paths of Pythons to ask, each with what it is; without `also_others` those that are named."""
+def candidate_pythons(named_pythons: Sequence[str], *, with_others: bool = True) -> dict[str, str]:
+    """Return the paths of Pythons to ask, each with what it is; without `with_others` those that are named."""
     home = Path.home()
     data = os.environ.get("XDG_DATA_HOME") or str(home / ".local" / "share")
-    found = {str(Path(name).expanduser()): "chosen" for name in named}
-    if not also_others:
+    found = {str(Path(name).expanduser()): "chosen" for name in named_pythons}
+    if not with_others:
         return found
     for python in sorted(Path(data, "tui-train", "envs").glob("*/bin/python")):
         found.setdefault(str(python), "env " + python.parent.parent.name)
@@ -118,7 +118,7 @@ def _probe_python(python: str, run_code: str, probe_text: str) -> dict[str, Any]
     command = [python, "-B", "-c", run_code, probe_text]
     try:
         out = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PYTHON_SECONDS, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_MAX_PYTHON_SECONDS, check=False
         ).stdout
         found = json.loads(out.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
@@ -126,10 +126,10 @@ def _probe_python(python: str, run_code: str, probe_text: str) -> dict[str, Any]
     return found if isinstance(found, dict) else None
 
 
-def _probe_toolchains(question: dict[str, Any], *, also_others: bool) -> list[Any]:
+def _probe_toolchains(question: dict[str, Any], *, with_others: bool) -> list[Any]:
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[Any, Any] = {}
-    for python, label in python_candidates(question.get("pythons", ()), also_others=also_others).items():
+    for python, label in candidate_pythons(question.get("pythons", ()), with_others=with_others).items():
         found = _probe_python(python, question["run"], question["probe"])
         tool = found.get("toolchain") if found else None
         if found and isinstance(tool, dict):
@@ -233,10 +233,10 @@ def _command_result(command: Sequence[str]) -> dict[str, Any] | None:
     """Return what a command prints and its exit code, None where there is none."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_SECONDS, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_MAX_COMMAND_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"code": _LATE_EXIT_CODE, "text": f"no answer in {_COMMAND_SECONDS} s"}
+        return {"code": _TIMED_OUT_EXIT_CODE, "text": f"no answer in {_MAX_COMMAND_SECONDS} s"}
     except (OSError, subprocess.SubprocessError):
         return None
     return {"code": done.returncode, "text": done.stdout.decode("utf-8", "replace")}

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from tui_train.base.files import inode_and_size, why_unreadable
-from tui_train.runner.safe_open import open_regular
+from tui_train.runner.safe_open import open_regular_file
 
 # Longer lines are cut at the end of a block of this size that has no newline. So cuts can be found from any offset, and
 # shorter lines are never cut.
 BLOCK_BYTES = 1 << 16
-_READ_BYTES = 2 * BLOCK_BYTES
+_BYTES_PER_READ = 2 * BLOCK_BYTES
 # Blocks per shown state of a progress bar without newlines.
-_BLOCKS_PER_BAR_STATE = 16
+_MAX_BLOCKS_PER_BAR_STATE = 16
 
 
 class LogLine(NamedTuple):
@@ -29,7 +29,7 @@ class LogLine(NamedTuple):
     @property
     def hidden(self) -> bool:
         """True for an earlier state of a progress bar that continues."""
-        return self.cut and b"\r" in self.data and self.end // BLOCK_BYTES % _BLOCKS_PER_BAR_STATE != 0
+        return self.cut and b"\r" in self.data and self.end // BLOCK_BYTES % _MAX_BLOCKS_PER_BAR_STATE != 0
 
     @property
     def shown_data(self) -> bytes:
@@ -38,7 +38,7 @@ class LogLine(NamedTuple):
 
 
 # A state of a progress bar as a line of its own: what it is of, and its percentage.
-_BAR_PATTERN = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
+_PROGRESS_BAR_PATTERN = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
 
 
 def is_same_bar(line: LogLine, next_line: LogLine) -> bool:
@@ -48,7 +48,7 @@ def is_same_bar(line: LogLine, next_line: LogLine) -> bool:
     """
     if b"%|" not in line.data or line.end // BLOCK_BYTES != next_line.end // BLOCK_BYTES:
         return False
-    bar, next_bar = _BAR_PATTERN.match(line.data), _BAR_PATTERN.match(next_line.data)
+    bar, next_bar = _PROGRESS_BAR_PATTERN.match(line.data), _PROGRESS_BAR_PATTERN.match(next_line.data)
     return bool(bar and next_bar and bar[1] == next_bar[1] and int(bar[2]) <= int(next_bar[2]))
 
 
@@ -93,7 +93,7 @@ class LogFile:
     def forward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines from the one at byte `offset` to the current end."""
         try:
-            with open_regular(self.path) as file:
+            with open_regular_file(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if 0 <= offset < size:
                     yield from _read_lines(file, _line_start(file, offset), size)
@@ -115,7 +115,7 @@ class LogFile:
     def read_bytes(self, start: int, length: int) -> bytes:
         """Return raw bytes: fewer at the end, none if unreadable."""
         try:
-            with open_regular(self.path) as file:
+            with open_regular_file(self.path) as file:
                 return os.pread(file.fileno(), length, start)
         except OSError:
             return b""
@@ -136,7 +136,7 @@ def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[LogLine]:
         limit = min(start + BLOCK_BYTES if start % BLOCK_BYTES == 0 else (start // BLOCK_BYTES + 2) * BLOCK_BYTES, size)
         newline = data.find(b"\n", start - base, limit - base)
         if newline < 0 and base + len(data) < limit:
-            base, data = start, os.pread(file.fileno(), _READ_BYTES, start)
+            base, data = start, os.pread(file.fileno(), _BYTES_PER_READ, start)
             newline = data.find(b"\n", 0, limit - base)
         if not data:
             return  # truncated meanwhile

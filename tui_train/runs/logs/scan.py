@@ -20,11 +20,11 @@ from pathlib import Path
 from tui_train.runner.lines import fold_carriage_returns
 from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
 
-WINDOW_BYTES = 4 << 20
+SCAN_WINDOW_BYTES = 4 << 20
 _GROWTH_POLL_SECONDS = 0.2
 _MAX_SPANS_PER_LINE = 100
-_CONTEXT_PATTERN = re.compile(r"\(\?|\\[AZB]|\\\d")
-_PLAIN_TEXT_PATTERN = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
+_CONTEXT_DEPENDENT_EXPRESSION_PATTERN = re.compile(r"\(\?|\\[AZB]|\\\d")
+_LITERAL_EXPRESSION_PATTERN = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
 
 
 class LogScan:
@@ -38,8 +38,8 @@ class LogScan:
         # To search small letters in small letters is several times quicker than to pass over their case.
         quick = expressions[-1]
         self._small = quick == quick.lower()
-        self._quick = None if _CONTEXT_PATTERN.search(quick) else re.compile(quick, re.MULTILINE)
-        words = [expression for expression in expressions if _PLAIN_TEXT_PATTERN.fullmatch(expression)]
+        self._quick = None if _CONTEXT_DEPENDENT_EXPRESSION_PATTERN.search(quick) else re.compile(quick, re.MULTILINE)
+        words = [expression for expression in expressions if _LITERAL_EXPRESSION_PATTERN.fullmatch(expression)]
         self._words = [(text.encode(), text == text.lower()) for text in words]
 
     def matching_lines(self, begin: int, end: int) -> Iterator[LogLine]:
@@ -77,26 +77,26 @@ class LogScan:
 def split_into_windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a stretch of the file, each within a whole window."""
     while begin < end:
-        stop = min(end, (begin // WINDOW_BYTES + 1) * WINDOW_BYTES)
+        stop = min(end, (begin // SCAN_WINDOW_BYTES + 1) * SCAN_WINDOW_BYTES)
         yield begin, stop
         begin = stop
 
 
-def report_nearest_match(scan: LogScan, offset: int, *, up: bool, report: Callable[..., None]) -> None:
+def report_nearest_match(scan: LogScan, offset: int, *, upward: bool, report: Callable[..., None]) -> None:
     """Tell the nearest line that starts at `offset` or after, or before it when going up; then around the end."""
     size = scan.log.size()
     parts = (
         *((part, False) for part in split_into_windows(offset, size)),
         *((part, True) for part in split_into_windows(0, offset)),
     )
-    if up:
+    if upward:
         behind, before = ([*split_into_windows(offset, size)][::-1], [*split_into_windows(0, offset)][::-1])
         parts = (*((part, False) for part in before), *((part, True) for part in behind))
     done = 0
     for (begin, end), around in parts:
         matches = (
             [*scan.matching_lines(begin, end)]
-            if up
+            if upward
             else [line for line, _ in zip(scan.matching_lines(begin, end), "1", strict=False)]
         )
         if matches:
@@ -117,16 +117,16 @@ def write_match_starts(
     own_start = next((line.start for line in scan.log.backward(size)), 0)
     read = own_start
     for begin, end in reversed([*split_into_windows(0, own_start)]):
-        _write_starts(above_descriptor, [line.start for line in scan.matching_lines(begin, end)][::-1])
+        _write_line_starts(above_descriptor, [line.start for line in scan.matching_lines(begin, end)][::-1])
         report(percent=100 * (own_start - begin) // max(1, own_start))
-        read = _write_added_starts(scan, read, below_descriptor)
+        read = _write_added_line_starts(scan, read, below_descriptor)
     report(done=True)
     while read >= 0:
-        read = _write_added_starts(scan, read, below_descriptor)
+        read = _write_added_line_starts(scan, read, below_descriptor)
         time.sleep(_GROWTH_POLL_SECONDS)
 
 
-def _write_added_starts(scan: LogScan, read_to: int, below_descriptor: int) -> int:
+def _write_added_line_starts(scan: LogScan, read_to: int, below_descriptor: int) -> int:
     """Write where the matching lines start that are whole since, and return how far was read; -1: the log shrank."""
     size = scan.log.size()
     if size < read_to or read_to < 0:
@@ -134,11 +134,11 @@ def _write_added_starts(scan: LogScan, read_to: int, below_descriptor: int) -> i
     tail = next(scan.log.backward(size), None)
     end = tail.start if tail and tail.end == size and not scan.log.read_bytes(size - 1, 1).endswith(b"\n") else size
     for begin, stop in split_into_windows(read_to, end):
-        _write_starts(below_descriptor, [line.start for line in scan.matching_lines(begin, stop)])
+        _write_line_starts(below_descriptor, [line.start for line in scan.matching_lines(begin, stop)])
     return max(read_to, end)
 
 
-def _write_starts(descriptor: int, starts: list[int]) -> None:
+def _write_line_starts(descriptor: int, starts: list[int]) -> None:
     data = b"".join(start.to_bytes(8, "little") for start in starts)
     while data:
         data = data[os.write(descriptor, data) :]
@@ -171,7 +171,7 @@ def main(mode: str, path: str, first: str, second: str, *expressions: str) -> No
     try:
         scan = LogScan(LogFile(Path(path)), expressions)
         if mode == "find":
-            report_nearest_match(scan, int(first), up=second == "up", report=_print_json)
+            report_nearest_match(scan, int(first), upward=second == "up", report=_print_json)
         else:
             write_match_starts(scan, int(first), int(second), _print_json)
     except (re.error, RecursionError, OverflowError) as error:

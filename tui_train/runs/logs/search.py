@@ -14,11 +14,11 @@ from typing import IO
 from msgspec import Struct
 
 from tui_train.base.parse import json_as
-from tui_train.facts.machine.child_process import own_module_command
+from tui_train.facts.machine.child_process import own_module_command_and_environment
 from tui_train.runs.logs.logfile import LogFile, LogLine
 
-_OFFSET_BYTES = 8
-_CANCEL_SECONDS = 0.5
+_BYTES_PER_OFFSET = 8
+_MAX_CANCEL_SECONDS = 0.5
 
 
 class SearchUpdate(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class LogSearch:
     def __init__(self, mode: str, path: Path, first: object, second: object, *expressions: str) -> None:
         """Start it: the arguments are those of scan; OSError where it cannot be started."""
         self._finished = threading.Event()
-        command, changes = own_module_command(
+        command, changes = own_module_command_and_environment(
             "tui_train.runs.logs.scan", mode, str(path), str(first), str(second), *expressions
         )
         self._child = subprocess.Popen(
@@ -60,7 +60,7 @@ class LogSearch:
         """Yield what it tells until it has looked through all that was there; blocks, so it belongs in a thread."""
         try:
             # One that was ended while it wrote leaves half a line.
-            while (line := self._line()).endswith(b"\n"):
+            while (line := self._read_line()).endswith(b"\n"):
                 result = json_as(line, SearchUpdate)
                 yield result
                 if result.done:
@@ -68,7 +68,7 @@ class LogSearch:
         finally:
             self._finished.set()
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         try:
             return self._out.readline()
         except ValueError:
@@ -78,14 +78,14 @@ class LogSearch:
     def cancel(self) -> None:
         """End it now; its news end as well."""
         self._child.kill()
-        self._finished.wait(_CANCEL_SECONDS)
+        self._finished.wait(_MAX_CANCEL_SECONDS)
         self._out.close()
         self._child.wait()
 
 
-def start_search(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> LogSearch:
+def start_search(path: Path, offset: int, expressions: Sequence[str], *, upward: bool) -> LogSearch:
     """Return a search for the nearest line from an offset on."""
-    return LogSearch("find", path, offset, "up" if up else "down", *expressions)
+    return LogSearch("find", path, offset, "up" if upward else "down", *expressions)
 
 
 class FilteredLog:
@@ -135,8 +135,8 @@ class FilteredLog:
     def _line_start(self, index: int) -> int:
         above = self._offset_count(self._above)
         file, place = (self._above, above - 1 - index) if index < above else (self._below, index - above)
-        return int.from_bytes(os.pread(file.fileno(), _OFFSET_BYTES, place * _OFFSET_BYTES), "little")
+        return int.from_bytes(os.pread(file.fileno(), _BYTES_PER_OFFSET, place * _BYTES_PER_OFFSET), "little")
 
     @staticmethod
     def _offset_count(file: IO[bytes]) -> int:
-        return os.fstat(file.fileno()).st_size // _OFFSET_BYTES
+        return os.fstat(file.fileno()).st_size // _BYTES_PER_OFFSET

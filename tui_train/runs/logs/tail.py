@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.base.files import error_reason, inode_and_size
-from tui_train.runner.lines import fold_carriage_returns, last_visible_version, progress_bar_in
-from tui_train.runner.safe_open import open_regular
+from tui_train.base.files import inode_and_size, read_error_reason
+from tui_train.runner.lines import fold_carriage_returns, last_visible_line_version, progress_bar_in_line
+from tui_train.runner.safe_open import open_regular_file
 
 _PIECE_BYTES = 1 << 20
 _MAX_BAR_BYTES = 1 << 16
@@ -54,12 +54,12 @@ class LogTail:
     @property
     def unfinished_line(self) -> str:
         """The incomplete last line: a progress bar."""
-        return last_visible_version(self._rest[-_MAX_BAR_BYTES:].decode(errors="replace").split("\r"))
+        return last_visible_line_version(self._rest[-_MAX_BAR_BYTES:].decode(errors="replace").split("\r"))
 
     @property
     def bar(self) -> str:
         """The progress bar in the incomplete last line, empty if there is none."""
-        return progress_bar_in(self._rest[-_MAX_BAR_BYTES:])
+        return progress_bar_in_line(self._rest[-_MAX_BAR_BYTES:])
 
     @property
     def unread_bytes(self) -> int:
@@ -71,7 +71,7 @@ class LogTail:
 
     def _read_piece(self) -> bytes:
         try:
-            with open_regular(self.path) as file:
+            with open_regular_file(self.path) as file:
                 if self.size() < self.offset:
                     # Truncated by the user, to free space.
                     self.offset, self._rest = 0, b""
@@ -79,7 +79,7 @@ class LogTail:
                 piece = file.read(_PIECE_BYTES)
         except OSError as error:
             # It does not exist yet.
-            self.problem = "" if isinstance(error, FileNotFoundError) else error_reason(error)
+            self.problem = "" if isinstance(error, FileNotFoundError) else read_error_reason(error)
             return b""
         self.problem = ""
         self.offset += len(piece)

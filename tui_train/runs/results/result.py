@@ -9,23 +9,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Unparsable, json_table, read_bytes
+from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
 from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
 from tui_train.runner import checkpoints
-from tui_train.runner.curve import Point
-from tui_train.runner.planned import Planned, read
+from tui_train.runner.curve import LossPoint
+from tui_train.runner.planned import SupervisorPlan, read_plan
 from tui_train.runner.refused import Refused
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import local_output_folder, read_place
 from tui_train.runs.follow import read_progress
-from tui_train.runs.own_folders import folders_written_since
+from tui_train.runs.own_folders import argument_folders_written_since
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import energy_used, node_folders, read_status, training_seconds
+from tui_train.runs.status import energy_used_and_if_all_metered, node_folders, read_status, training_seconds
 from tui_train.trainers import trainer_has_own_field
 
-WeightsSource = Literal["final", "stopped", "checkpoint"]
+WeightsOrigin = Literal["final", "stopped", "checkpoint"]
 
 _MAX_TRAINER_STATE_BYTES = 64 << 20
 # Of half a million logged steps.
@@ -37,7 +37,7 @@ _FINAL_WEIGHTS_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint
 _CHECKPOINT_WEIGHTS_FOLDERS = ("", "model/consolidated", "model")
 _AUTOMODEL_CHECKPOINT_GLOB = "epoch_*_step_*"
 # Seconds by which the clock of a file server may be behind.
-_CLOCK_TOLERANCE_SECONDS = 60.0
+_FILE_CLOCK_TOLERANCE_SECONDS = 60.0
 _QUANTIZED_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
 
 
@@ -59,7 +59,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """Folders that the script's own arguments name, in which it wrote something else."""
     weights: Weights | None = None
     """None where there is neither an adapter nor a model."""
-    source: WeightsSource = "final"
+    source: WeightsOrigin = "final"
     """The final weights, what was saved when the training was stopped, or the newest checkpoint."""
     step: int = 0
     """That of weights which are not final; 0: not known."""
@@ -122,7 +122,7 @@ def read_result(run: RunDir) -> RunResult:
     """Return what came of a run, also of one that goes on."""
     status = read_status(run)
     progress = read_progress(run, status.attempts)
-    joules, all_metered = energy_used(run, status)
+    joules, all_metered = energy_used_and_if_all_metered(run, status)
     partial = RunResult(
         run=run.name,
         state=status.state,
@@ -135,7 +135,7 @@ def read_result(run: RunDir) -> RunResult:
         all_metered=all_metered,
     )
     try:
-        plan = read(str(run.path))
+        plan = read_plan(str(run.path))
     except Refused:
         return partial
     if plan.nodes > 1 + len(node_folders(run)):
@@ -143,21 +143,23 @@ def read_result(run: RunDir) -> RunResult:
     return _with_weights(partial, run, plan, status)
 
 
-def _with_weights(partial: RunResult, run: RunDir, plan: Planned, status: Status) -> RunResult:
+def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
     position = status.attempts[-1].position if status.attempts else 1
     rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
     output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
     if rule and read_place(run.path):
         rule = rule._replace(folder=str(output))
     final = _first_weights(output, _FINAL_WEIGHTS_FOLDERS)
-    if final and status.attempts and final.changed_at < status.attempts[0].started - _CLOCK_TOLERANCE_SECONDS:
+    if final and status.attempts and final.changed_at < status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS:
         # An output folder that was chosen may hold what another run left.
         final = None
-    saved = checkpoints.newest(rule, str(run.path)) if rule else _newest_automodel_checkpoint(output)
+    saved = (
+        checkpoints.newest_complete_checkpoint(rule, str(run.path)) if rule else _newest_automodel_checkpoint(output)
+    )
     checkpoint = _first_weights(Path(saved), _CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
-        folders_written_since(run, status.attempts[0].started - _CLOCK_TOLERANCE_SECONDS)
+        argument_folders_written_since(run, status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS)
         if status.attempts and not (final or checkpoint or read_place(run.path))
         else ()
     )
@@ -177,11 +179,15 @@ def _with_weights(partial: RunResult, run: RunDir, plan: Planned, status: Status
     if chosen is final and status.state != "finished":
         # Programs save there also when they are stopped.
         step = _stopped_step(run, status, output, saved, chosen.changed_at)
-        return replace(partial, weights=chosen, source="stopped", step=step, base=_absolute_base(partial.base, run))
+        return replace(
+            partial, weights=chosen, source="stopped", step=step, base=_absolute_base_model(partial.base, run)
+        )
     if chosen is final:
-        return replace(partial, weights=chosen, base=_absolute_base(partial.base, run))
+        return replace(partial, weights=chosen, base=_absolute_base_model(partial.base, run))
     step = checkpoints.step_in_name(saved)
-    return replace(partial, weights=chosen, source="checkpoint", step=step, base=_absolute_base(partial.base, run))
+    return replace(
+        partial, weights=chosen, source="checkpoint", step=step, base=_absolute_base_model(partial.base, run)
+    )
 
 
 def _first_weights(folder: Path, subfolders: Iterable[str]) -> Weights | None:
@@ -189,7 +195,7 @@ def _first_weights(folder: Path, subfolders: Iterable[str]) -> Weights | None:
     return next(filter(None, (read_weights(folder / place if place else folder) for place in subfolders)), None)
 
 
-def _stopped_step(run: RunDir, status: Status, output: Path, checkpoint_path: str, written_at: float) -> int:
+def _stopped_step(run: RunDir, status: RunStatus, output: Path, checkpoint_path: str, written_at: float) -> int:
     """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
     if step := _trainer_state_step(output):
         return step
@@ -199,7 +205,7 @@ def _stopped_step(run: RunDir, status: Status, output: Path, checkpoint_path: st
         else 0
     )
     last = status.attempts[-1] if status.attempts else None
-    if status.live or not last or written_at < last.started - _CLOCK_TOLERANCE_SECONDS:
+    if status.live or not last or written_at < last.started - _FILE_CLOCK_TOLERANCE_SECONDS:
         # What the newest attempt logs came after them.
         return checkpoint
     return max(checkpoint, read_progress(run, [last]).step)
@@ -209,7 +215,7 @@ def _trainer_state_step(folder: Path) -> int:
     """Return the step in the trainer_state.json of a folder, 0 where there is none."""
     try:
         step = json_table(
-            read_bytes(folder / "trainer_state.json", _MAX_TRAINER_STATE_BYTES), _MAX_TRAINER_STATE_VALUES
+            read_bounded_bytes(folder / "trainer_state.json", _MAX_TRAINER_STATE_BYTES), _MAX_TRAINER_STATE_VALUES
         ).get("global_step")
     except Unparsable:
         return 0
@@ -232,7 +238,7 @@ def _newest_automodel_checkpoint(output: Path) -> str:
 def _trained_model(run: RunDir) -> tuple[str, str, bool]:
     """Return the model that the profile names, its revision, and whether it was loaded in 4 or 8 bits."""
     try:
-        profile = store.load(str(run.profile))
+        profile = store.load_profile_file(str(run.profile))
     except TuiTrainError:
         return "", "", False
     words = [word.partition("=")[0] for word in profile.trainer.arguments]
@@ -240,7 +246,7 @@ def _trained_model(run: RunDir) -> tuple[str, str, bool]:
     return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZED_OPTIONS)
 
 
-def _absolute_base(base: str, run: RunDir) -> str:
+def _absolute_base_model(base: str, run: RunDir) -> str:
     """Return a base that is a folder by its whole path; a relative one is relative to where the training ran."""
     if not base or base.startswith("/"):
         return base
@@ -248,10 +254,10 @@ def _absolute_base(base: str, run: RunDir) -> str:
     return str(here) if here.is_dir() else base
 
 
-def _step_loss(point: Point | None) -> StepLoss | None:
+def _step_loss(point: LossPoint | None) -> StepLoss | None:
     return StepLoss(point.step, point.loss) if point else None
 
 
-def _best_loss(points: Iterable[Point]) -> StepLoss | None:
+def _best_loss(points: Iterable[LossPoint]) -> StepLoss | None:
     finite = (point for point in points if math.isfinite(point.loss))
     return _step_loss(min(finite, key=lambda point: point.loss, default=None))

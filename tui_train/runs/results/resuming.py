@@ -3,9 +3,9 @@
 from typing import Any
 
 from tui_train.runner import planned
-from tui_train.runner.checkpoints import newest
+from tui_train.runner.checkpoints import newest_complete_checkpoint
 from tui_train.runner.refused import Refused
-from tui_train.runner.state import Status
+from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place
 from tui_train.runs.rundir import RunDir
 
@@ -22,7 +22,7 @@ def resume_mode(run: RunDir) -> str:
     return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
 
 
-def why_not_resumable(run: RunDir, status: Status) -> str:
+def why_not_resumable(run: RunDir, status: RunStatus) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
     if status.live or status.leftover:
         return "still runs"
@@ -40,8 +40,8 @@ def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
         heard = read_host_report(run.path)
         return heard.checkpoint if heard else ""
     try:
-        attempts = planned.read(str(run.path)).attempts
+        attempts = planned.read_plan(str(run.path)).attempts
     except Refused:
         return ""
     rule = attempts[attempt_position - 1].checkpoints if 0 < attempt_position <= len(attempts) else None
-    return newest(rule, str(run.path)) if rule else ""
+    return newest_complete_checkpoint(rule, str(run.path)) if rule else ""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.base.files import read_regular
+from tui_train.base.files import read_regular_file
 from tui_train.runner import checkpoints
-from tui_train.runner.planned import Planned, read
+from tui_train.runner.planned import SupervisorPlan, read_plan
 from tui_train.runner.refused import Refused
 from tui_train.runs.elsewhere import is_on_shared_disk, local_output_folder, read_place
 from tui_train.runs.results.resuming import newest_checkpoint
@@ -21,7 +21,7 @@ FETCH_MARK_FILE = "fetched"
 _MAX_FILES_COUNTED = 5000
 
 
-class SavedPath(Struct, frozen=True, kw_only=True):
+class SavedCheckpoint(Struct, frozen=True, kw_only=True):
     """A file or folder: its path, its bytes on disk, and the step that its name has (0: none)."""
 
     path: str
@@ -41,19 +41,19 @@ class RunOutput(Struct, frozen=True, kw_only=True):
     fetched: str = ""
     fetching: int | None = None
     output: str = ""
-    checkpoint: SavedPath | None = None
+    checkpoint: SavedCheckpoint | None = None
 
 
 def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
     """Return what the attempt at a position of the plan, from 1, left; empty where there is no plan to tell."""
     try:
-        plan = read(str(run.path))
+        plan = read_plan(str(run.path))
     except Refused:
         return RunOutput()
     if place := read_place(run.path):
         here, there = local_output_folder(run.path, plan.output), plan.output or f"{place.folder}/output"
         newest = newest_checkpoint(run, attempt_position)
-        checkpoint = SavedPath(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
+        checkpoint = SavedCheckpoint(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
         own = str(here) if is_fetched(run) else ""
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
@@ -66,20 +66,20 @@ def is_fetched(run: RunDir) -> bool:
     if place and is_on_shared_disk(place, str(run.plan().get("output") or "output")):
         return True
     try:
-        return read_regular(run.path / FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
+        return read_regular_file(run.path / FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
     except OSError:
         return False
 
 
-def _newest_checkpoint(run: RunDir, plan: Planned, attempt_position: int) -> SavedPath | None:
+def _newest_checkpoint(run: RunDir, plan: SupervisorPlan, attempt_position: int) -> SavedCheckpoint | None:
     rule = plan.attempts[attempt_position - 1].checkpoints if 0 < attempt_position <= len(plan.attempts) else None
-    return _saved_path(checkpoints.newest(rule, str(run.path))) if rule else None
+    return _saved_checkpoint(checkpoints.newest_complete_checkpoint(rule, str(run.path))) if rule else None
 
 
-def _saved_path(path: str) -> SavedPath | None:
+def _saved_checkpoint(path: str) -> SavedCheckpoint | None:
     if not path or not os.path.lexists(path):
         return None
-    return SavedPath(path=path, size=sum(_file_sizes(Path(path))), step=checkpoints.step_in_name(path))
+    return SavedCheckpoint(path=path, size=sum(_file_sizes(Path(path))), step=checkpoints.step_in_name(path))
 
 
 def _file_sizes(path: Path) -> Iterator[int]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.base.files import inode_and_size
-from tui_train.base.parse import Unparsable, json_table, read_bytes
+from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.facts.models.safetensors import read_tensors
 
@@ -52,14 +52,14 @@ class Weights(Struct, frozen=True, kw_only=True):
     @property
     def changed_at(self) -> float:
         """When its weights were written, in seconds since 1970; 0 where they are not there."""
-        return max((_changed_at(file) for file in _weights_files(Path(self.path), self.kind)), default=0.0)
+        return max((_modification_time(file) for file in _weights_files(Path(self.path), self.kind)), default=0.0)
 
 
 def read_weights(folder: Path) -> Weights | None:
     """Return what a folder holds, None for neither an adapter nor a model."""
     if inode_and_size(folder / ADAPTER_CONFIG_FILE)[0]:
         return _read_adapter(folder)
-    if inode_and_size(folder / MODEL_CONFIG_FILE)[0] and _present_names(
+    if inode_and_size(folder / MODEL_CONFIG_FILE)[0] and _existing_names(
         folder, _MODEL_WEIGHTS_FILES + _WEIGHTS_INDEX_FILES
     ):
         return _read_model(folder)
@@ -112,7 +112,7 @@ def _read_model(folder: Path) -> Weights:
 
 def _missing_weights_text(folder: Path) -> str:
     """Return which part of a model in several files is not there, empty if all are; ValueError for a broken index."""
-    for name in _present_names(folder, _WEIGHTS_INDEX_FILES):
+    for name in _existing_names(folder, _WEIGHTS_INDEX_FILES):
         parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
         if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
             raise ValueError(f"{name}: it names no files")
@@ -123,17 +123,17 @@ def _missing_weights_text(folder: Path) -> str:
     return ""
 
 
-def _weights_files(folder: Path, kind: WeightsKind) -> list[Path]:
+def _weights_files(folder: Path, weights_kind: WeightsKind) -> list[Path]:
     """Return the files with the weights of a folder; of two formats the safe one."""
-    if kind == "adapter":
-        return [folder / name for name in _present_names(folder, _ADAPTER_WEIGHTS_FILES)[:1]]
-    for name in _present_names(folder, _WEIGHTS_INDEX_FILES)[:1]:
+    if weights_kind == "adapter":
+        return [folder / name for name in _existing_names(folder, _ADAPTER_WEIGHTS_FILES)[:1]]
+    for name in _existing_names(folder, _WEIGHTS_INDEX_FILES)[:1]:
         try:
             parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
         except ValueError:
             return []
         return [folder / part for part in sorted({*map(str, parts.values())})] if isinstance(parts, dict) else []
-    return [folder / name for name in _present_names(folder, _MODEL_WEIGHTS_FILES)[:1]]
+    return [folder / name for name in _existing_names(folder, _MODEL_WEIGHTS_FILES)[:1]]
 
 
 def _first_damage_text(files: list[Path]) -> str:
@@ -155,7 +155,7 @@ def _why_damaged(file: Path) -> str:
 def _read_json(file: Path, max_bytes: int) -> dict[str, Any]:
     """Return a JSON file's object; ValueError says why there is none."""
     try:
-        return json_table(read_bytes(file, max_bytes))
+        return json_table(read_bounded_bytes(file, max_bytes))
     except Unparsable as error:
         raise ValueError(f"{file.name}: {error}") from None
 
@@ -165,7 +165,7 @@ def _text_value(config: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _present_names(folder: Path, names: tuple[str, ...]) -> list[str]:
+def _existing_names(folder: Path, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if inode_and_size(folder / name)[0]]
 
 
@@ -173,7 +173,7 @@ def _total_size(files: list[Path]) -> int:
     return sum(inode_and_size(file)[1] for file in files)
 
 
-def _changed_at(file: Path) -> float:
+def _modification_time(file: Path) -> float:
     try:
         return os.stat(file).st_mtime  # noqa: PTH116 - as elsewhere a missing file is no error
     except OSError:

@@ -6,7 +6,7 @@ will run is not exported.
 
 from msgspec import Struct
 
-from tui_train.base.command import Setting
+from tui_train.base.command import EnvSetting
 from tui_train.base.versions import is_older
 from tui_train.facts.types import Toolchain
 from tui_train.profile.types import Communication
@@ -78,13 +78,13 @@ NCCL_WORKAROUNDS: dict[str, NcclWorkaround] = {
 }
 
 
-def choose_backend(chosen: Communication, *, cuda: bool, world_size: int) -> str:
+def choose_backend(chosen: Communication, *, on_cuda: bool, world_size: int) -> str:
     """Return the backend over which the processes communicate, empty for a single process."""
     if world_size < 2:
         return ""
     if chosen.backend != "auto":
         return chosen.backend
-    return "nccl" if cuda else "gloo"
+    return "nccl" if on_cuda else "gloo"
 
 
 def why_workaround_ignored(workaround: NcclWorkaround, toolchain: Toolchain | None) -> str:
@@ -107,28 +107,34 @@ def why_gloo_trains_wrongly(*, sharded: bool, torch: str | None) -> str:
 
 
 def communication_variables(  # noqa: PLR0913 - each is a question of its own
-    chosen: Communication, backend: str, toolchain: Toolchain | None, *, cuda: bool, nodes: int, script: bool
-) -> tuple[Setting, ...]:
+    chosen: Communication,
+    backend: str,
+    toolchain: Toolchain | None,
+    *,
+    cuda: bool,
+    nodes: int,
+    reads_backend_variable: bool,
+) -> tuple[EnvSetting, ...]:
     """Return the variables for a backend: only those that it, its version and the script read."""
-    variables: list[Setting] = []
+    variables: list[EnvSetting] = []
     if backend == "nccl":
         workarounds = [NCCL_WORKAROUNDS[name] for name in chosen.without if name in NCCL_WORKAROUNDS]
         variables += [
-            Setting(cure.name, cure.value, f"NCCL without {cure.label}: {cure.cost}", "profile")
+            EnvSetting(cure.name, cure.value, f"NCCL without {cure.label}: {cure.cost}", "profile")
             for cure in workarounds
             if not why_workaround_ignored(cure, toolchain)
         ]
         if chosen.debug != "none":
-            variables.append(Setting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL logs", "profile"))
+            variables.append(EnvSetting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL logs", "profile"))
         if chosen.interface:
             why = "exactly this interface: without the = it would match every name with this prefix"
-            variables.append(Setting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
+            variables.append(EnvSetting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
     if backend == "gloo" and (cuda or chosen.backend == "gloo"):
         why = "makes any script communicate over Gloo, whatever it asks for"
-        variables += [Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if script else []
+        variables += [EnvSetting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if reads_backend_variable else []
     if backend == "gloo" and nodes == 1 and not chosen.interface:
         why = "one host: Gloo needs no other interface, and some host names resolve to none that works"
-        variables.append(Setting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"))
+        variables.append(EnvSetting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"))
     if backend and chosen.interface:
-        variables.append(Setting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
+        variables.append(EnvSetting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
     return tuple(variables)

@@ -6,13 +6,13 @@ Every path is the same inside as on the machine, so that no argument has to be t
 from collections.abc import Iterable, Sequence
 
 from tui_train.base.command import (
-    GPUS,
+    GPUS_VARIABLE,
     Command,
+    CommandPart,
+    CommandWord,
     ContainerWrapper,
-    Part,
-    Setting,
-    Variable,
-    Word,
+    EnvSetting,
+    RuntimeVariable,
     argv,
     expand_word,
     join_pieces,
@@ -23,22 +23,24 @@ from tui_train.profile.types import Container, Profile
 from tui_train.runner.container import ENGINES_STOPPED_BY_NAME, mount_option
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of
 
-SHARE_HOST_MEMORY = "host"
+SHARED_MEMORY_OF_HOST = "host"
 CONTAINER_CACHE_FOLDER = "/cache"
-_STACK_LIMIT_BYTES = 64 * 2**20
+_STACK_LIMIT_OPTION_BYTES = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
-_SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
+_PREPEND_SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 # One stream: where its client is lost, the end of the log shows which of its output is still missing.
 _MERGE_STREAMS_SUFFIX = " 2>&1"
 
 
-def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> ContainerWrapper | None:
+def container_wrapper(
+    profile: Profile, gpus: tuple[str, ...], outputs: tuple[CommandWord, ...]
+) -> ContainerWrapper | None:
     """Return the container that a profile asks for, None for none; `gpus` are UUIDs, `outputs` the output folders."""
     chosen = profile.container
     if chosen.engine == "none":
         return None
     inner = (
-        *_card_parts(chosen.engine, gpus, several=profile.nodes.machine_count > 1),
+        *_card_parts(chosen.engine, gpus, on_several_machines=profile.nodes.machine_count > 1),
         *_mount_parts(profile, outputs),
     )
     parts = (
@@ -50,18 +52,18 @@ def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Wo
     inner_words = (
         "sh",
         "-c",
-        _SHIM_SCRIPT + (_MERGE_STREAMS_SUFFIX if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
+        _PREPEND_SHIM_SCRIPT + (_MERGE_STREAMS_SUFFIX if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
         word_in_run_dir("shim"),
     )
     return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)
 
 
-def container_variables(container: Container) -> tuple[Setting, ...]:
+def container_variables(container: Container) -> tuple[EnvSetting, ...]:
     """Return the variables that every container gets: whoever it runs as must have a home and a name there."""
     if container.engine == "none":
         return ()
     home = (
-        Setting(
+        EnvSetting(
             "HOME", CONTAINER_CACHE_FOLDER, "a home that may be written, whoever the image thinks you are", "container"
         ),
     )
@@ -69,16 +71,18 @@ def container_variables(container: Container) -> tuple[Setting, ...]:
     return (
         # apptainer refuses this variable and sets the home by an option of its own.
         *(() if container.engine == "apptainer" else home),
-        Setting("USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"),
-        Setting(
+        EnvSetting(
+            "USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"
+        ),
+        EnvSetting(
             "HF_HOME",
             f"{CONTAINER_CACHE_FOLDER}/huggingface",
             "your own models and data sets of Hugging Face",
             "container",
         ),
-        Setting("TORCH_HOME", f"{CONTAINER_CACHE_FOLDER}/torch", why_kept, "container"),
-        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/inductor", why_kept, "container"),
-        Setting("TRITON_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/triton", why_kept, "container"),
+        EnvSetting("TORCH_HOME", f"{CONTAINER_CACHE_FOLDER}/torch", why_kept, "container"),
+        EnvSetting("TORCHINDUCTOR_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/inductor", why_kept, "container"),
+        EnvSetting("TRITON_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/triton", why_kept, "container"),
     )
 
 
@@ -110,7 +114,7 @@ def card_options(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
     return ("--nv",) if engine == "apptainer" else ("--gpus", f'"device={",".join(gpus)}"')
 
 
-def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
+def container_mounts(profile: Profile, outputs: Iterable[CommandWord] = ()) -> tuple[Mount, ...]:
     """Return what is mounted besides the run folder and the caches, each path once; writing wins over reading."""
     trainer = profile.trainer
     by_path: dict[str, Mount] = {}
@@ -123,7 +127,7 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
     outside_data = tuple(
         path for path in outside_model if not any(path.startswith(f"{folder}/") for folder in trainer.data)
     )
-    model = "" if hub_model_id(profile) else _model_root(trainer.model)
+    model = "" if hub_model_id(profile) else _folder_holding_model(trainer.model)
     readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *outside_data)
     for path in filter(None, readable):
         by_path.setdefault(path, Mount(path, path, read_only=True))
@@ -140,87 +144,98 @@ def script_mount_path(profile: Profile) -> str:
     return script.rpartition("/")[0] or script
 
 
-def _model_root(path: str) -> str:
+def _folder_holding_model(path: str) -> str:
     """Return the folder that holds a model: the files of a Hugging Face snapshot are links to others beside it."""
     before, separator, _ = path.partition("/snapshots/")
     return before if separator and before.rpartition("/")[2].startswith("models--") else path
 
 
-def _engine_parts(profile: Profile) -> tuple[Part, ...]:
+def _engine_parts(profile: Profile) -> tuple[CommandPart, ...]:
     chosen = profile.container
     shared = (
-        Part(
+        CommandPart(
             ("--ipc=host",), "shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL"
         )
-        if chosen.shared_memory == SHARE_HOST_MEMORY
-        else Part((f"--shm-size={chosen.shared_memory}",), "its own /dev/shm, for workers that load data and for NCCL")
+        if chosen.shared_memory == SHARED_MEMORY_OF_HOST
+        else CommandPart(
+            (f"--shm-size={chosen.shared_memory}",), "its own /dev/shm, for workers that load data and for NCCL"
+        )
     )
     return (
-        Part((chosen.engine, "run")),
-        Part(("--rm",), "leaves nothing behind"),
-        Part(("--init",), "passes signals on to the training, and collects its dead"),
-        Part(
-            (join_pieces(("--name=", Variable("CONTAINER"))),), "by which it is stopped, even when its client is gone"
+        CommandPart((chosen.engine, "run")),
+        CommandPart(("--rm",), "leaves nothing behind"),
+        CommandPart(("--init",), "passes signals on to the training, and collects its dead"),
+        CommandPart(
+            (join_pieces(("--name=", RuntimeVariable("CONTAINER"))),),
+            "by which it is stopped, even when its client is gone",
         ),
-        Part(("--pull=never",), "nothing is fetched unasked"),
-        Part((join_pieces((Variable("USER"),)),), "what it writes is yours"),
+        CommandPart(("--pull=never",), "nothing is fetched unasked"),
+        CommandPart((join_pieces((RuntimeVariable("USER"),)),), "what it writes is yours"),
         shared,
-        Part(
-            (join_pieces(("--ulimit=memlock=", Variable("MEMLOCK"))),), "memory that network cards reach must be locked"
+        CommandPart(
+            (join_pieces(("--ulimit=memlock=", RuntimeVariable("MEMLOCK"))),),
+            "memory that network cards reach must be locked",
         ),
-        Part((f"--ulimit=stack={_STACK_LIMIT_BYTES}",), "as NVIDIA's images ask for"),
-        Part(
+        CommandPart((f"--ulimit=stack={_STACK_LIMIT_OPTION_BYTES}",), "as NVIDIA's images ask for"),
+        CommandPart(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
         ),
-        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.machine_count > 1 else ()),
+        *(
+            (CommandPart(("--network=host",), "the other machines must reach it"),)
+            if profile.nodes.machine_count > 1
+            else ()
+        ),
     )
 
 
-def _apptainer_parts() -> tuple[Part, ...]:
+def _apptainer_parts() -> tuple[CommandPart, ...]:
     return (
-        Part(("apptainer", "exec")),
-        Part(("--cleanenv",), "the machine's variables are not the image's"),
-        Part(("--no-eval",), "values are no shell code"),
+        CommandPart(("apptainer", "exec")),
+        CommandPart(("--cleanenv",), "the machine's variables are not the image's"),
+        CommandPart(("--no-eval",), "values are no shell code"),
     )
 
 
-def _card_parts(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, ...]:
+def _card_parts(engine: str, gpus: tuple[str, ...], *, on_several_machines: bool) -> tuple[CommandPart, ...]:
     if not gpus:
         return ()
     why = "the chosen GPUs; the others are not even seen"
     shown = (
-        card_options_per_node(engine) if several and engine in ENGINES_STOPPED_BY_NAME else card_options(engine, gpus)
+        card_options_per_node(engine)
+        if on_several_machines and engine in ENGINES_STOPPED_BY_NAME
+        else card_options(engine, gpus)
     )
-    return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
+    return (CommandPart(shown, "the driver's libraries" if engine == "apptainer" else why),)
 
 
-def card_options_per_node(engine: str) -> tuple[Word, ...]:
+def card_options_per_node(engine: str) -> tuple[CommandWord, ...]:
     """Return `card_options` of several machines, each of which has cards of its own."""
     if engine == "podman":
-        return (join_pieces((Variable("CARD_DEVICES"),)),)
-    return ("--gpus", join_pieces(('"device=', GPUS, '"')))
+        return (join_pieces((RuntimeVariable("CARD_DEVICES"),)),)
+    return ("--gpus", join_pieces(('"device=', GPUS_VARIABLE, '"')))
 
 
-def _mount_parts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
+def _mount_parts(profile: Profile, outputs: tuple[CommandWord, ...]) -> tuple[CommandPart, ...]:
     script = script_mount_path(profile)
     parts = [
-        Part((join_pieces((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
-        Part((join_pieces((Variable("CACHE_MOUNT"),)),), "home and caches"),
-        Part(
-            (join_pieces((Variable("HUGGING_FACE_MOUNT"),)),), "models and data sets that are on this machine already"
+        CommandPart((join_pieces((RuntimeVariable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
+        CommandPart((join_pieces((RuntimeVariable("CACHE_MOUNT"),)),), "home and caches"),
+        CommandPart(
+            (join_pieces((RuntimeVariable("HUGGING_FACE_MOUNT"),)),),
+            "models and data sets that are on this machine already",
         ),
     ]
     for mount in container_mounts(profile, outputs):
         word = _mount_word(profile, mount)
         why = "the script's folder: it may write beside itself" if mount.host == script else ""
-        parts += [Part((word,), why)] if word else []
+        parts += [CommandPart((word,), why)] if word else []
     return tuple(parts)
 
 
-def _secret_and_run_id_parts(profile: Profile) -> tuple[Part, ...]:
+def _secret_and_run_id_parts(profile: Profile) -> tuple[CommandPart, ...]:
     names = tuple(f"--env={name}" for name in profile.trainer.secrets)
-    run_id = Part(("--env=TUI_TRAIN_RUN_ID",), "by it the run's processes are found")
-    return (run_id, *((Part(names, "by name: their values are written nowhere"),) if names else ()))
+    run_id = CommandPart(("--env=TUI_TRAIN_RUN_ID",), "by it the run's processes are found")
+    return (run_id, *((CommandPart(names, "by name: their values are written nowhere"),) if names else ()))
 
 
 def _mount_word(profile: Profile, mount: Mount) -> str | None:
@@ -230,6 +245,6 @@ def _mount_word(profile: Profile, mount: Mount) -> str | None:
 def unmountable_paths(profile: Profile) -> tuple[str, ...]:
     """Return the paths that the chosen engine cannot mount."""
     trainer = profile.trainer
-    outputs: tuple[Word, ...] = (trainer.output,) if trainer.output else ()
+    outputs: tuple[CommandWord, ...] = (trainer.output,) if trainer.output else ()
     all_mounts = container_mounts(profile, outputs)
     return tuple(mount.host for mount in all_mounts if _mount_word(profile, mount) is None)

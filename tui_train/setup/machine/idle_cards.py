@@ -12,7 +12,7 @@ from tui_train.facts.gpus.verdicts import (
     recommended_torch_build,
     recommended_uuids,
     some_torch_supports,
-    why_gpu_unsupported,
+    why_gpu_unsupported_and_remedy,
     why_torch_unusable,
 )
 from tui_train.facts.machine.torch_builds import TorchBuild
@@ -50,11 +50,11 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
         return None
     free = recommended_uuids(machine.gpus, gpu_verdicts(machine.gpus))
     idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
-    why = "; ".join([*_card_reasons(idle, setup, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
+    why = "; ".join([*_card_reasons(idle, setup, is_brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
     remedy = " ".join(gap.remedy for gap in hidden)
     if not free:
         return IdleCards(cards=idle, why=why, remedy=remedy)
-    lack = "" if hidden else _torch_problem(idle, setup)
+    lack = "" if hidden else _why_torch_uses_no_card(idle, setup)
     python = next((tool.python for tool in _other_usable_pythons(setup) if _recommended_card_set(facts, tool)), "")
     try:
         return IdleCards(
@@ -87,8 +87,8 @@ def cards_idle_for_lack_of_torch(setup: Setup) -> IdleCards | None:
         if candidate and _is_better_card_set(candidate, current):
             idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(candidate.uuids) - set(current.uuids))
             if idle:
-                why = "; ".join(_card_reasons(idle, setup, brief=True))
-                lack = _torch_problem(idle, setup)
+                why = "; ".join(_card_reasons(idle, setup, is_brief=True))
+                lack = _why_torch_uses_no_card(idle, setup)
                 return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, wheel=wheel)
     return None
 
@@ -123,7 +123,7 @@ def card_counts_text(gpus: Sequence[Gpu]) -> str:
     return " and ".join(f"{number} {name}" for name, number in count.items())
 
 
-def _torch_problem(cards: Sequence[Gpu], setup: Setup) -> str:
+def _why_torch_uses_no_card(cards: Sequence[Gpu], setup: Setup) -> str:
     tool = setup.toolchain
     return why_torch_unusable(cards, tool, setup.facts.machine.driver_cuda) if tool and tool.torch else ""
 
@@ -149,10 +149,10 @@ def _is_better_card_set(candidate: CardSet, current: CardSet) -> bool:
     return set(candidate.uuids) > set(current.uuids)
 
 
-def _card_reasons(cards: Sequence[Gpu], setup: Setup, *, brief: bool = False) -> list[str]:
+def _card_reasons(cards: Sequence[Gpu], setup: Setup, *, is_brief: bool = False) -> list[str]:
     """Return the cards with the reasons why they do not train, those with the same reasons together.
 
-    `brief` leaves out which PyTorch could use them.
+    `is_brief` leaves out which PyTorch could use them.
     """
     facts = setup.facts
     tool, driver = setup.toolchain, facts.machine.driver_cuda
@@ -160,7 +160,7 @@ def _card_reasons(cards: Sequence[Gpu], setup: Setup, *, brief: bool = False) ->
     for gpu, verdict in zip(facts.machine.gpus, setup.verdicts, strict=True):
         if gpu not in cards:
             continue
-        missing_code = why_gpu_unsupported(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
+        missing_code = why_gpu_unsupported_and_remedy(gpu, tool, driver)[0] if is_brief and tool and tool.torch else ""
         reason = missing_code or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         reasons.setdefault(reason or "the others do more without it", []).append(gpu)
     return [f"{card_names_text(group)}: {why}" for why, group in reasons.items()]

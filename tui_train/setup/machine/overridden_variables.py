@@ -4,17 +4,17 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tui_train.base.command import Setting
+from tui_train.base.command import EnvSetting
 from tui_train.setup.machine import communication
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
-SOCKET_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+NETWORK_INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 # The newer name holds where both are set, and is unknown before torch 2.10.
-ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-_KEY_BY_VARIABLE = {
+CUDA_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_PROFILE_KEY_BY_VARIABLE = {
     **{cure.name: "communication.without" for cure in communication.NCCL_WORKAROUNDS.values()},
-    **dict.fromkeys(SOCKET_VARIABLES, "communication.interface"),
+    **dict.fromkeys(NETWORK_INTERFACE_VARIABLES, "communication.interface"),
     "NCCL_DEBUG": "communication.debug",
 }
 _EXPANDABLE_SEGMENTS_PATTERN = re.compile(r"expandable_segments\s*:\s*true", re.IGNORECASE)
@@ -30,7 +30,7 @@ class OverriddenVariable(NamedTuple):
     by_key: str
 
 
-def backend_variables(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
+def backend_variables(setup: Setup, *, cuda: bool) -> tuple[EnvSetting, ...]:
     """Return the variables for the backend of the processes."""
     profile = setup.profile
     return communication.communication_variables(
@@ -39,7 +39,7 @@ def backend_variables(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
         setup.toolchain,
         cuda=cuda,
         nodes=profile.nodes.machine_count,
-        script=trainer_has_own_field(profile, "trainer.script"),
+        reads_backend_variable=trainer_has_own_field(profile, "trainer.script"),
     )
 
 
@@ -47,21 +47,21 @@ def overridden_variables(setup: Setup) -> Iterator[OverriddenVariable]:
     """Yield what the profile's environment overrides: the last one that is set holds."""
     profile = setup.profile
     own = profile.trainer.environment
-    for key, name, value in _variables_by_key(setup):
+    for key, name, value in _chosen_keys_with_variable_and_value(setup):
         if name in own and own[name].strip().lstrip("=").lower() != value.lstrip("=").lower():
             yield OverriddenVariable(name, own[name], key, value)
     if profile.recipe.expandable_segments and setup.device == "cuda":
-        for name in ALLOCATOR_VARIABLES:
+        for name in CUDA_ALLOCATOR_VARIABLES:
             if name in own and not _EXPANDABLE_SEGMENTS_PATTERN.search(own[name]):
                 yield OverriddenVariable(name, own[name], "recipe.expandable_segments", "expandable_segments:True")
 
 
-def _variables_by_key(setup: Setup) -> Iterator[tuple[str, str, str]]:
+def _chosen_keys_with_variable_and_value(setup: Setup) -> Iterator[tuple[str, str, str]]:
     """Yield keys that were chosen, each with its variable and value."""
     profile = setup.profile
     for setting in backend_variables(setup, cuda=setup.device == "cuda"):
-        if setting.origin == "profile" and setting.name in _KEY_BY_VARIABLE:
-            yield _KEY_BY_VARIABLE[setting.name], setting.name, str(setting.value)
+        if setting.origin == "profile" and setting.name in _PROFILE_KEY_BY_VARIABLE:
+            yield _PROFILE_KEY_BY_VARIABLE[setting.name], setting.name, str(setting.value)
     if profile.tracking.wandb and profile.tracking.project:
         yield "tracking.project", "WANDB_PROJECT", profile.tracking.project
     if profile.recipe.precision and any(

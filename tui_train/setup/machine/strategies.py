@@ -7,7 +7,7 @@ from tui_train.setup.machine.toolchain import pick_toolchain, why_python_unusabl
 from tui_train.setup.setup import Setup
 
 # Each strategy, and what it shares out among the GPUs.
-TEXT_BY_STRATEGY: dict[Strategy, str] = {
+DESCRIPTION_BY_STRATEGY: dict[Strategy, str] = {
     "ddp": "each GPU holds all of the model",
     "fsdp2": "PyTorch's own: each GPU holds a share",
     "zero1": "DeepSpeed: a share of the optimizer's state",
@@ -28,7 +28,7 @@ def why_strategy_unusable(strategy: Strategy, setup: Setup) -> str:
     supported = setup.preset.strategies
     if supported and strategy not in supported:
         return f"the {setup.preset.label.lower()} takes {', '.join(supported)} only"
-    changed = fields.with_value(profile, "trainer.strategy", strategy)
+    changed = fields.profile_with_value(profile, "trainer.strategy", strategy)
     tool = pick_toolchain(changed, setup.facts)
     if tool is None:
         return "DeepSpeed is not installed" if strategy.startswith("zero") else "no Python here has accelerate 1.6"

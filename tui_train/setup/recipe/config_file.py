@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tui_train.base.command import (
-    CHECKPOINT,
+    CHECKPOINT_VARIABLE,
+    CommandWord,
     ConfigFile,
     PlainData,
-    Word,
     join_pieces,
     with_file_placeholders,
     word_in_run_dir,
@@ -17,7 +17,7 @@ from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument, condition_holds, nested_texts
 from tui_train.profile.types import Profile
-from tui_train.runner.fill import filled_path
+from tui_train.runner.fill import filled_config_path
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
 from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
 from tui_train.setup.setup import Setup
@@ -38,11 +38,11 @@ def writes_run_paths(preset: Preset) -> bool:
     return bool(rule and rule.values) or any("{output}" in text for text in texts)
 
 
-def config_word(profile: Profile, preset: Preset, path: str) -> Word:
+def config_path_word(profile: Profile, preset: Preset, path: str) -> CommandWord:
     """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
     if not path:
         return profile.trainer.config if preset.file is None else ""
-    return word_in_run_dir(filled_path(path) if writes_run_paths(preset) else path)
+    return word_in_run_dir(filled_config_path(path) if writes_run_paths(preset) else path)
 
 
 def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path: str) -> ConfigFile | None:
@@ -57,12 +57,14 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
     first_values = first_value_texts(placeholder_words(values))
     for dropped in chosen.file.without:
         if condition_holds(dropped.when, first_values):
-            _drop_nested(document_values, dropped.key.split("."))
+            _drop_nested_value(document_values, dropped.key.split("."))
     for entry in (*chosen.file.values, *(rule.values if rule else ())):
         if condition_holds(entry.when, first_values):
-            filled_value, is_set = _fill_template(entry.value, {**values, "checkpoint": join_pieces((CHECKPOINT,))})
+            filled_value, is_set = _fill_template(
+                entry.value, {**values, "checkpoint": join_pieces((CHECKPOINT_VARIABLE,))}
+            )
             if is_set:
-                _set_nested(document_values, entry.key.split("."), filled_value)
+                _set_nested_value(document_values, entry.key.split("."), filled_value)
     source = (
         f"A copy of {display_path(base)} with the chosen values; comments are lost." if base else "The chosen values."
     )
@@ -78,7 +80,7 @@ def value_without_checkpoint(profile: Profile, preset: Preset, facts: Facts) -> 
     return current if isinstance(current, (str, bool, int, float)) else None
 
 
-def keys_needing_tables(values: Mapping[str, Any], preset: Preset) -> tuple[str, ...]:
+def keys_holding_value_instead_of_table(values: Mapping[str, Any], preset: Preset) -> tuple[str, ...]:
     """Return the keys under which a user's file has a single value, where the preset needs a table."""
     keys = []
     rule = preset.checkpoints
@@ -120,7 +122,7 @@ def _as_plain_data(value: PlaceholderValue) -> tuple[PlainData, bool]:
     return with_file_placeholders(value), bool(value)
 
 
-def _set_nested(table: dict[str, Any], path: list[str], value: PlainData) -> None:
+def _set_nested_value(table: dict[str, Any], path: list[str], value: PlainData) -> None:
     *above, last = path
     for name in above:
         if not isinstance(table.get(name), dict):
@@ -129,7 +131,7 @@ def _set_nested(table: dict[str, Any], path: list[str], value: PlainData) -> Non
     table[last] = value
 
 
-def _drop_nested(table: dict[str, Any], path: list[str]) -> None:
+def _drop_nested_value(table: dict[str, Any], path: list[str]) -> None:
     *above, last = path
     current: Any = table
     for name in above:

@@ -5,9 +5,9 @@ import math
 from msgspec.structs import replace
 
 from tui_train.facts.data.data_report import DataQuestion, DataReport
-from tui_train.facts.data.data_use import EpochSize, epoch_size, question_key
+from tui_train.facts.data.data_use import EpochSize, epoch_size, facts_key_of_question
 from tui_train.profile.data_weights import valid_data_weights
-from tui_train.setup.recipe.effective import is_default
+from tui_train.setup.recipe.effective import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune_data import chosen_chat_template
@@ -30,7 +30,7 @@ def question_about_data(setup: Setup) -> DataQuestion | None:
         revision=trainer.revision,
         chat_template=chosen_chat_template(profile),
         method=profile.finetune.method,
-        length=0 if is_default(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
+        length=0 if is_unset_by_user(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
         answers_only=None if ANSWERS_KEY in setup.by_data else profile.finetune.answers_only,
         weights=valid_data_weights(profile),
     )
@@ -42,11 +42,11 @@ def question_with_length_in_force(setup: Setup) -> DataQuestion | None:
     return replace(unlimited, length=setup.effective.recipe.sequence_length or 0) if unlimited else None
 
 
-def data_report(setup: Setup) -> DataReport | None:
+def data_report_in_force(setup: Setup) -> DataReport | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
     question_asked = question_about_data(setup)
     report, length = (
-        setup.facts.data.get(question_key(question_asked)) if question_asked else None,
+        setup.facts.data.get(facts_key_of_question(question_asked)) if question_asked else None,
         setup.effective.recipe.sequence_length,
     )
     if (
@@ -65,7 +65,7 @@ def data_report(setup: Setup) -> DataReport | None:
 
 def training_epoch(setup: Setup) -> EpochSize | None:
     """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
-    report, profile = data_report(setup), setup.effective
+    report, profile = data_report_in_force(setup), setup.effective
     if report is None or report.problem or not report.usable:
         return None
     chosen, recipe = profile.finetune, profile.recipe

@@ -11,11 +11,11 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import batch, fields
-from tui_train.profile.fields import Value
-from tui_train.profile.presets import DECLARABLE_DEFAULTS, PLACEHOLDER_PATTERN, Preset, condition_placeholder
+from tui_train.profile.fields import FieldValue
+from tui_train.profile.presets import NAMES_OF_DECLARABLE_DEFAULTS, PLACEHOLDER_PATTERN, Preset, condition_placeholder
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.options import PassingRule, get_nested_value, given_options, preset_value_rules
+from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_value_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.script import preset_defaults_apply
 from tui_train.trainers.trainer import Trainer
@@ -29,7 +29,7 @@ _OTHER_FORMS_BY_PLACEHOLDER = {
     "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
     "epochs": ("whole_epochs",),
 }
-_OFF_WORDS = {"false", "no", "off", "0"}
+_SWITCHED_OFF_WORDS = {"false", "no", "off", "0"}
 _ZERO_WORDS = {"0", "0.0"}
 _ACCUMULATION_FIELD = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 
@@ -41,7 +41,7 @@ class EffectiveValue(Struct, frozen=True):
     under the name `option`.
     """
 
-    value: Value = None
+    value: FieldValue = None
     source: str = ""
     other_form: str = ""
     undivided_total: int = 0
@@ -54,7 +54,7 @@ class EffectiveValue(Struct, frozen=True):
         return visible(", ".join(filter(None, (value, self.source))))
 
 
-_Getter = Callable[[str], Any]
+_ValueGetter = Callable[[str], Any]
 
 
 def effective_values(
@@ -74,8 +74,8 @@ def effective_values(
     default = f"{preset.label}'s default" if trainer_has_own_field(profile, "trainer.preset") else "default"
     defaults = _preset_defaults(preset, document) if preset_defaults_apply(profile, preset) else {}
     values: dict[str, EffectiveValue] = {}
-    sources = trainer.own_default_sources()
-    for name in DECLARABLE_DEFAULTS - {"accumulation"}:
+    sources = trainer.own_default_source_by_name()
+    for name in NAMES_OF_DECLARABLE_DEFAULTS - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
             values[name] = EffectiveValue(chosen)
@@ -93,7 +93,7 @@ def effective_values(
     return {**values, "global_batch": global_batch}
 
 
-def is_default(value: EffectiveValue) -> bool:
+def is_unset_by_user(value: EffectiveValue) -> bool:
     """Return whether neither the user nor a file or argument of the user set a value."""
     return bool(value.source) and not value.source.startswith("from ")
 
@@ -104,7 +104,9 @@ def with_effective_values(profile: Profile, values: Mapping[str, EffectiveValue]
     return msgspec.structs.replace(profile, recipe=recipe)
 
 
-def global_batch_change_sentence(trainer: Trainer, preset: Preset, document: YamlDocument | None, copies: int) -> str:
+def global_batch_change_sentence(
+    trainer: Trainer, preset: Preset, document: YamlDocument | None, model_copies: int
+) -> str:
     """Return in words that the trainer's own global batch is another one than the chosen micro batch leads to.
 
     Empty where it is the same, is not known, or was chosen.
@@ -114,8 +116,8 @@ def global_batch_change_sentence(trainer: Trainer, preset: Preset, document: Yam
         return ""
     unset = msgspec.structs.replace(profile, recipe=msgspec.structs.replace(recipe, micro_batch=None))
     without = trainer_of(unset, trainer.toolchain, trainer.facts)
-    without_choice = effective_values(without, preset, document, copies)["global_batch"]
-    current = effective_values(trainer, preset, document, copies)["global_batch"]
+    without_choice = effective_values(without, preset, document, model_copies)["global_batch"]
+    current = effective_values(trainer, preset, document, model_copies)["global_batch"]
     if not without_choice.source.startswith("from ") or not (
         isinstance(without_choice.value, int) and isinstance(current.value, int)
     ):
@@ -157,7 +159,7 @@ def _preset_defaults(preset: Preset, document: YamlDocument | None) -> dict[str,
 
 
 def _effective_micro_batch(
-    trainer: Trainer, values: Mapping[str, EffectiveValue], copies: int, default: str
+    trainer: Trainer, values: Mapping[str, EffectiveValue], model_copies: int, default: str
 ) -> EffectiveValue:
     """Return the micro batch: a default of this package follows a global batch that it does not divide."""
     micro, global_batch = values["micro_batch"], values["global_batch"].value
@@ -167,17 +169,17 @@ def _effective_micro_batch(
         return micro
     min_micro = trainer.min_micro_batch()
     return EffectiveValue(
-        batch.largest_micro_batch(global_batch, micro.value, copies, min_micro) or micro.value, default
+        batch.largest_micro_batch(global_batch, micro.value, model_copies, min_micro) or micro.value, default
     )
 
 
 def _effective_global_batch(
-    global_batch: EffectiveValue, micro: EffectiveValue, steps: EffectiveValue | None, copies: int, default: str
+    global_batch: EffectiveValue, micro: EffectiveValue, steps: EffectiveValue | None, model_copies: int, default: str
 ) -> EffectiveValue:
     """Return the global batch: what is chosen or said, else micro batch x accumulation x copies."""
     if not isinstance(micro.value, int) or (global_batch.value is not None and global_batch.source != default):
         return global_batch
-    unit = micro.value * copies
+    unit = micro.value * model_copies
     if isinstance(global_batch.value, int):
         # The default follows what was chosen.
         return EffectiveValue(-(-global_batch.value // unit) * unit, default)
@@ -188,7 +190,7 @@ def _effective_global_batch(
 
 
 def _values_set_by_user(
-    profile: Profile, preset: Preset, document: YamlDocument | None, copies: int
+    profile: Profile, preset: Preset, document: YamlDocument | None, model_copies: int
 ) -> dict[str, EffectiveValue]:
     """Return the values that the user's own arguments and file set, by name."""
     if not trainer_has_own_field(profile, "trainer.arguments"):
@@ -196,9 +198,11 @@ def _values_set_by_user(
     preset_rules = list(preset_value_rules(preset))
     sources = _value_getters(profile, preset, document)
     user_values: dict[str, EffectiveValue] = {}
-    for name in sorted(DECLARABLE_DEFAULTS):
+    for name in sorted(NAMES_OF_DECLARABLE_DEFAULTS):
         for look_up, source in sources:
-            if name not in user_values and (value := _value_from_source(name, preset_rules, look_up, source, copies)):
+            if name not in user_values and (
+                value := _value_from_source(name, preset_rules, look_up, source, model_copies)
+            ):
                 user_values[name] = value
     for look_up, source in sources:
         if "steps" not in user_values and (epochs := next(filter(None, map(look_up, _EPOCH_OPTION_NAMES)), None)):
@@ -206,13 +210,13 @@ def _values_set_by_user(
     return user_values
 
 
-def _value_getters(profile: Profile, preset: Preset, document: YamlDocument | None) -> list[tuple[_Getter, str]]:
+def _value_getters(profile: Profile, preset: Preset, document: YamlDocument | None) -> list[tuple[_ValueGetter, str]]:
     """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
-    user_options = given_options(profile.trainer.arguments, bare=preset.file is not None)
+    user_options = given_options(profile.trainer.arguments, accept_without_dashes=preset.file is not None)
     values = {
         argument.option: argument.value for argument in user_options if not PLACEHOLDER_PATTERN.search(argument.value)
     }
-    sources: list[tuple[_Getter, str]] = [(values.get, "from your arguments")]
+    sources: list[tuple[_ValueGetter, str]] = [(values.get, "from your arguments")]
     if document and preset.file:
         document_values = document.values
         sources.append(
@@ -222,11 +226,11 @@ def _value_getters(profile: Profile, preset: Preset, document: YamlDocument | No
 
 
 def _value_from_source(
-    name: str, preset_rules: list[PassingRule], look_up: _Getter, source: str, copies: int
+    name: str, preset_rules: list[PresetPassingRule], get_value: _ValueGetter, source: str, model_copies: int
 ) -> EffectiveValue | None:
     """Return a value of the recipe as one source says it, None where it does not."""
     matches = [
-        (rule, value) for rule in preset_rules if rule.readable_back and (value := look_up(rule.option)) is not None
+        (rule, value) for rule in preset_rules if rule.readable_back and (value := get_value(rule.option)) is not None
     ]
     direct = [
         value
@@ -238,23 +242,25 @@ def _value_from_source(
         return _parse_value(name, next((value for value in direct if str(value) not in _ZERO_WORDS), direct[0]), source)
     total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_BY_PLACEHOLDER.get(name)]
     if total:
-        return _share_per_copy(name, *total[0], source, copies)
+        return _value_per_model_copy(name, *total[0], source, model_copies)
     switches = [(rule, value) for rule, value in matches if rule.name == name]
     for rule, value in switches:
         if str(value).lower() == str(rule.fixed_value).lower():
             return _parse_value(name, rule.stands_for, source)
     if name != "precision" or not switches:
         return None
-    other = next((str(value) for _, value in switches if str(value).lower() not in _OFF_WORDS), "")
+    other = next((str(value) for _, value in switches if str(value).lower() not in _SWITCHED_OFF_WORDS), "")
     return EffectiveValue(None, source, other[:20]) if other else EffectiveValue("fp32", source)
 
 
-def _share_per_copy(name: str, option: str, value: object, source: str, copies: int) -> EffectiveValue | None:
+def _value_per_model_copy(
+    name: str, option: str, value: object, source: str, model_copies: int
+) -> EffectiveValue | None:
     """Return each process's share of a value that one source gives for all of them."""
     total = _parse_value(name, value, source)
     if total is None or not isinstance(total.value, int):
         return total
-    share, rest = divmod(total.value, copies)
+    share, rest = divmod(total.value, model_copies)
     if share and not rest:
         return EffectiveValue(share, source)
     return EffectiveValue(None, source, f"{total.value} in all", undivided_total=total.value, option=option)

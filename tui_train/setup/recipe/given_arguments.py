@@ -9,12 +9,12 @@ from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.trainers.auto_preset import parameters_in_scope
-from tui_train.trainers.script import entry_point
+from tui_train.trainers.script import script_or_module_to_start
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
-_LIBRARIES_READ_ALIKE = frozenset({"argparse", "click"})
+_LIBRARIES_PARSED_AS_HERE = frozenset({"argparse", "click"})
 # What follows is read otherwise, or from a file that may hold more arguments.
-_OPEN_ENDED_WORDS = frozenset({"--", "--config", "--flagfile"})
+_WORDS_HIDING_ARGUMENTS = frozenset({"--", "--config", "--flagfile"})
 _OPTION_PATTERN = re.compile(r"--?[A-Za-z]")
 _NUMBER_TYPE_BY_NAME = {"int": int, "float": float}
 _LABEL_BY_TYPE_NAME = {"int": "a whole number", "float": "a number"}
@@ -63,7 +63,7 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
             values = (value,)
         elif _OPTION_PATTERN.match(name):
             several = bool(parameter and parameter.takes_several and not parameter.repeats)
-            end = _find_values_end(words, end, several=several) if not equals else end
+            end = _end_of_option_values(words, end, takes_several=several) if not equals else end
             values = tuple(words[index + 1 : end])
         else:
             values = (words[index],)
@@ -96,7 +96,7 @@ def with_argument(
 
 def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script requires and the arguments lack, none where that is not sure."""
-    if not _is_every_argument_known(source, words):
+    if not _are_all_arguments_declared(source, words):
         return ()
     given_by_name = given_arguments(source, words)
     # Where values may be as many as there are, they may have been meant for it.
@@ -117,7 +117,7 @@ def unknown_option_indexes(source: ScriptSource, words: Sequence[str]) -> tuple[
     """Return where options are that no declared one begins with, as far as that is sure: those with two dashes."""
     known = {*(flag for parameter in source.parameters for flag in _all_flags(parameter)), "--help"}
     names = [word.partition("=")[0] for word in words]
-    if any(name.startswith("@") or name in _OPEN_ENDED_WORDS for name in names):
+    if any(name.startswith("@") or name in _WORDS_HIDING_ARGUMENTS for name in names):
         return ()
     options = ((at, name) for at, name in enumerate(names) if name.startswith("--"))
     return tuple(at for at, name in options if not any(flag.startswith(name) for flag in known))
@@ -125,22 +125,22 @@ def unknown_option_indexes(source: ScriptSource, words: Sequence[str]) -> tuple[
 
 def is_parsed_as_here(source: ScriptSource) -> bool:
     """Return whether the words of a script are read by its library as they are here."""
-    return source.kind in _LIBRARIES_READ_ALIKE and not source.unnamed_line
+    return source.kind in _LIBRARIES_PARSED_AS_HERE and not source.unnamed_line
 
 
-def _is_every_argument_known(source: ScriptSource, words: Sequence[str]) -> bool:
+def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> bool:
     """Return whether each argument is known: a file, flags written together or unknown ones may give others."""
     flags = {flag: parameter for parameter in source.parameters for flag in _all_flags(parameter)}
     names = [word.partition("=")[0] for word in words]
     return (
         is_parsed_as_here(source)
         and sum(word in source.subcommands for word in words) <= 1
-        and not any(name.startswith("@") or name in _OPEN_ENDED_WORDS for name in names)
+        and not any(name.startswith("@") or name in _WORDS_HIDING_ARGUMENTS for name in names)
         and all(name in flags or _abbreviated_parameter(name, flags) for name in names if _OPTION_PATTERN.match(name))
     )
 
 
-def value_problem(parameter: ScriptParameter, values: Sequence[str]) -> str:
+def argument_value_problem(parameter: ScriptParameter, values: Sequence[str]) -> str:
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
     folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
@@ -163,7 +163,7 @@ def argument_row_key(name: str) -> str:
 def script_source(profile: Profile, facts: Facts, preset: Preset) -> ScriptSource | None:
     """Return the facts on the source of the script that is started, None where there is none or it is not Python."""
     path = profile.trainer.script
-    source = facts.sources.get(path) if path and entry_point(profile, preset) == path else None
+    source = facts.sources.get(path) if path and script_or_module_to_start(profile, preset) == path else None
     return None if source is None or source.problem else source
 
 
@@ -208,11 +208,11 @@ def _abbreviated_parameter(name: str, flags: Mapping[str, ScriptParameter]) -> S
     return matches[0] if len(matches) == 1 else None
 
 
-def _find_values_end(words: Sequence[str], index: int, *, several: bool) -> int:
+def _end_of_option_values(words: Sequence[str], index: int, *, takes_several: bool) -> int:
     """Return where the values of an option end: after one, or before the next option."""
     while index < len(words) and not _OPTION_PATTERN.match(words[index]):
         index += 1
-        if not several:
+        if not takes_several:
             break
     return index
 

@@ -1,6 +1,6 @@
 """A model of the Hugging Face Hub: present here, or to be looked up or downloaded."""
 
-from tui_train.base.command import Part, ProgramFile, word_in_run_dir
+from tui_train.base.command import CommandPart, ProgramFile, word_in_run_dir
 from tui_train.facts.models.hub import HUB_URL, CachedModel, HubCache
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
@@ -29,8 +29,8 @@ def model_id_with_revision(profile: Profile) -> str:
 def is_hub_offline(profile: Profile, hub: HubCache) -> bool:
     """Return whether the training may not ask the Hub; the profile's variables override those of the machine."""
     own = profile.trainer.environment
-    named = next((own[name] for name in hub_cache.OFFLINE if own.get(name)), None)
-    return hub.offline if named is None else named.upper() in hub_cache.TRUE
+    named = next((own[name] for name in hub_cache.OFFLINE_VARIABLES if own.get(name)), None)
+    return hub.offline if named is None else named.upper() in hub_cache.TRUE_WORDS
 
 
 def hub_endpoint(profile: Profile, hub: HubCache) -> str:
@@ -43,7 +43,7 @@ def model_to_query(profile: Profile, facts: Facts) -> str:
     name = hub_model_id(profile)
     if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_hub_offline(profile, facts.hub):
         return ""
-    if profile.trainer.revision and not hub_cache.valid_revision(profile.trainer.revision):
+    if profile.trainer.revision and not hub_cache.is_valid_revision(profile.trainer.revision):
         return ""
     model = cached_model(profile, facts)
     return "" if model and model.is_complete else model_id_with_revision(profile)
@@ -57,10 +57,10 @@ def model_download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     revision = setup.profile.trainer.revision
     like = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     parts = (
-        Part((word_in_run_dir(DOWNLOAD_PROGRAM),)),
-        Part((name,), f"the files that transformers loads, like `{like}`"),
-        Part((word_in_run_dir(_DOWNLOADED_MODEL_FILE),)),
-        *((Part((revision,)),) if revision else ()),
+        CommandPart((word_in_run_dir(DOWNLOAD_PROGRAM),)),
+        CommandPart((name,), f"the files that transformers loads, like `{like}`"),
+        CommandPart((word_in_run_dir(_DOWNLOADED_MODEL_FILE),)),
+        *((CommandPart((revision,)),) if revision else ()),
     )
     return (PreparationStep("model", "downloads the model into the cache of Hugging Face; once", parts),)
 

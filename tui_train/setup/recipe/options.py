@@ -20,10 +20,10 @@ _OPTION_PATTERN = re.compile(r"--|-[A-Za-z]")
 # Defaults of a trainer that others do not have.
 _DEFAULTS_BY_LIBRARY = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
 # The presets that were asked about last, by identity: what holds a mapping has no hash.
-_RECENT_OPTION_NAMES: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
+_OPTION_NAMES_CACHE: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
 
 
-class GivenOption(NamedTuple):
+class UserOption(NamedTuple):
     """An option that an argument sets, in the one or two `words` from `position` on.
 
     `option` has no dashes; `value` is "true" for a switch.
@@ -39,7 +39,7 @@ class GivenOption(NamedTuple):
         return (*arguments[: self.position], *arguments[self.position + len(self.words) :])
 
 
-class PassingRule(NamedTuple):
+class PresetPassingRule(NamedTuple):
     """How a preset passes a value: as the value of an option or key, or as the `fixed_value` that stands for it.
 
     One that is not `readable_back` passes other text too, so that the value cannot be read back.
@@ -72,7 +72,7 @@ _LIBRARY_NAMES_BY_OPTION = {
 }
 
 
-class Options(dict[str, Any]):
+class TrainerOptions(dict[str, Any]):
     """Options of a trainer; a question names one of them, or what several libraries call by a name each."""
 
     def is_on(self, name: str) -> bool:
@@ -97,54 +97,54 @@ class Options(dict[str, Any]):
         return int(next((text for text in texts if re.fullmatch(r"\d{1,9}", text)), 0)) or default
 
 
-def given_options(words: tuple[str, ...], *, bare: bool = True) -> tuple[GivenOption, ...]:
-    """Return the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
-    return _parse_options(words)[bare]
+def given_options(words: tuple[str, ...], *, accept_without_dashes: bool = True) -> tuple[UserOption, ...]:
+    """Return the options that arguments set; `accept_without_dashes`: OPTION=VALUE without dashes is one too."""
+    return _parse_options(words)[accept_without_dashes]
 
 
 @lru_cache(maxsize=64)
-def _parse_options(words: tuple[str, ...]) -> tuple[tuple[GivenOption, ...], tuple[GivenOption, ...]]:
+def _parse_options(words: tuple[str, ...]) -> tuple[tuple[UserOption, ...], tuple[UserOption, ...]]:
     """Return the options with dashes, and all; the arguments of a plan are asked for all the time."""
-    every: list[GivenOption] = []
+    every: list[UserOption] = []
     for place, (word, after) in enumerate(pairwise((*words, "--"))):
         option, equals, value = word.partition("=")
         if not (option.startswith("-") or equals):
             continue
         split = not equals and not _OPTION_PATTERN.match(after)
         value = after if split else value or "true"
-        every.append(GivenOption(place, (word, after) if split else (word,), normalized_option(option), value))
+        every.append(UserOption(place, (word, after) if split else (word,), normalized_option(option), value))
     return tuple(each for each in every if each.words[0].startswith("-")), tuple(every)
 
 
-def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> Options:
+def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> TrainerOptions:
     """Return the options of a script: the values of its YAML file, overridden by its arguments."""
     document = documents.get(profile.trainer.config)
-    usual = _DEFAULTS_BY_LIBRARY.get(trainer_of(profile).conventions_preset(), {})
-    by_argument = given_options(profile.trainer.arguments, bare=bool(profile.trainer.config))
+    usual = _DEFAULTS_BY_LIBRARY.get(trainer_of(profile).library_conventions_preset(), {})
+    by_argument = given_options(profile.trainer.arguments, accept_without_dashes=bool(profile.trainer.config))
     options = {argument.option: argument.value for argument in by_argument}
-    return Options({**usual, **(document.values if document else {}), **options})
+    return TrainerOptions({**usual, **(document.values if document else {}), **options})
 
 
-def preset_value_rules(preset: Preset) -> Iterator[PassingRule]:
+def preset_value_rules(preset: Preset) -> Iterator[PresetPassingRule]:
     """Yield how a preset passes values, by its arguments and in its file."""
     for argument in preset.arguments:
         name, equals, meaning = argument.when.partition("=")
         if equals and not name.endswith("!"):
             option, _, value = argument.words[0].partition("=")
-            yield PassingRule(name, normalized_option(option), value or "true", meaning)
+            yield PresetPassingRule(name, normalized_option(option), value or "true", meaning)
         for previous_word, word in pairwise(("", *argument.words)):
             option, _, value = word.partition("=") if "=" in word else (previous_word, "", word)
             for name in PLACEHOLDER_PATTERN.findall(value) if option else ():
-                yield PassingRule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
+                yield PresetPassingRule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
     conditions: set[str] = set()
     for entry in preset.file.values if preset.file else ():
         name, equals, meaning = entry.when.partition("=")
         if equals and not name.endswith("!") and entry.when not in conditions:
             # The first key with a condition is its switch; the others accompany it.
             conditions.add(entry.when)
-            yield PassingRule(name, entry.key, entry.value, meaning)
+            yield PresetPassingRule(name, entry.key, entry.value, meaning)
         elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER_PATTERN.fullmatch(entry.value)):
-            yield PassingRule(placeholder[1], entry.key)
+            yield PresetPassingRule(placeholder[1], entry.key)
 
 
 def option_names(name: str, preset: Preset) -> frozenset[str]:
@@ -157,21 +157,21 @@ def option_names(name: str, preset: Preset) -> frozenset[str]:
 
 def _option_names_by_value(preset: Preset) -> Mapping[str, frozenset[str]]:
     """Return the options of all values that a preset passes; the same preset is asked for them all the time."""
-    for recent, names_by_value in tuple(_RECENT_OPTION_NAMES):  # another thread may add to it
+    for recent, names_by_value in tuple(_OPTION_NAMES_CACHE):  # another thread may add to it
         if recent is preset:
             return names_by_value
     names_by_value = {}
     for rule in preset_value_rules(preset):
         if rule.fixed_value is None or rule.name not in batch.BATCH_PLACEHOLDERS:
             names_by_value[rule.name] = names_by_value.get(rule.name, frozenset()) | {rule.option}
-    _RECENT_OPTION_NAMES.appendleft((preset, names_by_value))
+    _OPTION_NAMES_CACHE.appendleft((preset, names_by_value))
     return names_by_value
 
 
-def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[GivenOption, ...]:
+def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[UserOption, ...]:
     """Return the user's arguments that set the value of a placeholder which the preset passes too."""
     names = option_names(name, preset)
-    matching: list[GivenOption] = []
+    matching: list[UserOption] = []
     for argument in given_options(profile.trainer.arguments) if names else ():
         if argument.option not in names:
             continue
@@ -183,7 +183,7 @@ def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[GivenOp
     return tuple(matching)
 
 
-def user_batch_arguments(profile: Profile, preset: Preset) -> tuple[GivenOption, ...]:
+def user_batch_arguments(profile: Profile, preset: Preset) -> tuple[UserOption, ...]:
     """Return the user's arguments that set the batch."""
     return tuple(
         argument for name in sorted(batch.BATCH_PLACEHOLDERS) for argument in user_arguments(name, profile, preset)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from tui_train.base.command import Joined, Word, word_in_run_dir
+from tui_train.base.command import CommandWord, JoinedWord, word_in_run_dir
 from tui_train.base.versions import is_at_least, is_known_at_least
 from tui_train.facts.types import Toolchain
 from tui_train.profile import batch, fields
@@ -18,7 +18,7 @@ from tui_train.trainers.builtin import SAMPLE_TEXT_FILE
 DATASETS_FORMAT_BY_ENDING = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
 
 # A tuple is a placeholder of any number of values.
-PlaceholderValue = Word | int | float | bool | tuple[Word, ...]
+PlaceholderValue = CommandWord | int | float | bool | tuple[CommandWord, ...]
 
 # The recipe's values that are passed as they are.
 _VALUES_PASSED_UNCHANGED = tuple(
@@ -36,7 +36,7 @@ def effective_accumulation(profile: Profile, copies: int) -> int | None:
     return batch.gradient_accumulation(recipe.global_batch, recipe.micro_batch, copies)
 
 
-def keys_to_pass(profile: Profile, changed_keys: Iterable[str]) -> frozenset[str]:
+def recipe_keys_to_pass(profile: Profile, changed_keys: Iterable[str]) -> frozenset[str]:
     """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
 
     Some trainers are passed all of them.
@@ -49,7 +49,7 @@ def keys_to_pass(profile: Profile, changed_keys: Iterable[str]) -> frozenset[str
 
 
 def placeholder_values(
-    setup: Setup, output: Word, config: Word, passed_keys: frozenset[str], *, user_output: bool
+    setup: Setup, output: CommandWord, config: CommandWord, passed_keys: frozenset[str], *, user_output: bool
 ) -> dict[str, PlaceholderValue]:
     """Return what the placeholders of presets stand for in an effective profile; an empty text is none.
 
@@ -57,7 +57,7 @@ def placeholder_values(
     """
     profile = setup.effective
     recipe, trainer, world_size = profile.recipe, profile.trainer, setup.world_size
-    data: tuple[Word, ...] = trainer.data
+    data: tuple[CommandWord, ...] = trainer.data
     if trainer_of(profile).makes_model and not data:
         data = (word_in_run_dir(SAMPLE_TEXT_FILE),)
     steps = effective_accumulation(profile, setup.model_copies)
@@ -120,17 +120,17 @@ def datasets_format(data: tuple[str, ...]) -> str:
     return formats.pop() if len(formats) == 1 else ""
 
 
-def placeholder_words(values: Mapping[str, PlaceholderValue]) -> dict[str, tuple[Word, ...]]:
+def placeholder_words(values: Mapping[str, PlaceholderValue]) -> dict[str, tuple[CommandWord, ...]]:
     """Return each placeholder's values as words: none where it is empty."""
     return {name: _value_words(value) for name, value in values.items()}
 
 
-def _value_words(value: PlaceholderValue) -> tuple[Word, ...]:
+def _value_words(value: PlaceholderValue) -> tuple[CommandWord, ...]:
     if isinstance(value, tuple):
         return value
     if isinstance(value, bool):
         return ("yes" if value else "no",)
-    if isinstance(value, (str, Joined)):
+    if isinstance(value, (str, JoinedWord)):
         return (value,) if value else ()
     return (repr(value) if isinstance(value, float) else str(value),)
 

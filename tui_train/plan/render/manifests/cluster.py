@@ -8,21 +8,30 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base import webhook
-from tui_train.base.command import PYTHONPATH, RUN_DIR, Command, ConfigFile, Joined, Part, Setting, join_pieces
+from tui_train.base.command import (
+    PYTHONPATH_VARIABLE,
+    RUN_DIR_VARIABLE,
+    Command,
+    CommandPart,
+    ConfigFile,
+    EnvSetting,
+    JoinedWord,
+    join_pieces,
+)
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
-from tui_train.plan.render import File, render_files
+from tui_train.plan.render import RenderedFile, render_files
 from tui_train.plan.types import Plan
 from tui_train.profile.mounts import Mount
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container
-from tui_train.trainers.trainer import SHIM_FOLDER
+from tui_train.trainers.trainer import SHIM_FOLDER_NAME
 
 # The name of a pod is that of its set, with those of job and host, and has at most 63 letters.
 _MAX_LABEL_LENGTH = 40
-_MIG_PREFIX = "MIG-"
-_CLUSTER_PYTHON = "python"
+_MIG_UUID_PREFIX = "MIG-"
+_PYTHON_IN_IMAGE = "python"
 
 
 class VolumeClaim(Struct, frozen=True):
@@ -45,7 +54,7 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
     name: str
     """A DNS label."""
     plan: Plan
-    files: tuple[File, ...]
+    files: tuple[RenderedFile, ...]
     """Those of the run."""
     image: str
     gpus: int
@@ -113,7 +122,7 @@ def plan_for_cluster(
     toolchain: Toolchain | None = None,
 ) -> ClusterPlan:
     """Return a profile's plan for a cluster; BadInput where what it asks for has no words there."""
-    _check_plan_for_cluster(plan, profile)
+    _refuse_plan_unfit_for_cluster(plan, profile)
     cluster_side = without_machine_parts(plan)
     folders = (attempt.checkpoints.folder for attempt in plan.attempts if attempt.checkpoints)
     outputs = tuple(dict.fromkeys(word for word in (plan.output, *folders) if isinstance(word, str) and word))
@@ -137,7 +146,7 @@ def plan_for_cluster(
     )
 
 
-def _check_plan_for_cluster(plan: Plan, profile: Profile) -> None:
+def _refuse_plan_unfit_for_cluster(plan: Plan, profile: Profile) -> None:
     image = profile.container.image
     if profile.container.engine == "apptainer":
         message = f"{visible(image)} is a file of this machine, which a cluster cannot pull"
@@ -146,11 +155,11 @@ def _check_plan_for_cluster(plan: Plan, profile: Profile) -> None:
         )
     if image.startswith("-") or not image.isprintable() or " " in image:
         raise BadInput(f"{visible(image)} is not a valid image name", "Write it as a registry has it: NAME:TAG.")
-    if any(uuid.startswith(_MIG_PREFIX) for uuid in plan.gpus):
+    if any(uuid.startswith(_MIG_UUID_PREFIX) for uuid in plan.gpus):
         message = "this plan trains on a part of a GPU (MIG), and a cluster has its own names for those"
         raise BadInput(message, "Choose whole GPUs: --set hardware.gpus=UUID,UUID.")
 
-    if profile.notify.webhook and not webhook.is_variable(profile.notify.webhook):
+    if profile.notify.webhook and not webhook.is_variable_reference(profile.notify.webhook):
         message = "the address of notify.webhook is in a file of this machine, which a pod does not have"
         raise BadInput(message, "Name a variable that holds it: --set 'notify.webhook=$NAME'.")
 
@@ -172,46 +181,50 @@ def without_machine_parts(plan: Plan) -> Plan:
     """Return a plan without what belongs to this machine: its container, its Python, its GPUs' UUIDs."""
     replace = msgspec.structs.replace
     wrapper = plan.container
-    attempts = tuple(replace(attempt, command=_cluster_command(attempt.command, plan)) for attempt in plan.attempts)
-    preparations = tuple(replace(item, command=_cluster_command(item.command, plan)) for item in plan.preparations)
+    attempts = tuple(
+        replace(attempt, command=_command_without_machine_parts(attempt.command, plan)) for attempt in plan.attempts
+    )
+    preparations = tuple(
+        replace(item, command=_command_without_machine_parts(item.command, plan)) for item in plan.preparations
+    )
     return replace(
         plan,
         title=plan.title.removesuffix(f" by {wrapper.engine}") if wrapper else plan.title,
-        python=_CLUSTER_PYTHON,
+        python=_PYTHON_IN_IMAGE,
         gpus=(),
         gpu_names=(),
         container=None,
         attempts=attempts,
         preparations=preparations,
-        configs=tuple(_cluster_config(config) for config in plan.configs),
+        configs=tuple(_config_without_machine_gpus(config) for config in plan.configs),
     )
 
 
-def _cluster_command(command: Command, plan: Plan) -> Command:
+def _command_without_machine_parts(command: Command, plan: Plan) -> Command:
     first, *others = command.parts
     env = [setting for setting in command.env if setting.origin != "container" and not _names_machine_gpus(setting)]
     if plan.container:
-        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _python_path_setting(env)]
+        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _python_path_without_container(env)]
     return Command(
-        (Part((_CLUSTER_PYTHON, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd
+        (CommandPart((_PYTHON_IN_IMAGE, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd
     )
 
 
-def _names_machine_gpus(setting: Setting) -> bool:
+def _names_machine_gpus(setting: EnvSetting) -> bool:
     """Return whether a variable names GPUs of this machine; an empty one hides all."""
     return setting.name == "CUDA_VISIBLE_DEVICES" and setting.value != "" and setting.origin == "profile"
 
 
-def _python_path_setting(env: Sequence[Setting]) -> Setting:
+def _python_path_without_container(env: Sequence[EnvSetting]) -> EnvSetting:
     """Return PYTHONPATH as it is without a container, whose own shell would add the shim."""
     current = next((setting.value for setting in env if setting.name == "PYTHONPATH"), None)
-    after = current.pieces if isinstance(current, Joined) else (current,) if current else ()
-    rest = (":", *after) if after else (PYTHONPATH,) if current is None else ()
+    after = current.pieces if isinstance(current, JoinedWord) else (current,) if current else ()
+    rest = (":", *after) if after else (PYTHONPATH_VARIABLE,) if current is None else ()
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return Setting("PYTHONPATH", join_pieces((RUN_DIR, f"/{SHIM_FOLDER}", *rest)), why, "launcher")
+    return EnvSetting("PYTHONPATH", join_pieces((RUN_DIR_VARIABLE, f"/{SHIM_FOLDER_NAME}", *rest)), why, "launcher")
 
 
-def _cluster_config(config: ConfigFile) -> ConfigFile:
+def _config_without_machine_gpus(config: ConfigFile) -> ConfigFile:
     """Return a file without the GPUs of this machine: without the key accelerate takes all."""
     values = {name: value for name, value in config.values.items() if name != "gpu_ids"}
     return msgspec.structs.replace(config, values=values)

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import size, visible
-from tui_train.plan.render import File
+from tui_train.base.text import size_text, visible
+from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.manifests import shell
 from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, VolumeClaim
 from tui_train.plan.render.manifests.text import manifest_text
-from tui_train.plan.render.quoting import quoted
+from tui_train.plan.render.quoting import quoted_word
 from tui_train.profile.types import Container
 from tui_train.setup.machine import container
 
-FILES_FOLDER = "/tui-train/files"
-_RUNS_FOLDER = "/tui-train/runs"
+POD_FILES_FOLDER = "/tui-train/files"
+_POD_RUNS_FOLDER = "/tui-train/runs"
 # Bytes: the limit of the API server for all values of a ConfigMap.
 MAX_CONFIG_MAP_BYTES = 1 << 20
 _CLAIM_NAME_PATTERN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _RESERVED_POD_FOLDERS = ("/tui-train", container.CONTAINER_CACHE_FOLDER, "/dev", "/proc", "/sys")
-_SUPERVISOR_END_SECONDS = 15
+_SECONDS_FOR_SUPERVISOR_TO_END = 15
 _MEMORY_SIZE_PATTERN = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _COPY_RUN_FOLDER_SCRIPT = """\
 set -u
@@ -46,16 +46,18 @@ done
 _UNSET_PET_VARIABLES_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
 
 
-def check_cluster_plan(cluster: ClusterPlan) -> None:
+def refuse_plan_unfit_for_pods(cluster: ClusterPlan) -> None:
     """Refuse what cannot become pods."""
     if not cluster.image:
         message = "no image is named, and a pod has no other place for Python and its libraries"
         raise BadInput(message, "Name one: --set container.image=NAME:TAG.")
     for claim in cluster.claims:
-        _check_claim(claim, cluster.claims)
+        _refuse_invalid_claim(claim, cluster.claims)
     total = sum(len(file.content) for file in cluster.files)
     if total > MAX_CONFIG_MAP_BYTES:
-        message = f"the files of the run take {size(total)}, and a ConfigMap holds {size(MAX_CONFIG_MAP_BYTES)}"
+        message = (
+            f"the files of the run take {size_text(total)}, and a ConfigMap holds {size_text(MAX_CONFIG_MAP_BYTES)}"
+        )
         raise BadInput(message, "Export without --for to a folder of a volume that the pods mount.")
     if not cluster.claims and not cluster.outputs:
         message = "the output folder lies in the run folder, which is lost with its pod"
@@ -63,7 +65,7 @@ def check_cluster_plan(cluster: ClusterPlan) -> None:
         raise BadInput(message, remedy)
 
 
-def _check_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> None:
+def _refuse_invalid_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> None:
     shown = f"--claim {visible(claim.name)}:{visible(claim.folder)}"
     if not _CLAIM_NAME_PATTERN.fullmatch(claim.name):
         raise BadInput(f"{shown}: the name is not one of a PersistentVolumeClaim", "See `kubectl get pvc`.")
@@ -82,7 +84,7 @@ def pod_run_folder(cluster: ClusterPlan) -> str:
     return (
         f"{claims[0].folder.rstrip('/')}/tui-train/{cluster.run_name}"
         if claims
-        else f"{_RUNS_FOLDER}/{cluster.run_name}"
+        else f"{_POD_RUNS_FOLDER}/{cluster.run_name}"
     )
 
 
@@ -90,7 +92,7 @@ def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
     """Return what a pod runs; `rank_variable` is the variable with the number of the pod."""
     several = cluster.plan.nodes > 1
     script = _COPY_RUN_FOLDER_SCRIPT.format(
-        files=FILES_FOLDER, run=quoted(pod_run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
+        files=POD_FILES_FOLDER, run=quoted_word(pod_run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
     )
     script += _WAIT_FOR_FIRST_POD_SCRIPT.format(address=cluster.plan.address) if several else ""
     return ["bash", "-c", script + _UNSET_PET_VARIABLES_SCRIPT + shell.machine_run_script(cluster)]
@@ -119,8 +121,8 @@ def pod_resources(cluster: ClusterPlan) -> dict[str, Any]:
 def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the volumes of a pod, and where its container has them."""
     memory: dict[str, Any] = {"medium": "Memory"}
-    limit = _kubernetes_size(cluster.shared_memory)
-    items = [{"key": key, "path": file.path} for key, file in _files_by_key(cluster).items()]
+    limit = _kubernetes_size_text(cluster.shared_memory)
+    items = [{"key": key, "path": file.path} for key, file in _file_by_config_map_key(cluster).items()]
     pod_volumes: list[dict[str, Any]] = [
         {"name": "shared-memory", "emptyDir": memory | ({"sizeLimit": limit} if limit else {})},
         {"name": "files", "configMap": {"name": f"{cluster.name}-files", "items": items}},
@@ -128,12 +130,12 @@ def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], 
     ]
     mounted: list[dict[str, Any]] = [
         {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
-        {"name": "files", "mountPath": FILES_FOLDER, "readOnly": True},
+        {"name": "files", "mountPath": POD_FILES_FOLDER, "readOnly": True},
         {"name": "cache", "mountPath": container.CONTAINER_CACHE_FOLDER},
     ]
     if not cluster.claims:
         pod_volumes.append({"name": "runs", "emptyDir": {}})
-        mounted.append({"name": "runs", "mountPath": _RUNS_FOLDER})
+        mounted.append({"name": "runs", "mountPath": _POD_RUNS_FOLDER})
     for number, claim in enumerate(cluster.claims):
         pod_volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim.name}})
         mounted.append({"name": f"claim-{number}", "mountPath": claim.folder})
@@ -155,7 +157,7 @@ def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], 
 _HOST_PATH_TYPE_BY_KIND = {"file": "File", "folder": "Directory"}
 
 
-def _kubernetes_size(text: str) -> str:
+def _kubernetes_size_text(text: str) -> str:
     """Return a size as docker writes it in the words of Kubernetes; empty for that of the machine."""
     match = _MEMORY_SIZE_PATTERN.fullmatch(text)
     if not match:
@@ -166,7 +168,7 @@ def _kubernetes_size(text: str) -> str:
 
 def config_map(cluster: ClusterPlan) -> dict[str, Any]:
     """Return the files of the run as a ConfigMap."""
-    files = _files_by_key(cluster)
+    files = _file_by_config_map_key(cluster)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -176,9 +178,9 @@ def config_map(cluster: ClusterPlan) -> dict[str, Any]:
     }
 
 
-def _files_by_key(cluster: ClusterPlan) -> dict[str, File]:
+def _file_by_config_map_key(cluster: ClusterPlan) -> dict[str, RenderedFile]:
     """Return the files by the keys of the ConfigMap, which have no slashes."""
-    keys: dict[str, File] = {}
+    keys: dict[str, RenderedFile] = {}
     for number, file in enumerate(cluster.files):
         key = re.sub(r"[^-._a-zA-Z0-9]", ".", file.path)[-200:]
         keys[f"{number}-{key}" if key in keys else key] = file
@@ -187,7 +189,7 @@ def _files_by_key(cluster: ClusterPlan) -> dict[str, File]:
 
 def pod_grace_seconds(cluster: ClusterPlan) -> int:
     """Return the seconds from the signal to the end of a pod: those to save, and what the supervisor takes."""
-    return cluster.plan.grace + _SUPERVISOR_END_SECONDS
+    return cluster.plan.grace + _SECONDS_FOR_SUPERVISOR_TO_END
 
 
 def render_with_config_map(

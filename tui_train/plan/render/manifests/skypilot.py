@@ -62,7 +62,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     if not has_image:
         document["setup"] = _setup_script(cluster)
     document["run"] = _run_script(cluster, has_image=has_image)
-    notes = (*_notes(cluster, has_image=has_image),)
+    notes = (*_task_notes(cluster, has_image=has_image),)
     comment = (f"{cluster.plan.name}: {cluster.plan.title}", *notes)
     return RenderedManifest(manifest_text(comment, (document,)), notes)
 
@@ -83,7 +83,7 @@ def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
     return f"{lines}run=$PWD rank={rank}\n{shell.machine_run_script(cluster)}"
 
 
-def _notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
+def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
     secrets = "".join(f" --secret {name}" for name in cluster.secrets)
     lines = [f"Start in this folder: sky launch -c {cluster.name}{secrets} {FILE_NAME}"]
     if cluster.secrets:

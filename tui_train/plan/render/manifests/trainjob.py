@@ -20,7 +20,7 @@ def first_machine_address(run_name: str) -> str:
 
 def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the ConfigMap and the TrainJob; BadInput where they cannot hold the plan."""
-    kubernetes.check_cluster_plan(cluster)
+    kubernetes.refuse_plan_unfit_for_pods(cluster)
     volumes, mounted = kubernetes.pod_volumes_and_mounts(cluster)
     name, resources = cluster.name, kubernetes.pod_resources(cluster)
     trainer = {

@@ -7,7 +7,7 @@ from tui_train.trainers.nemo_file import NemoFile
 _TORCH_NAME_BY_PRECISION = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _DATASETS_MODULE = "nemo_automodel.components.datasets.llm"
 # Effectively unlimited: max_steps ends the training.
-_UNLIMITED_EPOCHS = 1_000_000
+_MORE_EPOCHS_THAN_NEEDED = 1_000_000
 
 
 def render_automodel_yaml(file: NemoFile) -> str:
@@ -25,7 +25,7 @@ def _config_values(file: NemoFile) -> dict[str, Any]:
         "step_scheduler": {
             "global_batch_size": file.global_batch,
             "local_batch_size": file.micro_batch,
-            **({"max_steps": file.steps, "num_epochs": _UNLIMITED_EPOCHS} if file.steps else {"num_epochs": 1}),
+            **({"max_steps": file.steps, "num_epochs": _MORE_EPOCHS_THAN_NEEDED} if file.steps else {"num_epochs": 1}),
             "ckpt_every_steps": file.checkpoint_every,
         },
         "dist_env": {"backend": "nccl", "timeout_minutes": 10},

@@ -28,7 +28,7 @@ def read_arguments():
 def make_config(arguments):
     config = recipes.{recipe}()
 '''
-_TAIL_TEMPLATE = """    return config
+_FILE_TAIL_TEMPLATE = """    return config
 
 
 # Workers of the data loader and of checkpoints may import this file again, so nothing may train before this line.
@@ -36,7 +36,7 @@ if __name__ == "__main__":
     {start}(make_config(read_arguments()), forward_step)
 """
 _LAYERS_OPTION_LINE = '    parser.add_argument("--layers", type=int, default={layers})\n'
-_WEIGHTS_FUNCTION = """
+_WEIGHTS_FUNCTION_CODE = """
 
 def weights(folder):
     # Without weights it would silently start from random ones. Since 0.6 it also reads Hugging Face weights.
@@ -58,7 +58,7 @@ _LINES_BY_PRECISION = {
     ],
 }
 # Shares of the data for training, validation and test.
-_DATA_SPLIT = "1,0,0"
+_TRAIN_ONLY_DATA_SPLIT = "1,0,0"
 
 
 def render_megatron_bridge(file: NemoFile) -> str:
@@ -69,7 +69,7 @@ def render_megatron_bridge(file: NemoFile) -> str:
         micro_batch=file.micro_batch,
         sequence_length=file.sequence_length,
         layers=_LAYERS_OPTION_LINE.format(layers=file.layers) if file.layers else "",
-        weights=_WEIGHTS_FUNCTION if file.model else "",
+        weights=_WEIGHTS_FUNCTION_CODE if file.model else "",
     )
     body = [
         *_train_lines(file),
@@ -80,7 +80,7 @@ def render_megatron_bridge(file: NemoFile) -> str:
         *_optimizer_lines(file),
     ]
     body += [*_validation_lines(file), *_precision_lines(file), *_checkpoint_lines(file)]
-    return head + "\n".join(body) + "\n" + _TAIL_TEMPLATE.format(start=file.task)
+    return head + "\n".join(body) + "\n" + _FILE_TAIL_TEMPLATE.format(start=file.task)
 
 
 def _recipe_function_name(file: NemoFile) -> str:
@@ -170,7 +170,7 @@ def _data_lines(file: NemoFile) -> list[str]:
         *lines,
         "    config.dataset.blend_per_split = None",
         "    # All documents are for training: a small set has none left for validation.",
-        f"    config.dataset.split = {_DATA_SPLIT!r}",
+        f"    config.dataset.split = {_TRAIN_ONLY_DATA_SPLIT!r}",
         "    if arguments.sequence_length:",
         "        config.dataset.seq_length = arguments.sequence_length",
         *_assignment_lines("config.dataset.random_seed", file.seed),
@@ -187,7 +187,7 @@ def _finetune_data_lines(file: NemoFile) -> list[str]:
             "    config.dataset = configs.GPTDatasetConfig(",
             "        seq_length=arguments.sequence_length or config.dataset.seq_length,",
             *([] if file.seed is None else [f"        random_seed={file.seed},"]),
-            f"        split={_DATA_SPLIT!r},",
+            f"        split={_TRAIN_ONLY_DATA_SPLIT!r},",
             '        dataloader_type="single",',
             "        num_dataset_builder_threads=1,",
             "        reset_position_ids=False,",

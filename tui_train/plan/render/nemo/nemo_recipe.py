@@ -21,9 +21,9 @@ import torch
 from nemo import lightning as nl
 from nemo.collections import llm
 '''
-_TOKENIZER_IMPORT = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
-_MOCK_TOKENIZER_IMPORT = "from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer\n"
-_MOCK_DATA_CLASS = '''
+_TOKENIZER_IMPORT_LINE = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
+_MOCK_TOKENIZER_IMPORT_LINE = "from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer\n"
+_MOCK_DATA_CLASS_CODE = '''
 
 class MockData(llm.MockDataModule):
     """NeMo's random tokens with an attention mask, which is needed without Transformer Engine."""
@@ -38,7 +38,7 @@ class MockData(llm.MockDataModule):
 '''
 # The rows of GPT-2's vocabulary, which recipes without one of their own get.
 _GPT2_VOCABULARY_SIZE = 50257
-_TAIL_TEXT = """
+_FILE_TAIL_TEXT = """
 
 # NeMo starts processes that import this file again, so nothing may train before this line.
 if __name__ == "__main__":
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     run.run(make_recipe(read_arguments()), direct=True)
 """
 # Lightning's name, the type of the parameters, and whether gradients are reduced in fp32.
-_SETTINGS_BY_PRECISION = {
+_PRECISION_SETTINGS_BY_NAME = {
     "fp32": ("32-true", "torch.float32", False),
     "bf16": ("bf16-mixed", "torch.bfloat16", True),
     "fp16": ("16-mixed", "torch.float16", False),
@@ -55,8 +55,8 @@ _SETTINGS_BY_PRECISION = {
 
 def render_nemo_recipe(file: NemoFile) -> str:
     """Return the text of nemo_recipe.py; the recipe's name must be a Python identifier."""
-    tokenizer = _TOKENIZER_IMPORT if file.tokenizer else _MOCK_TOKENIZER_IMPORT if not file.data else ""
-    mock = "" if file.data else _MOCK_DATA_CLASS
+    tokenizer = _TOKENIZER_IMPORT_LINE if file.tokenizer else _MOCK_TOKENIZER_IMPORT_LINE if not file.data else ""
+    mock = "" if file.data else _MOCK_DATA_CLASS_CODE
     body = [
         *_recipe_lines(file),
         *model_size_lines(file, "recipe.model.config"),
@@ -77,7 +77,7 @@ def render_nemo_recipe(file: NemoFile) -> str:
         + _argument_parser_text(file)
         + "\n".join(body)
         + "\n"
-        + _TAIL_TEXT
+        + _FILE_TAIL_TEXT
     )
 
 
@@ -120,7 +120,9 @@ def _model_split_lines(file: NemoFile) -> list[str]:
             "            setattr(strategy, stage, None)",
         ]
     if (file.pipeline_parallel or 1) > 1:
-        kind = _SETTINGS_BY_PRECISION[file.precision][1] if file.precision else "recipe.trainer.plugins.params_dtype"
+        kind = (
+            _PRECISION_SETTINGS_BY_NAME[file.precision][1] if file.precision else "recipe.trainer.plugins.params_dtype"
+        )
         lines.append(f"    strategy.pipeline_dtype = {kind}")
     return lines
 
@@ -161,17 +163,17 @@ def _argument_or_recipe_expression(argument: str, chosen: int | None, recipe_fie
 
 def _data_path_lines(file: NemoFile) -> list[str]:
     if not file.validation_data:
-        return ["        paths=[", *_prefix_lines(file.data, 12), "        ],"]
+        return ["        paths=[", *_data_prefix_lines(file.data, 12), "        ],"]
     test = file.test_data or file.validation_data
     lines = ["        paths={"]
     for name, paths in (("train", file.data), ("validation", file.validation_data), ("test", test)):
         if name == "test" and not file.test_data:
             lines.append("            # NeMo requires three sets, and does not use this one in a pretraining.")
-        lines += [f'            "{name}": [', *_prefix_lines(paths, 16), "            ],"]
+        lines += [f'            "{name}": [', *_data_prefix_lines(paths, 16), "            ],"]
     return [*lines, "        },"]
 
 
-def _prefix_lines(paths: tuple[str, ...], indent: int) -> list[str]:
+def _data_prefix_lines(paths: tuple[str, ...], indent: int) -> list[str]:
     return [f"{' ' * indent}{path.removesuffix('.bin')!r}," for path in paths]
 
 
@@ -239,7 +241,7 @@ def _length_and_rate_lines(file: NemoFile) -> list[str]:
 def _precision_lines(file: NemoFile) -> list[str]:
     if file.precision is None:
         return []
-    name, kind, summed = _SETTINGS_BY_PRECISION[file.precision]
+    name, kind, summed = _PRECISION_SETTINGS_BY_NAME[file.precision]
     return [
         "",
         "    recipe.trainer.plugins = run.Config(",

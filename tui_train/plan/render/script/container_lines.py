@@ -1,13 +1,13 @@
 """The container around the command: the arguments of its engine, and the mounts that depend on the machine."""
 
-from tui_train.base.command import ContainerWrapper, Part
-from tui_train.plan.render.quoting import Expansion, quoted
-from tui_train.plan.render.script.variants import Line, MergedAttempts
+from tui_train.base.command import CommandPart, ContainerWrapper
+from tui_train.plan.render.quoting import BashExpansion, quoted_word
+from tui_train.plan.render.script.variants import MergedAttempts, ScriptLine
 from tui_train.plan.types import Plan
 from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
 from tui_train.setup.machine.container import card_options, card_options_per_node
 
-_REMOVE_OPTION = Expansion("${TUI_TRAIN_REMOVE:---rm}")
+_REMOVE_CONTAINER_OPTION = BashExpansion("${TUI_TRAIN_REMOVE:---rm}")
 _INTERFACE_VARIABLES_BY_BACKEND = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
 
 
@@ -27,7 +27,7 @@ def mount_lines(container: ContainerWrapper) -> list[str]:
         return f"{name.lower()}=${{TUI_TRAIN_{name}:-{default}}}"
 
     home = "cache_mount=${TUI_TRAIN_CACHE_MOUNT:---home=$cache:/cache}"
-    folders = "".join(f" {quoted(folder)}" for folder in container.folders)
+    folders = "".join(f" {quoted_word(folder)}" for folder in container.folders)
     lines = [
         "# The supervisor sets TUI_TRAIN_* where the engine of this machine needs other options.",
         "cache=${XDG_CACHE_HOME:-~/.cache}/tui-train/container",
@@ -40,38 +40,43 @@ def mount_lines(container: ContainerWrapper) -> list[str]:
     return [*lines, ""]
 
 
-def container_command_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
+def container_command_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[ScriptLine, ...]:
     """Return the lines of the command inside its container."""
     outer = [_engine_part_line(part, plan, container) for part in container.parts]
     named = container.engine in ENGINES_STOPPED_BY_NAME
-    inner = [Line(quoted(container.image))]
+    inner = [ScriptLine(quoted_word(container.image))]
     if container.before:
-        inner.append(Line(" ".join(quoted(word) for word in container.before)))
-    folder = Line(quoted("--workdir=" if named else "--pwd=", merged.folder))
+        inner.append(ScriptLine(" ".join(quoted_word(word) for word in container.before)))
+    folder = ScriptLine(quoted_word("--workdir=" if named else "--pwd=", merged.folder))
     passed = (*_interface_lines(plan, as_options=True), *merged.settings) if named else ()
     return (*outer, *passed, folder, *inner, *merged.command)
 
 
-def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
+def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[ScriptLine, ...]:
     """Return the variables that the engine passes on from its own environment; none if they are options."""
     if container.engine in ENGINES_STOPPED_BY_NAME:
         return ()
-    mark = Line('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
+    mark = ScriptLine('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
     return (*_interface_lines(plan, as_options=False), *merged.settings, mark)
 
 
-def _engine_part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
+def _engine_part_line(part: CommandPart, plan: Plan, container: ContainerWrapper) -> ScriptLine:
     words = part.words
     if plan.gpus and container.engine in ENGINES_STOPPED_BY_NAME and words == card_options(container.engine, plan.gpus):
         words = card_options_per_node(container.engine)
-    return Line(" ".join(quoted(_REMOVE_OPTION) if word == "--rm" else quoted(word) for word in words), part.why)
+    return ScriptLine(
+        " ".join(quoted_word(_REMOVE_CONTAINER_OPTION) if word == "--rm" else quoted_word(word) for word in words),
+        part.why,
+    )
 
 
-def _interface_lines(plan: Plan, *, as_options: bool) -> tuple[Line, ...]:
+def _interface_lines(plan: Plan, *, as_options: bool) -> tuple[ScriptLine, ...]:
     """Return the options that pass the network interface of each machine into the container."""
     if not plan.find_interface:
         return ()
     names = _INTERFACE_VARIABLES_BY_BACKEND.get(plan.backend, ("GLOO_SOCKET_IFNAME",))
     if as_options:
-        return (Line(" ".join(f"--env={name}" for name in names), "the network interface towards the first machine"),)
-    return tuple(Line(f'${{{name}:+"APPTAINERENV_{name}=${name}"}}') for name in names)
+        return (
+            ScriptLine(" ".join(f"--env={name}" for name in names), "the network interface towards the first machine"),
+        )
+    return tuple(ScriptLine(f'${{{name}:+"APPTAINERENV_{name}=${name}"}}') for name in names)

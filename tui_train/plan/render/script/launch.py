@@ -4,25 +4,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tui_train.base.command import Word
+from tui_train.base.command import CommandWord
 from tui_train.base.text import visible
-from tui_train.plan.render.quoting import quoted
+from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script import container_lines, script_end, script_head
-from tui_train.plan.render.script.variants import Line, MergedAttempts, ScriptVariable, merge_attempts
+from tui_train.plan.render.script.variants import MergedAttempts, ScriptLine, ScriptVariable, merge_attempts
 from tui_train.plan.types import Attempt, Plan
 
-_COMMENT_COLUMN = 44
+_REASON_COMMENT_COLUMN = 44
 _MAX_LINE_LENGTH = 120
-_PACKED_LINE_WIDTH = 100
+_MAX_PACKED_LINE_WIDTH = 100
 
 
 def render_launch_script(plan: Plan) -> str:
     """Return the text of launch.sh."""
     merged = merge_attempts(plan, container_lines.container_variable_prefix(plan))
-    settings, body = _choose_function_body(plan, merged)
+    settings, body = _settings_and_choose_function_lines(plan, merged)
     lines = [
         *script_head.head_comment_lines(plan),
-        *script_head.setup_lines(plan),
+        *script_head.script_setup_lines(plan),
         *(container_lines.mount_lines(plan.container) if plan.container else []),
         *_preparation_function_lines(plan),
         "choose() { # sets the command of attempt $attempt",
@@ -30,14 +30,14 @@ def render_launch_script(plan: Plan) -> str:
         *body,
         "}",
         "",
-        *script_end.end_lines(plan, settings),
+        *script_end.script_end_lines(plan, settings),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _choose_function_body(plan: Plan, merged: MergedAttempts) -> tuple[tuple[Line, ...], list[str]]:
+def _settings_and_choose_function_lines(plan: Plan, merged: MergedAttempts) -> tuple[tuple[ScriptLine, ...], list[str]]:
     """Return the settings, and the lines that set folder, settings and command."""
-    settings, command, folder = merged.settings, merged.command, quoted(merged.folder)
+    settings, command, folder = merged.settings, merged.command, quoted_word(merged.folder)
     if plan.container:
         settings = container_lines.engine_setting_lines(plan, plan.container, merged)
         command = container_lines.container_command_lines(plan, plan.container, merged)
@@ -60,7 +60,7 @@ def _preparation_function_lines(plan: Plan) -> list[str]:
         merged = merge_attempts(
             msgspec.structs.replace(plan, attempts=(alone,)), container_lines.container_variable_prefix(plan)
         )
-        _, body = _choose_function_body(plan, merged)
+        _, body = _settings_and_choose_function_lines(plan, merged)
         lines += [f"prepare_{preparation.name}() {{ # {visible(preparation.why)}", *body, "}", ""]
     return lines
 
@@ -71,42 +71,42 @@ _READ_DEVICES_LINE = '  IFS=, read -r -a devices <<< "$gpus"'
 def _attempt_value_lines(plan: Plan, values: Sequence[ScriptVariable]) -> list[str]:
     """Return the values of the first attempt, and the table of what each attempt changes."""
     if len(plan.attempts) == 1:
-        return [f"  title={quoted(plan.attempts[0].title)}"]
-    first = [f"  {line}" for line in _pack_words([_assignment(value.name, value.values[0]) for value in values])]
+        return [f"  title={quoted_word(plan.attempts[0].title)}"]
+    first = [f"  {line}" for line in _pack_words([_assignment_line(value.name, value.values[0]) for value in values])]
     lines = [*first, "  case $attempt in # each changes the values above"]
     for number, attempt in enumerate(plan.attempts, start=1):
-        title = _assignment("title", attempt.title)
+        title = _assignment_line("title", attempt.title)
         changed = [value for value in values if value.values[number - 1] != value.values[0]]
-        words = [_assignment(value.name, value.values[number - 1]) for value in changed]
+        words = [_assignment_line(value.name, value.values[number - 1]) for value in changed]
         line = f"    {number}) {' '.join((title, *words))} ;;"
         rest = "\n".join(f"      {line}" for line in _pack_words(words))
         lines.append(line if len(line) <= _MAX_LINE_LENGTH else f"    {number}) {title}\n{rest} ;;")
     return [*lines, "  esac"]
 
 
-def _assignment(name: str, value: Word) -> str:
-    return f"{name}={quoted(value)}"
+def _assignment_line(name: str, value: CommandWord) -> str:
+    return f"{name}={quoted_word(value)}"
 
 
 def _pack_words(words: Sequence[str]) -> list[str]:
     """Return words packed into as few lines as possible."""
     lines: list[str] = []
     for word in words:
-        if lines and len(lines[-1]) + len(word) < _PACKED_LINE_WIDTH:
+        if lines and len(lines[-1]) + len(word) < _MAX_PACKED_LINE_WIDTH:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
     return lines
 
 
-def _array_lines(name: str, lines: Sequence[Line]) -> list[str]:
+def _array_lines(name: str, lines: Sequence[ScriptLine]) -> list[str]:
     """Return words as an array with their reasons as comments; options without a reason share lines."""
     if not lines:
         return []
     rows: list[str] = []
-    previous: Line | None = None
+    previous: ScriptLine | None = None
     for line in _join_options(lines):
-        if previous and _can_share_line(previous, line) and len(rows[-1]) + len(line.words) < _PACKED_LINE_WIDTH:
+        if previous and _can_share_line(previous, line) and len(rows[-1]) + len(line.words) < _MAX_PACKED_LINE_WIDTH:
             rows[-1] += f" {line.words}"
         else:
             rows += _commented_lines(line)
@@ -114,28 +114,28 @@ def _array_lines(name: str, lines: Sequence[Line]) -> list[str]:
     return [f"  {name}=(", *rows, "  )"]
 
 
-def _join_options(lines: Sequence[Line]) -> list[Line]:
+def _join_options(lines: Sequence[ScriptLine]) -> list[ScriptLine]:
     """Return lines with Python and its script joined, and each option joined with its value."""
-    merged: list[Line] = []
+    merged: list[ScriptLine] = []
     for line in lines:
-        previous = merged[-1] if merged else Line("")
+        previous = merged[-1] if merged else ScriptLine("")
         if previous.words == '"$python"':
-            merged[-1] = Line(f"{previous.words} {line.words}", previous.why or line.why)
-        elif previous.takes_next_word and not line.is_option and not line.why:
-            merged[-1] = Line(f"{previous.words} {line.words}", previous.why)
+            merged[-1] = ScriptLine(f"{previous.words} {line.words}", previous.why or line.why)
+        elif previous.may_take_next_word and not line.is_option and not line.why:
+            merged[-1] = ScriptLine(f"{previous.words} {line.words}", previous.why)
         else:
             merged.append(line)
     return merged
 
 
-def _can_share_line(previous: Line, line: Line) -> bool:
+def _can_share_line(previous: ScriptLine, line: ScriptLine) -> bool:
     """Return whether a part can share the line of the one before."""
     return previous.is_option and line.is_option and not previous.why and not line.why
 
 
-def _commented_lines(line: Line) -> list[str]:
+def _commented_lines(line: ScriptLine) -> list[str]:
     words = f"    {line.words}"
     if not line.why:
         return [words]
-    beside = f"{words:<{_COMMENT_COLUMN}} # {visible(line.why)}"
+    beside = f"{words:<{_REASON_COMMENT_COLUMN}} # {visible(line.why)}"
     return [beside] if len(beside) <= _MAX_LINE_LENGTH else [f"    # {visible(line.why)}", words]

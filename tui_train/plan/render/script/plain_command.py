@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.command import Joined, needs_checkpoint
-from tui_train.plan.render.quoting import quoted
+from tui_train.base.command import JoinedWord, part_needs_checkpoint
+from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script import container_lines
-from tui_train.plan.render.script.variants import Line, merge_attempts
+from tui_train.plan.render.script.variants import ScriptLine, merge_attempts
 from tui_train.plan.types import Plan
 
 _CONTINUED_LINE_INDENT = "    "
@@ -41,24 +41,24 @@ def make_plain_command(plan: Plan) -> PlainCommand:
             for line in container_lines.container_command_lines(plan, plan.container, merged)
             if "${checkpoint:+" not in line.words
         ]
-        words = [line.words.replace('"$python"', quoted(plan.python)) for line in lines]
+        words = [line.words.replace('"$python"', quoted_word(plan.python)) for line in lines]
         settings = tuple(line.words for line in container_lines.engine_setting_lines(plan, plan.container, merged))
         return PlainCommand("", settings, tuple(words), uses_run_dir=False)
-    parts = [part for part in command.parts if not needs_checkpoint(part)]
-    settings = tuple(f"{setting.name}={quoted(setting.value)}" for setting in command.env)
-    groups = _group_options([quoted(word) for part in parts for word in part.words])
-    folder = "" if isinstance(command.cwd, Joined) else quoted(command.cwd)
+    parts = [part for part in command.parts if not part_needs_checkpoint(part)]
+    settings = tuple(f"{setting.name}={quoted_word(setting.value)}" for setting in command.env)
+    groups = _group_options([quoted_word(word) for part in parts for word in part.words])
+    folder = "" if isinstance(command.cwd, JoinedWord) else quoted_word(command.cwd)
     return PlainCommand(folder, settings, groups, any("$run_dir" in word for word in (*settings, *groups)))
 
 
 def _group_options(words: Sequence[str]) -> tuple[str, ...]:
     """Return words in which an option and its value are one group."""
-    groups: list[Line] = []
+    groups: list[ScriptLine] = []
     for word in words:
-        if groups and groups[-1].takes_next_word and not Line(word).is_option:
-            groups[-1] = Line(f"{groups[-1].words} {word}")
+        if groups and groups[-1].may_take_next_word and not ScriptLine(word).is_option:
+            groups[-1] = ScriptLine(f"{groups[-1].words} {word}")
         else:
-            groups.append(Line(word))
+            groups.append(ScriptLine(word))
     return tuple(group.words for group in groups)
 
 

@@ -1,11 +1,11 @@
 """The end of launch.sh: its options, then the supervisor, or with --plain the command alone."""
 
 from tui_train.plan.render.script.script_head import takes_checkpoint
-from tui_train.plan.render.script.variants import Line
+from tui_train.plan.render.script.variants import ScriptLine
 from tui_train.plan.types import Plan
 from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
 
-_SHELL_FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
+_USAGE_AND_BECOME = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 """
 _REFUSE_OLD_PYTHON_LINES = """\
@@ -26,9 +26,9 @@ _WAIT_FOR_PREPARATION_LINES_OF_HOSTS = (
     "prepared=$run_dir/.prepared.${TUI_TRAIN_RUN_ID-}.$attempt",
     'until [ "$node_rank" -eq 0 ] || [ -z "${TUI_TRAIN_SHARED-}" ] || [ -e "$prepared" ]; do sleep 1; done',
 )
-_UNKNOWN_OPTION_CASE = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
+_UNKNOWN_OPTION_CASE_LINE = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
 _READ_CHECKPOINT_TEMPLATE = '$({} -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)'
-_NO_RUNNER_MESSAGE = "no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
+_NO_RUNNER_ZIP_MESSAGE = "no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
 _ALREADY_RUNNING_MESSAGE = "launch.sh: a training runs in this folder already"
 _WARN_IF_RUNNING_LINE = (
     f'[ -n "${{TUI_TRAIN_RUN_ID-}}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "{_ALREADY_RUNNING_MESSAGE}" >&2'
@@ -38,12 +38,12 @@ _PRINT_SETTINGS_LINE = "    printf 'export%s\\n' \"$(printf ' %q' \"${settings[@
 _PRINT_COMMAND_LINE = "    printf '%s\\n' \"$(printf '%q ' \"${command[@]}\")\""
 
 
-def end_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
+def script_end_lines(plan: Plan, settings: tuple[ScriptLine, ...]) -> list[str]:
     """Return the lines that read the options and start the training; `settings` are set by `choose`."""
     return [
-        _SHELL_FUNCTIONS,
+        _USAGE_AND_BECOME,
         *_option_lines(plan),
-        *_check_lines(plan),
+        *_option_check_lines(plan),
         "",
         *_dry_run_lines(plan, settings),
         *_supervisor_start_lines(plan),
@@ -67,11 +67,11 @@ def _option_lines(plan: Plan) -> list[str]:
         lines.append(f"--gpus=?*) gpus=${{option#*=}}{' own_gpus=yes' if gpus_differ else ''} ;;")
     if several:
         lines.append("--node-rank=?*) node_rank=${option#*=} ;;")
-    lines += ["--resume) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN_OPTION_CASE]
+    lines += ["--resume) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN_OPTION_CASE_LINE]
     return [first, 'for option in "$@"; do', "  case $option in", *(f"    {line}" for line in lines), "  esac", "done"]
 
 
-def _check_lines(plan: Plan) -> list[str]:
+def _option_check_lines(plan: Plan) -> list[str]:
     """Return the lines that check the options, secrets and Python."""
     count, last = len(plan.attempts), plan.nodes - 1
     number = f'"there is no attempt $attempt of {count}"'
@@ -104,7 +104,7 @@ def _check_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _dry_run_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
+def _dry_run_lines(plan: Plan, settings: tuple[ScriptLine, ...]) -> list[str]:
     lines = [
         'if [ -n "$dry_run" ]; then',
         *_dry_run_preparation_lines(plan),
@@ -176,12 +176,12 @@ def _supervisor_start_lines(plan: Plan) -> list[str]:
         *([_REFUSE_OLD_PYTHON_LINES] if plan.container else []),
         f'  become . {_supervisor_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"',
         'elif [ -z "$plain" ]; then',
-        alone if plan.hosts else f"  echo 'launch.sh: {_NO_RUNNER_MESSAGE}' >&2",
+        alone if plan.hosts else f"  echo 'launch.sh: {_NO_RUNNER_ZIP_MESSAGE}' >&2",
         "fi",
     ]
 
 
-def _plain_start_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
+def _plain_start_lines(plan: Plan, settings: tuple[ScriptLine, ...]) -> list[str]:
     lines = []
     if plan.nodes > 1 and plan.gpus:
         lines += [

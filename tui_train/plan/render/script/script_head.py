@@ -2,14 +2,14 @@
 
 import textwrap
 
-from tui_train.base.command import needs_checkpoint
+from tui_train.base.command import part_needs_checkpoint
 from tui_train.base.text import visible
-from tui_train.plan.render.quoting import quoted
+from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Plan
 from tui_train.runner.machines import without_login_user
 
 _COMMENT_WIDTH = 116
-_SETUP_SCRIPT = """\
+_FIND_FOLDER_PYTHON_GPUS_SCRIPT = """\
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
@@ -45,7 +45,7 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
     first = bool(plan.hosts) or several
     lines = [
         *([("sbatch slurm.sh", "submit it to Slurm, from this folder")] if plan.slurm else []),
-        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start_row_text(plan)),
+        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _usage_row_of_start(plan)),
         ("bash launch.sh --plain", "only run the command below, in the foreground"),
         ("bash launch.sh --dry-run", "only print what would be started"),
         ("python3 runner.pyz status", "show the state; also: stop, tail, follow"),
@@ -70,7 +70,7 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _start_row_text(plan: Plan) -> str:
+def _usage_row_of_start(plan: Plan) -> str:
     if plan.is_started_by_hand:
         return "run the processes of this machine"
     can_resume = plan.attempts[0].checkpoints or plan.resumes_itself
@@ -82,26 +82,26 @@ def _start_row_text(plan: Plan) -> str:
 def takes_checkpoint(plan: Plan) -> bool:
     """Return whether the command or a file of the plan takes a checkpoint."""
     parts = (part for attempt in plan.attempts for part in attempt.command.parts)
-    return any(attempt.fills for attempt in plan.attempts) or any(map(needs_checkpoint, parts))
+    return any(attempt.fills for attempt in plan.attempts) or any(map(part_needs_checkpoint, parts))
 
 
 def _requirements_text(plan: Plan) -> str:
     return f", {plan.container.engine} with the image, and python3" if plan.container else " and the Python below"
 
 
-def setup_lines(plan: Plan) -> list[str]:
+def script_setup_lines(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
-    lines = [_SETUP_SCRIPT, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
+    lines = [_FIND_FOLDER_PYTHON_GPUS_SCRIPT, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
     if plan.is_started_by_hand or plan.hosts:
         first = plan.address or without_login_user(plan.hosts[0])
-        lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(first)}}}")
+        lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted_word(first)}}}")
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
-        words = f"gpus={quoted(uuid)}" if number == 0 else f"gpus+=,{quoted(uuid)}"
+        words = f"gpus={quoted_word(uuid)}" if number == 0 else f"gpus+=,{quoted_word(uuid)}"
         lines.append(f"{words:<48} # {visible(name)}" if name else words)
     return [*lines, ""]
 
 
 def quoted_with_home(path: str) -> str:
     """Return a quoted path; a leading ~ is expanded where the script runs."""
-    return f"~/{quoted(path[2:])}" if path.startswith("~/") else quoted(path)
+    return f"~/{quoted_word(path[2:])}" if path.startswith("~/") else quoted_word(path)

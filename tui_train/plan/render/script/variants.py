@@ -5,8 +5,15 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tui_train.base.command import GPUS, Part, Setting, Word, join_pieces, needs_checkpoint
-from tui_train.plan.render.quoting import Expansion, quoted, word_pieces
+from tui_train.base.command import (
+    GPUS_VARIABLE,
+    CommandPart,
+    CommandWord,
+    EnvSetting,
+    join_pieces,
+    part_needs_checkpoint,
+)
+from tui_train.plan.render.quoting import BashExpansion, quoted_word, word_pieces
 from tui_train.plan.types import Plan
 
 # Names of variables and functions of the script.
@@ -19,10 +26,10 @@ _RESERVED_VARIABLE_NAMES = frozenset(
         "run_dir", "run_mount", "settings", "title", "usage",
     }
 )  # fmt: skip
-_FLAG_VALUE = "yes"
+_VALUE_OF_SET_FLAG = "yes"
 
 
-class Line(Struct, frozen=True):
+class ScriptLine(Struct, frozen=True):
     """A line of the command: words, already quoted, and the reason for them."""
 
     words: str
@@ -34,7 +41,7 @@ class Line(Struct, frozen=True):
         return self.words.lstrip("\"'").startswith("-")
 
     @property
-    def takes_next_word(self) -> bool:
+    def may_take_next_word(self) -> bool:
         """Return whether it is an option whose value may be the next word."""
         return self.is_option and not {*self.words} & {" ", "="}
 
@@ -43,26 +50,26 @@ class ScriptVariable(Struct, frozen=True):
     """A variable of the script: its value in each attempt, empty if unset."""
 
     name: str
-    values: tuple[Word, ...]
+    values: tuple[CommandWord, ...]
 
 
 class MergedAttempts(Struct, frozen=True):
     """The attempts merged: variables, lines of the settings and of the command, and the folder."""
 
     values: tuple[ScriptVariable, ...]
-    settings: tuple[Line, ...]
-    command: tuple[Line, ...]
-    folder: Word | Expansion
+    settings: tuple[ScriptLine, ...]
+    command: tuple[ScriptLine, ...]
+    folder: CommandWord | BashExpansion
 
 
 class _CommandSlot(Struct):
     """A position in the command: its options, and by the number of an attempt the part that it has there."""
 
     options: tuple[str, ...]
-    parts: dict[int, Part]
+    parts: dict[int, CommandPart]
 
     @property
-    def first(self) -> Part:
+    def first(self) -> CommandPart:
         """The part of the first attempt that has one."""
         return next(iter(self.parts.values()))
 
@@ -76,18 +83,18 @@ class _VariableRegistry:
 
     def flag_variable(self, present: tuple[bool, ...], fallback_name: str) -> str:
         """Return the variable that is set in exactly these attempts; equal variables are shared."""
-        values = tuple(_FLAG_VALUE if is_set else "" for is_set in present)
+        values = tuple(_VALUE_OF_SET_FLAG if is_set else "" for is_set in present)
         key = next(
             (
                 key
-                for key in self._edited_keys()
+                for key in self._keys_edited_by_attempts()
                 if present == tuple(key in attempt.edits for attempt in self.plan.attempts)
             ),
             "",
         )
         return self._add_variable(key.rpartition(".")[2] or fallback_name, values, shared=True)
 
-    def value_variable(self, values: tuple[Word, ...], fallback_name: str) -> str:
+    def value_variable(self, values: tuple[CommandWord, ...], fallback_name: str) -> str:
         """Return the variable with these values."""
         numbers = (("micro_batch", self._micro_batches()), ("accumulation", self._accumulations()))
         number = next((name for name, expected in numbers if _equals_varying_numbers(values, expected)), "")
@@ -95,7 +102,7 @@ class _VariableRegistry:
             number or fallback_name, values, shared=any(not str(value).isalnum() for value in values)
         )
 
-    def _edited_keys(self) -> tuple[str, ...]:
+    def _keys_edited_by_attempts(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key for attempt in self.plan.attempts for key in attempt.edits))
 
     def _micro_batches(self) -> tuple[int, ...]:
@@ -106,7 +113,7 @@ class _VariableRegistry:
         samples = self.plan.micro_batch * self.plan.accumulation
         return tuple(samples // max(1, micro) for micro in self._micro_batches())
 
-    def _add_variable(self, preferred: str, values: tuple[Word, ...], *, shared: bool) -> str:
+    def _add_variable(self, preferred: str, values: tuple[CommandWord, ...], *, shared: bool) -> str:
         if shared and (equal := next((item for item in self.variables.values() if item.values == values), None)):
             return equal.name
         plain = re.sub(r"[^a-z0-9]+", "_", preferred.lower()).strip("_")
@@ -128,17 +135,21 @@ def merge_attempts(plan: Plan, setting_prefix: str = "") -> MergedAttempts:
         _align_parts_in_slots([command.parts for command in commands]), len(commands), names, python=plan.python
     )
     folders = tuple(command.cwd for command in commands)
-    folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value_variable(folders, 'working_directory')}")
+    folder = (
+        folders[0] if len({*folders}) == 1 else BashExpansion(f"${names.value_variable(folders, 'working_directory')}")
+    )
     return MergedAttempts(tuple(names.variables.values()), setting_lines, command_lines, folder)
 
 
-def _setting_part(setting: Setting, plan: Plan) -> Part:
+def _setting_part(setting: EnvSetting, plan: Plan) -> CommandPart:
     # The GPUs are listed once in the script, because --gpus replaces them.
     pinned = setting.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and setting.value == ",".join(plan.gpus)
-    return Part((join_pieces((f"{setting.name}=", *((GPUS,) if pinned else word_pieces(setting.value)))),), setting.why)
+    return CommandPart(
+        (join_pieces((f"{setting.name}=", *((GPUS_VARIABLE,) if pinned else word_pieces(setting.value)))),), setting.why
+    )
 
 
-def _align_parts_in_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandSlot]:
+def _align_parts_in_slots(sequences: Sequence[Sequence[CommandPart]]) -> list[_CommandSlot]:
     """Return the parts of all attempts by their slots; the order of each attempt is kept."""
     slots: list[_CommandSlot] = []
     for number, parts in enumerate(sequences):
@@ -146,7 +157,7 @@ def _align_parts_in_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandS
         added: list[_CommandSlot] = []
         start = 0
         for part in parts:
-            options = _shared_options(part)
+            options = _options_deciding_slot(part)
             place = next((place for place in range(start, len(slots)) if slots[place].options == options), None)
             if place is None:
                 added.append(_CommandSlot(options, {number: part}))
@@ -158,12 +169,12 @@ def _align_parts_in_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandS
     return [single for slot in slots for single in _split_ambiguous_slot(slot, len(sequences))]
 
 
-def _shared_options(part: Part) -> tuple[str, ...]:
+def _options_deciding_slot(part: CommandPart) -> tuple[str, ...]:
     """Return what the parts of a slot share: the option of each word, and whether they need a checkpoint."""
-    return (*map(_option_stem, part.words), str(needs_checkpoint(part)))
+    return (*map(_option_name_part, part.words), str(part_needs_checkpoint(part)))
 
 
-def _option_stem(word: Word) -> str:
+def _option_name_part(word: CommandWord) -> str:
     """Return an option up to its value; empty for a word that is not an option."""
     first = next(iter(word_pieces(word)), "")
     text = first if isinstance(first, str) else ""
@@ -172,12 +183,12 @@ def _option_stem(word: Word) -> str:
     return text if text.startswith("-") else ""
 
 
-def _word_after_stem(word: Word) -> Word:
+def _word_after_option_name(word: CommandWord) -> CommandWord:
     """Return the part of a word after its stem."""
     first, *more = word_pieces(word) or ("",)
     if not isinstance(first, str):
         return word
-    rest = join_pieces((first[len(_option_stem(word)) :], *more)).pieces
+    rest = join_pieces((first[len(_option_name_part(word)) :], *more)).pieces
     return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else join_pieces(rest)
 
 
@@ -188,7 +199,7 @@ def _split_ambiguous_slot(slot: _CommandSlot, attempt_count: int) -> list[_Comma
         return [slot]
     rows = zip(*(part.words for part in distinct), strict=True)
     differing = [row for row in rows if len({*row}) > 1]
-    if len(differing) == 1 and all(_word_after_stem(word) != "" for word in differing[0]):
+    if len(differing) == 1 and all(_word_after_option_name(word) != "" for word in differing[0]):
         return [slot]
     return [
         _CommandSlot(slot.options, {number: part for number, part in slot.parts.items() if part == only})
@@ -203,7 +214,7 @@ def _slot_lines(
     *,
     prefix: str = "",
     python: str = "",
-) -> tuple[Line, ...]:
+) -> tuple[ScriptLine, ...]:
     """Return the lines of some parts; the word that is the training Python is left to TUI_TRAIN_PYTHON."""
     interpreter = next((slot for slot in slots if python and slot.first.words[0] == python), None)
     lines = []
@@ -215,29 +226,29 @@ def _slot_lines(
         for position, word in enumerate(part.words):
             first = slot is interpreter and position == 0
             if first or all(other.words[position] == word for other in slot.parts.values()):
-                words.append(quoted(Expansion("$python")) if first else quoted(prefix, word))
+                words.append(quoted_word(BashExpansion("$python")) if first else quoted_word(prefix, word))
             else:
-                stem = _option_stem(word)
-                values = tuple(_word_after_stem(part.words[position]) if part else "" for part in present)
+                stem = _option_name_part(word)
+                values = tuple(_word_after_option_name(part.words[position]) if part else "" for part in present)
                 flag = variable_registry.value_variable(values, _variable_name_for_value(stem, option, word))
-                words.append(quoted(prefix, stem, Expansion(f"${flag}")))
+                words.append(quoted_word(prefix, stem, BashExpansion(f"${flag}")))
             option = word if isinstance(word, str) and word.startswith("-") and "=" not in word else ""
         text = " ".join(words)
         if None in present:
-            name = _variable_name_for_value(_option_stem(part.words[0]), "", part.words[0])
+            name = _variable_name_for_value(_option_name_part(part.words[0]), "", part.words[0])
             flag = flag or variable_registry.flag_variable(tuple(part is not None for part in present), name)
             text = f"${{{flag}:+{text}}}"
-        lines.append(Line(f"${{checkpoint:+{text}}}" if needs_checkpoint(part) else text, part.why))
+        lines.append(ScriptLine(f"${{checkpoint:+{text}}}" if part_needs_checkpoint(part) else text, part.why))
     return tuple(lines)
 
 
-def _variable_name_for_value(stem: str, option: str, word: Word) -> str:
+def _variable_name_for_value(option_name: str, option: str, word: CommandWord) -> str:
     """Return a name for a value: that of its option, of the option before it, or of its file."""
-    if stem or option:
-        return (stem or option).strip("-=").rpartition(".")[2]
+    if option_name or option:
+        return (option_name or option).strip("-=").rpartition(".")[2]
     last = next((piece for piece in reversed(word_pieces(word)) if isinstance(piece, str)), "")
     return last.rpartition("/")[2].partition(".")[0]
 
 
-def _equals_varying_numbers(values: tuple[Word, ...], numbers: tuple[int, ...]) -> bool:
+def _equals_varying_numbers(values: tuple[CommandWord, ...], numbers: tuple[int, ...]) -> bool:
     return values == tuple(map(str, numbers)) and len({*values}) > 1
