@@ -693,7 +693,7 @@ LOSSES = """
             phases = memory_trace.trace(asked)["phases"]
             memory_loss.trainer_loss = usual
             way[loss.__name__] = [phases["forward"], phases["backward"]]
-    print(json.dumps([ModelConfig().dtype, [[way["loss_of"], way["real"]] for way in ways]]))
+    print(json.dumps([ModelConfig().dtype, [[way["trainer_loss"], way["real"]] for way in ways]]))
 """
 
 

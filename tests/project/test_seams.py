@@ -133,7 +133,7 @@ def test_a_launcher_is_added(project):
     (package / "launchers/toy.py").write_text(
         torchrun.replace('"torchrun"', '"toy"')
         .replace('(self.job.python, "-m", "torch.distributed.run")', '("toyrun", "--with")')
-        .replace("return (*command,", "return (*command, Part((self.job.python,)),")
+        .replace("return (*command,", "return (*command, CommandPart((self.job.python,)),")
     )
     add(package / "launchers/__init__.py", 'from tui_train.launchers import toy\nLAUNCHERS["toy"] = toy.Torchrun')
     name(package, "Launcher")

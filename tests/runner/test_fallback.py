@@ -54,7 +54,7 @@ def ran(folder, said, *, code="1", smi="", card_wait=60.0):
     python = stub(folder / "python")
     found = facts(python=python, gpus=[gpu(0), gpu(1)], **OLD)
     run, plan = exported(folder / "run", profile(MANY), found)
-    change_runner(run, "run.py", "\n_CARD_WAIT_SECONDS = 60.0\n", f"\n_CARD_WAIT_SECONDS = {card_wait}\n")
+    change_runner(run, "run.py", "\n_MAX_CARD_WAIT_SECONDS = 60.0\n", f"\n_MAX_CARD_WAIT_SECONDS = {card_wait}\n")
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), STUB_SAYS=said, STUB_CODE=code)
     tools = folder / "bin"
     tools.mkdir()

@@ -410,7 +410,7 @@ def test_a_lock_that_nobody_can_take_is_said(made):
     (at / "owner").mkdir()
     (at / "heir").write_text("")
     # As it is, but for how long it waits in all.
-    change_runner(run, "lock.py", "\n_MAX_WAIT_SECONDS = 30.0\n", "\n_MAX_WAIT_SECONDS = 2.0\n")
+    change_runner(run, "lock.py", "\n_MAX_LOCK_WAIT_SECONDS = 30.0\n", "\n_MAX_LOCK_WAIT_SECONDS = 2.0\n")
     done = bash(run)
     assert done.returncode in {73, 75}, done.stderr
     assert str(run.path).encode() in done.stderr

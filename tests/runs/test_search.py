@@ -99,7 +99,8 @@ def test_a_search_ends_with_its_viewer(log, tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\n"
         "import time; from pathlib import Path; from tui_train.runs.logs.search import start_search\n"
-        f"print(start_search(Path({str(log.path)!r}), 0, ['(a+)+$'], up=False)._child.pid, flush=True); time.sleep(60)"
+        f"print(start_search(Path({str(log.path)!r}), 0, ['(a+)+$'], upward=False)._child.pid, flush=True)\n"
+        "time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as viewer:
         child = int(viewer.stdout.readline())

@@ -296,7 +296,7 @@ def test_json_lines(script, tmp_path):
     data.write_text("\n\n".join(json.dumps({"id": 1, "body": text}) for text in texts), encoding="utf-8")
     code = "import pretrain, sys; from types import SimpleNamespace as N\n"
     code += "class Bytes:\n eos_token_id = 256\n __len__ = lambda _: 257\n"
-    code += "print(*pretrain.read(sys.argv[1:], N(sequence_length=8, text_field='body'), Bytes()).ravel())"
+    code += "print(*pretrain.read_token_blocks(sys.argv[1:], N(sequence_length=8, text_field='body'), Bytes()).ravel())"
     words = [script.parent / "python", "-c", code, data]
     done = subprocess.run(words, cwd=script.parent, capture_output=True, text=True, check=True)
     found = [*map(int, done.stdout.split())]
@@ -390,7 +390,9 @@ def test_bad_data(script, tmp_path, name, content, message):
 def test_each_epoch_has_every_sample_in_an_order_of_its_own(script):
     code = "import json, numpy as np, pretrain\n"
     code += "blocks = np.arange(37)[:, None] * np.ones(4, np.int32)\n"
-    code += "orders = [[int(item['input_ids'][0]) for item in map(pretrain.Samples(blocks, seed, 111).__getitem__, "
+    code += (
+        "orders = [[int(item['input_ids'][0]) for item in map(pretrain.ShuffledSamples(blocks, seed, 111).__getitem__, "
+    )
     code += "range(111))] for seed in (5, 6)]\nprint(json.dumps(orders))"
     words = [script.parent / "python", "-c", code]
     orders = json.loads(subprocess.check_output(words, cwd=script.parent, text=True))
