@@ -81,7 +81,7 @@ def test_a_docker_without_roots_rights_is_its_user_and_locks_no_more_than_you(tm
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 19, 1 << 19));"
         "from tui_train.runner import container as c, planned as p;"
-        f"told = c.prepare_environment(p.Planned(engine='docker', image='x'), {str(tmp_path)!r});"
+        f"told = c.container_environment(p.SupervisorPlan(engine='docker', image='x'), {str(tmp_path)!r});"
         "print(told['TUI_TRAIN_CONTAINER_USER'], told['TUI_TRAIN_MEMLOCK'])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -357,7 +357,7 @@ async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(machine, 
         read(middle, number, block)
 
     monkeypatch.setattr(reader.KeptMiddleLines, "read", slow)
-    for name, size in (("_BLOCK_BYTES", 4096), ("_LARGE_LOG_BYTES", 100_000), ("_END_BYTES", 40_000)):
+    for name, size in (("_BLOCK_BYTES", 4096), ("_MIN_LARGE_LOG_BYTES", 100_000), ("_LARGE_LOG_END_BYTES", 40_000)):
         monkeypatch.setattr(reader, name, size)
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:

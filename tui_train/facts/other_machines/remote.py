@@ -193,7 +193,7 @@ def _with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machi
 def survey_host(
     host: str, question: Mapping[str, Any], deadline: float, *, ssh_words: Sequence[str] = (), asking_host: str = ""
 ) -> HostSurvey:
-    """Return the answer of a host to a survey; `ssh_words` are the command, where it is not the usual one (see Session)."""
+    """Return the answer of a host to a survey; `ssh_words` is a command that is not the usual one (see Session)."""
     hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
     python = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE}
     asked = {"do": "survey", "hub": hub_reader, **python, **question}

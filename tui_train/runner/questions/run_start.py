@@ -161,7 +161,10 @@ def _start_launch_script(run: Path, options: Sequence[str], kept: Path, start: d
 
 @contextlib.contextmanager
 def hold_start_lock(run: Path, *, wait_for_lock: bool = True) -> Iterator[int]:
-    """Hold the right to start a run, and yield its lock; without `wait_for_lock` only look, and yield -1 where one is held."""
+    """Hold the right to start a run, and yield its lock.
+
+    Without `wait_for_lock` it only looks, and yields -1 where the lock is held.
+    """
     folder = os.open(str(run), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lock = folder
