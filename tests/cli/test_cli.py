@@ -22,6 +22,7 @@ from tui_train.cli import app as cli
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import start, watch
 from tui_train.diagnose.repeated_failure import repeating_failure
+from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import RunStatus
@@ -171,6 +172,12 @@ def test_a_profile_that_is_not_there(tmp_path):
 @pytest.mark.parametrize("edit", ["recipe.stepz=1", "recipe.steps", b"trainer.script=/src/\xff.py"])
 def test_an_edit_that_cannot_be_made(edit):
     refused("plan", "quickstart", "--set", edit, code=65)
+
+
+def test_a_script_that_is_named_alone_is_what_trains(tmp_path):
+    (tmp_path / "mine.py").write_text("print('trained')\n")
+    tui("new", "mine", f"--set=trainer.script={tmp_path / 'mine.py'}")
+    assert store.load_profile_file("mine").trainer.kind == "script"
 
 
 CANNOT_RUN = [

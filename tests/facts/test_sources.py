@@ -298,6 +298,7 @@ def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
     ("name", "text", "words"),
     [
         ("train.ipynb", '{"cells": [], "metadata": {}}', "is a notebook"),
+        ("chat.jsonl", '{"messages": []}\n{"messages": []}\n', "is data"),
         ("train.sh", "#!/bin/bash\npython train.py --lr 1\n", "is a shell script"),
         ("train", "\x7fELF\0\0", "is a program"),
         ("train.py", "def train(:\n    pass\n", "cannot be read as Python: line 1: invalid syntax"),

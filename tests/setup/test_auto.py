@@ -133,7 +133,8 @@ def cli(): ...
 @click.option("--epochs", type=click.IntRange(1, 9))
 @click.option("--amp/--no-amp", default=False)
 @click.argument("data")
-def main(lr, epochs, amp, data): ...
+@click.argument("more", required=False)
+def main(lr, epochs, amp, data, more): ...
 @cli.command("sample")
 @click.option("--seed", type=int)
 def draw(seed): ...
@@ -165,10 +166,10 @@ def test_the_arguments_of_click_are_read():
     found = {each.name: each for each in parse_source(CLICK.encode()).parameters}
     assert [(name, each.form, each.type) for name, each in found.items()] == [
         ("--lr", "option", "float"), ("--epochs", "option", "int"), ("--amp", "pair", "bool"),
-        ("data", "positional", "str"), ("--seed", "option", "int"),
+        ("data", "positional", "str"), ("more", "positional", "str"), ("--seed", "option", "int"),
     ]  # fmt: skip
     assert (found["--lr"].flags, found["--lr"].default, found["--lr"].help) == (("--lr", "-l"), "0.01", "The rate.")
-    assert (found["data"].required, found["--seed"].command) == (True, "sample")
+    assert (found["data"].required, found["more"].required, found["--seed"].command) == (True, False, "sample")
 
 
 ABSL = "from absl import app, flags\nflags.DEFINE_integer('seed', 1, 'The seed.')\napp.run(print)"
