@@ -1,5 +1,7 @@
 """Checks: each finds its fault and only that, says what to do, and what it offers to change fixes it."""
 
+import shlex
+
 import msgspec
 import pytest
 from faults import error, note, warning
@@ -24,11 +26,12 @@ from tui_train.facts.types import (
     TrainingHost,
     YamlDocument,
 )
-from tui_train.profile.changes import apply_change
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, PresetArgument, UserPreset
 from tui_train.profile.types import SCHEMA_VERSION, Profile
 from tui_train.trainers import profile_paths
 from tui_train.trainers.finetune import Finetune
+from tui_train.views import show
 
 GIB = 2**30
 # What finds no fault with them, so that one value can be wrong at a time.
@@ -854,3 +857,11 @@ def test_what_forbids_a_plan_stands_before_what_forbids_a_start_here():
     first, second, *_ = found(values | {"recipe.learning_rate": 3.0}, where)
     assert (first.key, first.forbids_plan) == ("recipe.learning_rate", True)
     assert (second.level, second.forbids_plan) == ("error", False)
+
+
+@pytest.mark.parametrize("word", ["--eta={learning_rate}", "a b", "it's", "$HOME", "a!b", 'say "x"'])
+def test_the_options_of_a_fix_are_read_back_by_a_shell(word):
+    change = Change("", "", (("trainer.arguments", (word,)),))
+    option, edit = shlex.split(show.command_line_options_of_change(change))
+    key, _, value = edit.partition("=")
+    assert (option, key, shlex.split(value)) == ("--set", "trainer.arguments", [word])

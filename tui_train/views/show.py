@@ -156,7 +156,13 @@ def command_line_options_of_change(change: Change) -> str:
     if any(find_profile_secrets(apply_change(change, Profile()))):
         return ""
     edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
-    return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)
+    return " ".join(f"--set {visible(_quoted_for_shell(edit))}" for edit in edits)
+
+
+def _quoted_for_shell(word: str) -> str:
+    """Return a word as a shell reads it back, in double quotes where single ones would have to be taken apart."""
+    stays_as_it_is = word.isprintable() and not set(word) & set('"$`\\!')
+    return f'"{word}"' if "'" in word and stays_as_it_is else shlex.quote(word)
 
 
 def plan_text(planned: Plan) -> str:
