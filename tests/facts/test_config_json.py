@@ -1,4 +1,4 @@
-"""What config.json alone tells of a model's size, against what transformers counts, and what it cannot tell."""
+"""The size of a model as config.json alone gives it, against what transformers counts, and what it does not give."""
 
 import json
 import subprocess

@@ -3,7 +3,6 @@
 import ast
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -59,18 +58,7 @@ open(sys.argv[2] + "/made.txt", "w").write("x" * 2000)
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """A host `box` that has python3 and bash and nothing of this program, with a home of its own."""
-    home, client = tmp_path / "home", tmp_path / "client"
-    (home / "bin").mkdir(parents=True)
-    client.mkdir()
-    (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
-    (home / "train.py").write_text(SLEEPER)
-    with secure_shell.server(tmp_path, what="runs on a host over ssh") as words:
-        there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME="
-        (client / "ssh").write_text(
-            f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
-        )
-        (client / "ssh").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+    with secure_shell.bare_host(tmp_path, monkeypatch, SLEEPER, what="runs on a host over ssh") as home:
         yield home
 
 

@@ -8,7 +8,6 @@ import os
 import random
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import ssh as secure_shell
@@ -34,18 +33,7 @@ SLEEPER = "import time\nwhile True: print('tick', flush=True); time.sleep(0.5)\n
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """A host `box` over a real ssh, with a home of its own; `cut` ends every connection to it."""
-    home, client = tmp_path / "home", tmp_path / "client"
-    (home / "bin").mkdir(parents=True)
-    client.mkdir()
-    (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
-    (home / "train.py").write_text(SLEEPER)
-    with secure_shell.server(tmp_path, what="starts over a link that is cut") as words:
-        there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME="
-        (client / "ssh").write_text(
-            f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
-        )
-        (client / "ssh").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+    with secure_shell.bare_host(tmp_path, monkeypatch, SLEEPER, what="starts over a link that is cut") as home:
         yield home
 
 
