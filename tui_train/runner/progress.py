@@ -184,9 +184,11 @@ class _ProgressParser:
         elif found.evaluation and not found.train:
             self._take_evaluation(found, at)
         elif at and at.step is not None:
-            self._take_position(at)
-            self.unit = "step"
-            self._take_values(line, found)
+            # The number of a process begins a line as that of a step does, but does not grow.
+            if not at.unnamed or at.step > self.counting.step or self.counting.begun or not self.step:
+                self._take_position(at)
+                self.unit = "step"
+                self._take_values(line, found)
         elif (at or (found.named and not _SUMMARY_LINE_PATTERN.search(line))) and self._take_epoch(
             at or LoggedPosition()
         ):

@@ -8,27 +8,33 @@ from typing import NamedTuple
 # A number of more digits is no count of steps.
 MAX_COUNT_DIGITS = 15
 
-_TOTAL_PATTERN = r"(?:\s*(?:/|of)\s*(\d+))?"
+# Python's `{step:,}` writes 12,500.
+_COUNT_PATTERN = r"(\d{1,3}(?:,\d{3})+(?![\d,])|\d+)"
+_TOTAL_PATTERN = rf"(?:\s*(?:/|of)\s*{_COUNT_PATTERN})?"
+# What follows a name: `: 7`, `[100/600]`, ` 10/ 100`.
+_VALUE_PATTERN = rf"[ :=#\[]{{1,12}}{_COUNT_PATTERN}\b(?![.:]\d){_TOTAL_PATTERN}"
 # `step 1/60 | loss 5.5`, `Step [100/600]`, `iteration 10/ 100 |`, `it: 7`.
 _STEP_PATTERN = re.compile(
     r"(?<![\w/-])(?<!max )(?<!total )(?<!warmup )(?:(?:global|train|training|optimizer)[_ ])?"
-    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_TOTAL_PATTERN}",
+    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?{_VALUE_PATTERN}",
     re.IGNORECASE,
 )
 # Those count across epochs, whatever else a line counts.
 _OVERALL_STEP_PATTERN = re.compile(
-    r"(?<![\w/-])(?:global[_ ]step|num_updates)[ :=]{1,12}(\d+)\b(?![.:]\d)", re.IGNORECASE
+    rf"(?<![\w/-])(?:global[_ ]step|num_updates)[ :=]{{1,12}}{_COUNT_PATTERN}\b(?![.:]\d)", re.IGNORECASE
 )
-_BATCH_PATTERN = re.compile(
-    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_TOTAL_PATTERN}", re.IGNORECASE
-)
-_EPOCH_PATTERN = re.compile(
-    rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_TOTAL_PATTERN}", re.IGNORECASE
-)
+_BATCH_PATTERN = re.compile(rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?{_VALUE_PATTERN}", re.IGNORECASE)
+_EPOCH_PATTERN = re.compile(rf"(?<![\w/-])(?:epochs?|ep)(?:\(train\))?{_VALUE_PATTERN}", re.IGNORECASE)
 # `[65/200]`, `(65/200)`, `[ 640/60000 (1%)]`; DCGAN's `[0/5][7/1583]` are epoch and batch.
 _BRACKETED_PAIR_PATTERN = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
 # `65/200 loss 0.1` at the beginning, `epoch 001:    100 / 1000 loss=8.2`; no date, and no time behind it.
 _BARE_PAIR_PATTERN = re.compile(r"(?:^|\bepoch:? \d{1,9}[:,] )\s*(\d+)\s*/\s*(\d+)(?![\d/.]|\s+\d+:\d)", re.IGNORECASE)
+# `[ 10] loss=0.5`, `10 | loss 0.5`, `i=10 loss: 0.5`, also behind a time or a level of a logger: no word names it.
+_UNNAMED_STEP_PATTERN = re.compile(
+    r"(?:^|\bINFO\b\W{1,3}|\d:\d\d(?:[.,]\d{1,6})?\]? )\s*(?:[int]\s?[=:]\s?)?[\[(]?\s*(\d{1,9})\s*[\])]?"
+    r"(?:\s*[:|,;-])?\s{0,12}(?:(?:train|training|batch|avg|average|mean|running) )?(?:\w{1,20}[_/])?loss\b",
+    re.IGNORECASE,
+)
 # timm's `Train: 0 [  50/1251 (  4%)]`.
 _TIMM_EPOCH_PATTERN = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
 # NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
@@ -55,12 +61,14 @@ class LoggedPosition(NamedTuple):
     by_now: bool = False
     overall: bool = False
     batch: bool = False
+    unnamed: bool = False
 
 
 class StepCounting(NamedTuple):
     """How a log counts, as its lines so far show: the number of its first epoch, and the newest of each number.
 
-    `overall`: its steps go on from one epoch to the next; `offset` is what earlier epochs without a length add.
+    `overall`: its steps go on from one epoch to the next; `offset` is what earlier epochs without a length add;
+    `begun`: a line of its own began another epoch, of which no step is known yet.
     """
 
     epoch: int | None = None
@@ -69,11 +77,12 @@ class StepCounting(NamedTuple):
     step: int = 0
     offset: int = 0
     overall: bool = False
+    begun: bool = False
 
 
 def parse_logged_position(line: str) -> LoggedPosition | None:
     """Return where a line says that its training is, None where it does not."""
-    return _nemo_position(line) or _automodel_position(line) or _generic_position(line)
+    return _nemo_position(line) or _automodel_position(line) or _generic_position(line) or _unnamed_position(line)
 
 
 def parse_epoch_header(line: str) -> LoggedPosition | None:
@@ -92,10 +101,10 @@ def advance_step_count(counting: StepCounting, position: LoggedPosition) -> tupl
     if epoch is None or position.overall:
         return counting._replace(step=position.step or 0), position.step or 0, position.steps
     first = min(counting.first, epoch)
-    later = counting.epoch is not None and epoch > counting.epoch
-    now = counting._replace(epoch=epoch, epochs=epochs, first=first, step=position.step or counting.step)
+    later = counting.begun or (counting.epoch is not None and epoch > counting.epoch)
+    now = counting._replace(epoch=epoch, epochs=epochs, first=first, step=position.step or counting.step, begun=False)
     if position.step is None:
-        return now, epoch - first + 1, epochs
+        return now._replace(begun=later), epoch - first + 1, epochs
     if position.steps:
         overall = counting.overall or (later and 0 < counting.step < position.step)
         if overall:
@@ -116,7 +125,7 @@ def advance_step_count(counting: StepCounting, position: LoggedPosition) -> tupl
 
 def parse_count(text: str) -> int | None:
     """Return a number of steps, None for what has too many digits for one."""
-    digits = text.lstrip("0") or "0"
+    digits = text.replace(",", "").lstrip("0") or "0"
     return int(digits) if len(digits) <= MAX_COUNT_DIGITS else None
 
 
@@ -138,7 +147,8 @@ def _automodel_position(line: str) -> LoggedPosition | None:
 
 def _generic_position(line: str) -> LoggedPosition | None:
     """Return the epoch and the step of a line: a number with its name first, then `[65/200]`, `65/200` at last."""
-    epoch = _EPOCH_PATTERN.search(line) if "poch" in line or "POCH" in line else None
+    names_epoch = "poch" in line or "POCH" in line or line.lstrip(" [(")[:2].lower() == "ep"
+    epoch = _EPOCH_PATTERN.search(line) if names_epoch else None
     epoch = epoch or (_TIMM_EPOCH_PATTERN.search(line) if "rain: " in line else None)
     if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL_STEP_PATTERN.search(line)):
         return LoggedPosition(parse_count(overall[1]), epoch=_number_pair(epoch)[0], overall=True)
@@ -153,6 +163,11 @@ def _generic_position(line: str) -> LoggedPosition | None:
             epoch = pairs.pop(0)
         step = pairs[0] if pairs else next(filter(_is_number_within_total, _BARE_PAIR_PATTERN.finditer(line)), None)
     return _position_of_matches(step or _BATCH_PATTERN.search(line), epoch)
+
+
+def _unnamed_position(line: str) -> LoggedPosition | None:
+    match = _UNNAMED_STEP_PATTERN.search(line)
+    return LoggedPosition(parse_count(match[1]), unnamed=True) if match else None
 
 
 def _position_of_matches(step: re.Match[str] | None, epoch: re.Match[str] | None) -> LoggedPosition | None:
