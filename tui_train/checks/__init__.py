@@ -49,6 +49,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     idle.cards_idle_under_launcher,
     conflicts.cards_in_use,
     conflicts.output_in_use,
+    conflicts.own_output_in_use,
     conflicts.port_in_use,
     hardware.gpus_blocking_nccl,
     hardware.wrong_process_count,

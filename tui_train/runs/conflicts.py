@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from msgspec.structs import replace
+
 from tui_train.base.app_paths import runs_folder, trials_folder
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
@@ -13,6 +15,7 @@ from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runs.elsewhere import run_place
 from tui_train.runs.listing import read_listed_run
+from tui_train.runs.own_folders import own_output_paths
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.status import may_still_write
 
@@ -25,7 +28,8 @@ def resources_in_use(port: int = 0, host: str = "") -> tuple[ResourcesInUse, ...
 
     Of a host they are those of the runs that are known here, also one of which it is not known whether it trains.
     """
-    resources = [planned_resources(run) for run in (*list_runs(), *_newest_trials()) if _is_training(run, host)]
+    runs = (run for run in (*list_runs(), *_newest_trials()) if _is_training(run, host))
+    resources = [_with_own_outputs(planned_resources(run), run) for run in runs]
     if port and not host and all(resource.port != port for resource in resources) and is_port_in_use(port):
         resources.append(ResourcesInUse(port=port))
     return tuple(resources)
@@ -55,6 +59,12 @@ def planned_resources(run: RunDir) -> ResourcesInUse:
         outputs=path_and_real_path(output) if isinstance(output, str) and "\0" not in output else (),
         port=port if isinstance(port, int) and 0 < port < 1 << 16 else 0,
     )
+
+
+def _with_own_outputs(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse:
+    """Return a run's resources with what its script may write to by the names of its arguments."""
+    own = (each for path in own_output_paths(run) for each in path_and_real_path(path))
+    return replace(planned, outputs=(*planned.outputs, *own))
 
 
 def refuse_if_conflicting(run: RunDir) -> None:

@@ -1,7 +1,7 @@
-"""The folders that a script's own arguments name, in which it may write what no output folder of ours holds."""
+"""What a script writes by its own arguments, which no output folder of ours holds."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tui_train.base.errors import TuiTrainError
@@ -9,23 +9,54 @@ from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
-from tui_train.setup.recipe.given_arguments import given_arguments
+from tui_train.setup.recipe.given_arguments import given_arguments, likely_output_paths
 from tui_train.trainers import trainer_has_own_field
 
 _MAX_FILES_CHECKED = 1000  # files of a folder that are looked at
+_WEIGHTS_SUFFIXES = frozenset({
+    ".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".keras", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth",
+    ".safetensors",
+})  # fmt: skip
+
+
+def own_output_paths(run: RunDir) -> tuple[str, ...]:
+    """Return the paths of arguments by whose names the script may write there."""
+    profile = _profile_with_script(run)
+    if profile is None:
+        return ()
+    paths = likely_output_paths(read_source(profile.trainer.script), profile.trainer.arguments)
+    return tuple(str(_working_folder(profile) / path) for path in paths if "\0" not in path)
 
 
 def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...]:
     """Return the folders in which something was written since then (seconds since 1970), in the arguments' order."""
+    profile = _profile_with_script(run)
+    if profile is None:
+        return ()
+    start = _working_folder(profile)
+    named = dict.fromkeys(start / value for value in _script_argument_values(profile))
+    return tuple(folder for folder in named if folder != start and _newest_file_time(folder) >= since)
+
+
+def weights_files_written_since(run: RunDir, since: float, folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Return files that are weights by their names, in the folders and where the script starts, the newest first."""
+    profile = _profile_with_script(run)
+    where = dict.fromkeys((*folders, *((_working_folder(profile),) if profile else ())))
+    found = {path: time for folder in where for path, time in _file_times(folder) if path.suffix in _WEIGHTS_SUFFIXES}
+    return tuple(sorted((path for path, time in found.items() if time >= since), key=lambda path: -found[path]))
+
+
+def _profile_with_script(run: RunDir) -> Profile | None:
+    """Return a run's profile, None where it cannot be read or starts no script."""
     try:
         profile = store.load_profile_file(str(run.profile))
     except TuiTrainError:
-        return ()
-    if not trainer_has_own_field(profile, "trainer.script") or not profile.trainer.script:
-        return ()
-    start = Path(profile.trainer.working_directory or Path(profile.trainer.script).parent)
-    named = dict.fromkeys(start / value for value in _script_argument_values(profile))
-    return tuple(folder for folder in named if folder != start and _newest_file_time(folder) >= since)
+        return None
+    return profile if trainer_has_own_field(profile, "trainer.script") and profile.trainer.script else None
+
+
+def _working_folder(profile: Profile) -> Path:
+    return Path(profile.trainer.working_directory or Path(profile.trainer.script).parent)
 
 
 def _script_argument_values(profile: Profile) -> Iterator[str]:
@@ -39,12 +70,18 @@ def _script_argument_values(profile: Profile) -> Iterator[str]:
 
 def _newest_file_time(folder: Path) -> float:
     """Return when the newest file right in a folder was written, 0 where there is none."""
-    newest = 0.0
+    return max((time for _, time in _file_times(folder)), default=0.0)
+
+
+def _file_times(folder: Path) -> list[tuple[Path, float]]:
+    """Return the files right in a folder, of very many only some, each with the time when it was written."""
     try:
         with os.scandir(folder) as entries:
-            for _, entry in zip(range(_MAX_FILES_CHECKED), entries, strict=False):
-                if entry.is_file(follow_symlinks=False):
-                    newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+            checked = [entry for _, entry in zip(range(_MAX_FILES_CHECKED), entries, strict=False)]
+            return [
+                (Path(entry.path), entry.stat(follow_symlinks=False).st_mtime)
+                for entry in checked
+                if entry.is_file(follow_symlinks=False)
+            ]
     except (OSError, ValueError):
-        return 0.0
-    return newest
+        return []

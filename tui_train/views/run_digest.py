@@ -112,11 +112,11 @@ class _CachedDigest(NamedTuple):
 
 
 class _LiveLog:
-    """The log of a live run, read as it grows."""
+    """The log of a run, read from near its end as it grows."""
 
-    def __init__(self, log: Path, number: int) -> None:
+    def __init__(self, log: Path, number: int, last_bytes: int = _LIVE_LOG_TAIL_BYTES) -> None:
         self.number = number
-        self.tail = LogTail(log, last_bytes=_LIVE_LOG_TAIL_BYTES)
+        self.tail = LogTail(log, last_bytes=last_bytes)
         self.progress = Progress()
 
     def read(self, reading: LogReading) -> None:
@@ -124,6 +124,13 @@ class _LiveLog:
         if self.tail.unread_bytes > _LIVE_LOG_TAIL_BYTES:
             self.tail.skip(_LIVE_LOG_TAIL_BYTES)
         self.progress = advance_progress(self.progress, [*self.tail.lines(), self.tail.bar], reading)
+
+
+def read_newest_progress(run: RunDir, attempt_number: int) -> Progress:
+    """Return the progress of an attempt as the end of its log reports it."""
+    log = _LiveLog(run.attempt_log(attempt_number), attempt_number, _ENDED_LOG_TAIL_BYTES)
+    log.read(_log_reading(_read_plan_summary(run)[0].log))
+    return log.progress
 
 
 class DigestCache:
@@ -216,8 +223,7 @@ class DigestCache:
         live = self._live.get(run.path)
         if not digest.stoppable:
             self._live.pop(run.path, None)
-            live = _LiveLog(run.attempt_log(attempt.number), attempt.number)
-            live.tail = LogTail(run.attempt_log(attempt.number), last_bytes=_ENDED_LOG_TAIL_BYTES)
+            live = _LiveLog(run.attempt_log(attempt.number), attempt.number, _ENDED_LOG_TAIL_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
             live.progress = progress_for_next_attempt(read_progress(run, status.attempts[:-1]))

@@ -191,7 +191,7 @@ def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
     status, name = listed.status, visible(listed.run.name)
     if status is None:
         return (name, "damaged", "-", "-", "-")
-    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.started)) if status.started else "-"
+    started = _start_time_text(status.started) if status.started else "-"
     lasted = "-" if (seconds := training_seconds(status)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
     why = (
@@ -208,6 +208,12 @@ def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
     return (name, f"{run_state_text(status)}{queue_note}{damaged}", started, lasted, str(len(status.attempts)))
+
+
+def _start_time_text(started: float) -> str:
+    """Return day and time; with the year where it is another one."""
+    then = time.localtime(started)
+    return time.strftime("%m-%d %H:%M" if then.tm_year == time.localtime().tm_year else "%Y-%m-%d %H:%M", then)
 
 
 def run_state_text(status: RunStatus) -> str:

@@ -1,13 +1,17 @@
 """Checks of what other live runs use: cards, an output folder, a port."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding, error
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.gpus.verdicts import recommended_uuids
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
 from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.changes import Change
+from tui_train.profile.fields import absolute_path
+from tui_train.setup.recipe import given_arguments
+from tui_train.setup.recipe.effective import working_folder
 from tui_train.setup.setup import Setup
 
 _STOP_REMEDY_TEMPLATE = "Wait for it, or end it (tui-train stop {})"
@@ -40,6 +44,17 @@ def output_in_use(setup: Setup) -> Iterator[Finding]:
     ):
         remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or name another output folder."
         yield error("trainer.output", words, remedy, machine=True, start=True)
+
+
+def own_output_in_use(setup: Setup) -> Iterator[Finding]:
+    """An argument of the script that names what a live run writes: only by its name is it known to be an output."""
+    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    words, folder = setup.profile.trainer.arguments, Path(working_folder(setup.profile, setup.preset) or "/")
+    for path in given_arguments.likely_output_paths(source, words) if source else ():
+        wanted = ResourcesInUse(outputs=normalized_path_as_tuple(absolute_path(path, folder)))
+        for message, other in _resource_conflicts(wanted, setup.facts):
+            remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or give the script another path."
+            yield warning("trainer.arguments", message, remedy, machine=True)
 
 
 def port_in_use(setup: Setup) -> Iterator[Finding]:

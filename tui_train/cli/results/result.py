@@ -20,6 +20,7 @@ from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.results.result import read_result as result_of
 
 _LABEL_WIDTH = 14
+_MAX_SAVED_SHOWN = 3  # files that a line names
 
 
 def print_result(reference: str, *, as_json: bool) -> None:
@@ -40,7 +41,11 @@ def print_result(reference: str, *, as_json: bool) -> None:
 
 
 def no_weights_text(run_result: RunResult) -> str:
-    """Return in words that a run left no adapter or model, and where else its script wrote."""
+    """Return in words that a run left no adapter or model, and what else its script wrote."""
+    if run_result.saved:
+        more = len(run_result.saved) - _MAX_SAVED_SHOWN
+        names = ", ".join(map(display_path, run_result.saved[:_MAX_SAVED_SHOWN]))
+        return f"saved by the script, in a form of its own: {names}{f' and {more} more' if more > 0 else ''}"
     if run_result.written:
         return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.text import size_text, visible
+from tui_train.base.text import loss_text, size_text, visible
 from tui_train.cli.columns import aligned_table
 from tui_train.cli.plans.plans import print_json
 from tui_train.diagnose.repeated_failure import repeating_failure
@@ -27,6 +27,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queued_job
 from tui_train.runs.status import read_status
 from tui_train.views import show
+from tui_train.views.run_digest import read_newest_progress
 
 
 def print_runs(host: str, *, as_json: bool) -> None:
@@ -35,7 +36,7 @@ def print_runs(host: str, *, as_json: bool) -> None:
     if as_json:
         print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
-        click.echo(aligned_table(_run_rows(listing)))
+        click.echo(aligned_table(_run_rows(listing, are_here=not host)))
         for listed in listing:
             if listed.damage:
                 where = visible(host or str(listed.run.path))
@@ -52,11 +53,21 @@ def _refreshed_runs() -> tuple[ListedRun, ...]:
     return read_listed_runs()
 
 
-def _run_rows(listing: tuple[ListedRun, ...]) -> list[tuple[str, ...]]:
-    """Return the runs as a table; their notes are in it where there are any."""
+def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[str, ...]]:
+    """Return the runs as a table; their losses and notes are in it where there are any."""
     rows = [("run", "state", "started", "took", "attempts"), *map(show.listed_run_row, listing)]
+    losses = ["loss", *(_newest_loss_text(listed) if are_here else "" for listed in listing)]
     notes = ["note", *(visible(read_note(listed.run)) for listed in listing)]
-    return [(*row, note_text) for row, note_text in zip(rows, notes, strict=True)] if any(notes[1:]) else rows
+    columns = [column for column in (losses, notes) if any(column[1:])]
+    return [(*row, *more) for row, *more in zip(rows, *columns, strict=True)]
+
+
+def _newest_loss_text(listed: ListedRun) -> str:
+    """Return the newest loss of a run; empty where its log reports none."""
+    if listed.status is None or not listed.status.attempts:
+        return ""
+    last = read_newest_progress(listed.run, listed.status.attempts[-1].number).last
+    return loss_text(last.loss) if last else ""
 
 
 def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:

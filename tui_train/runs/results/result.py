@@ -19,7 +19,7 @@ from tui_train.runner.refused import Refused
 from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import local_output_folder, read_place
 from tui_train.runs.follow import read_progress
-from tui_train.runs.own_folders import argument_folders_written_since
+from tui_train.runs.own_folders import argument_folders_written_since, weights_files_written_since
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import energy_used_and_if_all_metered, node_folders, read_status, training_seconds
@@ -57,6 +57,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """The folder that was searched."""
     written: tuple[str, ...] = ()
     """Folders that the script's own arguments name, in which it wrote something else."""
+    saved: tuple[str, ...] = ()
+    """Files that are weights by their names, where there is neither an adapter nor a model; the newest first."""
     weights: Weights | None = None
     """None where there is neither an adapter nor a model."""
     source: WeightsOrigin = "final"
@@ -175,7 +177,7 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
         partial, output=str(output), written=tuple(map(str, own)), base=base, revision=revision, quantized=quantized
     )
     if not chosen:
-        return partial
+        return replace(partial, saved=_saved_files(run, status, (output, *own)))
     if chosen is final and status.state != "finished":
         # Programs save there also when they are stopped.
         step = _stopped_step(run, status, output, saved, chosen.changed_at)
@@ -188,6 +190,14 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
     return replace(
         partial, weights=chosen, source="checkpoint", step=step, base=_absolute_base_model(partial.base, run)
     )
+
+
+def _saved_files(run: RunDir, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:
+    """Return what a run's script saved in a form of its own, as far as it is on this machine."""
+    if not status.attempts or read_place(run.path):
+        return ()
+    since = status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS
+    return tuple(map(str, weights_files_written_since(run, since, folders)))
 
 
 def _first_weights(folder: Path, subfolders: Iterable[str]) -> Weights | None:

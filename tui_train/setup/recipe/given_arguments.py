@@ -186,6 +186,17 @@ def likely_placeholder(parameter: ScriptParameter) -> str:
     return next(matches, "")
 
 
+def likely_output_paths(source: ScriptSource, words: Sequence[str]) -> tuple[str, ...]:
+    """Return where a script may write, as its arguments or their defaults give it, by the names of the arguments."""
+    given_by_name = given_arguments(source, words)
+    values = (
+        given_by_name[parameter.name].values[-1:] if parameter.name in given_by_name else (parameter.default,)
+        for parameter in parameters_in_scope(source, words)
+        if likely_placeholder(parameter) == "output"
+    )
+    return tuple(value for found in values for value in found if value and not PLACEHOLDER_PATTERN.search(value))
+
+
 def _is_of_type(type_name: str, value: str) -> bool:
     try:
         _NUMBER_TYPE_BY_NAME.get(type_name, str)(value)
