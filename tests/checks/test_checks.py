@@ -22,6 +22,7 @@ from tui_train.facts.types import (
     GpuProcess,
     LogoutEffect,
     ResourcesInUse,
+    ScriptParameter,
     ScriptSource,
     TrainingHost,
     YamlDocument,
@@ -41,6 +42,7 @@ OLD = facts(gpus=(gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability="7.5
 # Without a fallback to a smaller batch, for which it must be known.
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py", "ladder.rungs": ()}
 FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
+OWN_OUTPUT = {SCRIPT["trainer.script"]: ScriptSource(parameters=(ScriptParameter(name="--out", type="str"),))}
 TORCHRUN = {"trainer.launcher": "torchrun"}
 FSDP2 = {"trainer.strategy": "fsdp2"}
 ACCELERATE = SCRIPT | {"trainer.preset": "custom", "trainer.launcher": "accelerate"}
@@ -418,6 +420,9 @@ FAULTS = [
         "the run a is already training on 1 GPU of these", fix=True, machine=True),
     error({}, beside(ResourcesInUse(run="a", gpus=UUIDS)), "hardware.gpus", "the run a is already training on 2 GPUs",
         machine=True),
+    warning(SCRIPT | {"trainer.arguments": ("--out=/data//out/",)},
+        replace(beside(ResourcesInUse(run="a", outputs=("/data/out",))), sources=OWN_OUTPUT), "trainer.arguments",
+        "the run a is already writing to /data/out", machine=True),
     error({"trainer.output": "/data//out/"}, beside(ResourcesInUse(run="a", outputs=("/data/out",))), "trainer.output",
         "the run a is already writing to /data/out", machine=True),
     error(MACHINES | {"nodes.address": "10.0.0.1", "trainer.launcher": "torchrun", "recipe.global_batch": 32},
@@ -449,6 +454,8 @@ FAULTS = [
     error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--bs={micro_batch}",), "ladder.rungs": ()},
         facts(), "recipe.micro_batch", "{micro_batch} in your arguments has no value"),
     note(FALLS | {"trainer.preset": "total-batch"}, facts(), "recipe.micro_batch", "no smaller batch can be tried"),
+    note(FALLS | {"trainer.preset": "hf-trainer"}, facts(), "recipe.micro_batch",
+        "8 is Hugging Face Trainer's default, which the script may replace", fix=True),
     error(SCRIPT | {"trainer.preset": "total-batch", "recipe.global_batch": 16}, facts(), "recipe.micro_batch",
         "a global batch of 16 needs a micro batch"),
     error(SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch", "recipe.lr_scaling": "linear"}, facts(),

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import MACHINES, driver_environment
-from support import SCRIPTS, UUIDS, attempted, facts, gpu, profile, ready, until
+from support import SCRIPTS, UUIDS, attempted, check, facts, gpu, profile, ready, until
 
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
@@ -19,6 +19,7 @@ from tui_train.facts.machine import logout, probe
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, resource_conflict_text
 from tui_train.facts.types import FactGap, LogoutEffect, Machine, ResourcesInUse
 from tui_train.places.place import Place
+from tui_train.places.profile_facts import read_script_sources
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
@@ -97,6 +98,26 @@ def test_an_output_folder_is_had_by_one_run_at_a_time_however_it_is_spelled(begu
         with pytest.raises(Unavailable, match="is already writing to"):
             begun(facts(), trainer__output=str(spelling))
     begun(facts(), trainer__output=str(tmp_path / "out2"))
+
+
+def test_a_path_of_the_scripts_own_that_a_live_run_writes_is_warned_of(begun, tmp_path):
+    """By the name of its argument, or of one that is not given."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import argparse, time\np = argparse.ArgumentParser()\np.add_argument('--out', default='made')\n"
+        "p.add_argument('--data', default='data')\np.parse_args()\ntime.sleep(600)\n"
+    )
+    begun(facts(), trainer__script=str(script))
+    for words, expected in (((), 1), (("--out=made",), 1), ((f"--out={tmp_path}/made/",), 1), (("--out=other",), 0)):
+        chosen = profile({
+            "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(script),
+            "trainer.arguments": words,
+        })  # fmt: skip
+        where = msgspec.structs.replace(
+            facts(), resources_in_use=resources_in_use(), sources=read_script_sources(chosen)
+        )
+        found = [each for each in check(chosen, where) if "is already writing to" in each.message]
+        assert [(each.level, each.key) for each in found] == [("warning", "trainer.arguments")] * expected
 
 
 def test_of_two_that_start_at_once_one_is_refused(begun):

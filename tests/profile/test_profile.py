@@ -245,6 +245,11 @@ def test_a_name_that_is_no_file_name_is_refused(name):
     assert store.saved_profile_names() == ()
 
 
+def test_a_name_that_means_a_run_is_refused():
+    with pytest.raises(BadInput, match="that is the newest run"):
+        store.save_profile(profile({"name": "last"}))
+
+
 @pytest.mark.parametrize("name", ["a", "my run v1.2_final+x", "实验 一", "x" * 80])
 def test_a_usual_name_can_be_saved_and_loaded(name):
     store.save_profile(profile({"name": name}))

@@ -148,6 +148,17 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
         (tmp_path / name / "model.pt").write_text("x")
     os.utime(tmp_path / "old/model.pt", (time.time() - 7200,) * 2)
     assert read_result(run).written == (str(tmp_path / "made"),)
+    saved = "saved by the script, in a form of its own:"
+    assert f"{saved} {tmp_path}/made/model.pt\n" in command("result", f"{run.path}/").stdout
+    (tmp_path / "best.ckpt").write_text("x")
+    shown = command("result", f"{run.path}/").stdout
+    assert [f"{tmp_path}/{name}" in shown for name in ("best.ckpt", "made/model.pt", "old/model.pt")] == [
+        True,
+        True,
+        False,
+    ]
+    for weights in (tmp_path / "best.ckpt", tmp_path / "made/model.pt"):
+        weights.rename(weights.with_suffix(".txt"))
     assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
     put_model(tmp_path / "made")
     assert read_result(run).weights.path == read_result(run).output == str(tmp_path / "made")

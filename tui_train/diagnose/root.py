@@ -338,7 +338,10 @@ def _evidence_sentences(failure: str, evidence: Evidence, root_cause: dict[str, 
     if evidence.oom_kills:
         yield f"the kernel killed {evidence.oom_kills} for lack of memory in this cgroup"
     if evidence.free_disk is not None and failure in {"disk_full", "checkpoint_corrupt"}:
-        yield f"{size_text(evidence.free_disk)} free on the disk of the output"
+        other = (
+            ": another disk is full" if failure == "disk_full" and evidence.free_disk > _NEARLY_FULL_DISK_BYTES else ""
+        )
+        yield f"{size_text(evidence.free_disk)} free on the disk of the output{other}"
     if evidence.free_shm is not None and failure in {"shm_too_small", "nccl_system_error"}:
         yield f"{size_text(evidence.free_shm)} of shared memory free"
     step = evidence.last_step if evidence.last_step is not None else last_step_with_finite_numbers(evidence.lines)

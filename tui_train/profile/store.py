@@ -123,7 +123,9 @@ def with_webhook_stored(profile: Profile) -> Profile:
 
 
 def check_profile_name(name: str) -> None:
-    """Raise BadInput for what cannot be the name of a file."""
+    """Raise BadInput for what cannot be the name of a file, or means a run."""
+    if name == "last":
+        raise BadInput("a profile cannot be called last: that is the newest run", "Give it another name.")
     if not _PROFILE_NAME_PATTERN.fullmatch(name):
         raise BadInput(
             f"{visible(name)!r} cannot be a profile's name",

@@ -65,13 +65,30 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
         return
     context = setup.ladder_context
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.why_none:
-        message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
-        remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
-        keys = "Set Micro batch and Global batch, or switch “Smaller micro batch” off."
-        if context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
-            message = "after out of memory no smaller batch is tried: the script takes no gradient accumulation"
-            remedy, keys = "A smaller batch would change the training.", ""
-        yield note("recipe.micro_batch", message, remedy, keys=keys)
+        yield _no_smaller_batch_note(setup)
+
+
+def _no_smaller_batch_note(setup: Setup) -> Finding:
+    """Return why no smaller batch can be tried: it is not known, or only by the defaults of the script's library."""
+    effective, key, change = setup.effective.recipe, "recipe.micro_batch", None
+    message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
+    if setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
+        message = "after out of memory no smaller batch is tried: the script takes no gradient accumulation"
+        return note(key, message, "A smaller batch would change the training.")
+    if effective.micro_batch is not None and effective.global_batch is not None:
+        name = next(name for name in ("micro_batch", "global_batch") if setup.values[name].source.endswith("default"))
+        assumed = f"{getattr(effective, name)} is {setup.values[name].source}, which the script may replace"
+        message = f"after out of memory no smaller batch is tried: {assumed}"
+        edits = (("recipe.micro_batch", effective.micro_batch), ("recipe.global_batch", effective.global_batch))
+        title = f"pass micro batch {effective.micro_batch} and global batch {effective.global_batch}"
+        change = Change(title, "the script then trains with these, and smaller ones can follow", edits)
+    return note(
+        key,
+        message,
+        "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off.",
+        keys="Set Micro batch and Global batch, or switch “Smaller micro batch” off.",
+        change=change,
+    )
 
 
 def _script_totals_indivisible_by_processes(setup: Setup) -> Iterator[Finding]:

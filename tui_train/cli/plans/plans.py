@@ -27,6 +27,7 @@ from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.render import shown_files
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
+from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store, typed_lists
 from tui_train.profile.changes import Change, apply_change
@@ -112,6 +113,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     if against:
         click.echo(f"\n{_changes_text(earlier, profile)}")
     click.echo(f"\n{show.plan_text(made_plan)}")
+    click.echo(f"\ncommand: {_first_command_text(made_plan)}")
     click.echo("\nfiles: " + ", ".join(file.path for file in shown_files(prepared.files)))
 
 
@@ -332,6 +334,13 @@ def _attempt_command(made_plan: Plan, attempt: Attempt) -> list[str]:
         return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
     values = {name: f"${name}" for name in RUNTIME_VARIABLE_NAMES} | {"ADDRESS": made_plan.address}
     return container.container_command(made_plan.container, attempt.command, values, made_plan.uneven)
+
+
+def _first_command_text(made_plan: Plan) -> str:
+    """Return the command of the first attempt, without a container's: one line, quoted as in launch.sh."""
+    command = made_plan.attempts[0].command
+    words = argv(command, "RUN_FOLDER", address=made_plan.address, uneven_processes=made_plan.uneven)
+    return visible(" ".join(map(quoted_word, words)))
 
 
 def print_json(value: Any) -> None:

@@ -10,6 +10,7 @@ from tui_train.runs.elsewhere import read_host_report, read_place
 from tui_train.runs.rundir import RunDir
 
 NO_CHECKPOINT = "has no complete checkpoint"
+PASSES_NO_CHECKPOINT = "cannot resume: its preset passes no checkpoint"
 
 
 def resume_mode(run: RunDir) -> str:
@@ -30,7 +31,7 @@ def why_not_resumable(run: RunDir, status: RunStatus) -> str:
         return "has finished" if status.state == "finished" else "was never started"
     how = resume_mode(run)
     if how == "never":
-        return "cannot resume: its preset passes no checkpoint"
+        return PASSES_NO_CHECKPOINT
     return "" if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position) else NO_CHECKPOINT
 
 
