@@ -95,7 +95,7 @@ class RunView:
             *((self._host_link_text(),) if self.link_problem else ()),
             *((_UNREAD_NOTICE,) if self.is_unread else ()),
             *((self.reading_text,) if self.reading_text else ()),
-            *health_problems(news.progress, news.quiet_minutes, idle, news.not_resumed, news.unread),
+            *health_problems(news.progress, news.quiet_minutes, idle, news.not_resumed, news.slow_rank, news.unread),
         )
         return lambda width: run_state_lines(name, news, wrong, width)
 

@@ -26,6 +26,7 @@ from tui_train.runs.ranks import (
     parse_rank_devices,
     ranks_summary,
 )
+from tui_train.runs.slow_rank import SlowRankReader
 from tui_train.runs.status import read_status
 
 SHIM = os.path.join(os.path.dirname(tui_train.__file__), "programs/shim/sitecustomize.py")  # noqa: PTH118, PTH120
@@ -274,6 +275,77 @@ def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
     assert [(one.rank, one.world_size) for one in told.ranks] == [(0, 2), (1, 2)]
     assert told.mismatch == ()
     assert diagnose_run(run) is None
+
+
+STEPS = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for step in range(103):
+    if str(dist.get_rank()) in sys.argv[1:]:
+        time.sleep(0.1)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+time.sleep(2)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.whole
+@pytest.mark.training
+@pytest.mark.parametrize("slow", [("1",), ("0", "1")])
+def test_a_rank_that_sleeps_while_the_others_wait_is_named(tmp_path, capsys, slow):
+    path = tmp_path / "steps.py"
+    path.write_text(STEPS)
+    run = made(tmp_path, path, 2, "torchrun", trainer__arguments=slow)
+    log = trained(run)
+    assert {(rank, number) for rank in "01" for number in ("10", "100")} <= {
+        *re.findall(r"rank (\d)/2 .* pass (\d+):", log)
+    }, log
+    news = [*follow_news(run, lambda: False)][-1]
+    printed.stream_run(run)
+    named = f"rank 1 on {os.uname().nodename} is slow: the others wait 0.1"
+    assert {named in news.slow_rank, named in capsys.readouterr().err} == {slow == ("1",)}, log
+
+
+def exchange_lines(number, *seconds):
+    """What each rank prints of a pass."""
+    for rank, exchange in enumerate(seconds):
+        begin = f"[rank{rank}]: rank {rank}/{len(seconds)} | host box{rank} | pass {number}"
+        yield f"{begin}: {exchange:.6f} of 1.0 s exchange gradients"
+
+
+@pytest.mark.parametrize(
+    ("passes", "expected"),
+    [
+        ({10: (0.5, 0.1, 0.5, 0.5), 100: (0.6, 0.1, 0.5, 0.7)}, "rank 1 on box1 is slow: the others wait 0.5 of 1 s"),
+        ({10: (0.5, 0.1, 0.5), 100: (0.1, 0.5, 0.5)}, ""),
+        ({10: (0.5, 0.1, 0.5)}, ""),
+        ({10: (0.5, 0.1, 0.5), 100: (0.55, 0.5, 0.52)}, ""),
+        ({10: (0.5, 0.1, 0.5), 100: (0.5, 0.1, 0.5), 200: (0.5, 0.49, 0.5)}, ""),
+        ({10: (0.5,), 100: (0.5,)}, ""),
+    ],
+)
+def test_a_rank_is_slow_where_the_others_wait_for_it_in_two_passes(passes, expected):
+    reader = SlowRankReader()
+    for number, seconds in passes.items():
+        reader.read(exchange_lines(number, *seconds))
+    assert reader.sentence.startswith(expected)
+    assert bool(reader.sentence) == bool(expected)
+
+
+def test_passes_that_not_all_ranks_report_are_not_compared():
+    reader = SlowRankReader()
+    tenth, hundredth, newest = ([*exchange_lines(number, 0.5, 0.1)] for number in (10, 100, 200))
+    reader.read([tenth[0], *hundredth, newest[1]])
+    assert reader.sentence == ""
+    reader.read(newest[:1])
+    assert reader.sentence.startswith("rank 1 on box1 is slow")
+    reader.read(
+        ["rank 7/2 | host x | pass 200: 0.1 of 1.0 s exchange gradients", "rank 1/2 | host x | pass 9: 1 of 2 s"]
+    )
+    assert reader.sentence.startswith("rank 1 on box1 is slow")
 
 
 GATHERS = """

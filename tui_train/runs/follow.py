@@ -24,6 +24,7 @@ from tui_train.runs.ranks import (
     process_group_ranks,
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
+from tui_train.runs.slow_rank import SlowRankReader
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.status import may_still_write, read_status
 
@@ -64,6 +65,8 @@ class RunNews(Struct, frozen=True, kw_only=True):
     """Why it waits in a queue, and when it may start, or why Slurm ended it."""
     unread: str = ""
     """Why no step is read of its log."""
+    slow_rank: str = ""
+    """Which process the others wait for."""
 
 
 class RankReader:
@@ -234,6 +237,7 @@ class _RunFollower:
             mismatch=reader.ranks.mismatch,
             prefixes=tuple(sorted(reader.prefixes)),
             not_resumed=reader.not_resumed,
+            slow_rank=reader.slow_rank.sentence,
             unread=reader.no_step_read_text(self._reading) if status.state != "failed" else "",
         )
 
@@ -308,6 +312,7 @@ class _AttemptReader:
         self.progress = progress
         self.tail = LogTail(log, last_bytes=_LOG_TAIL_BYTES)
         self.ranks = RankReader(log, plan)
+        self.slow_rank = SlowRankReader()
         self.silence = LogSilence(log, attempt.started)
         self.prefixes: set[int] = set()
         self._lines = self._losses = 0
@@ -321,6 +326,7 @@ class _AttemptReader:
         self.begun = True
         lines = [*self.tail.lines()] if self.tail.unread_bytes or self.tail.problem else []
         self.ranks.read(lines)
+        self.slow_rank.read(lines)
         if not self.progress.curve.size:
             self._lines += len(lines)
             self._losses += sum("loss" in line.lower() for line in lines)

@@ -16,19 +16,15 @@ _MIN_LOSS_LINES_WITHOUT_STEP = 5
 
 
 def health_problems(
-    progress: Progress,
-    quiet_minutes: int,
-    idle_minutes: float | None,
-    why_not_resumed: str = "",
-    why_log_unread: str = "",
+    progress: Progress, quiet_minutes: int, idle_minutes: float | None, *noticed: str
 ) -> tuple[str, ...]:
-    """Return the problems as sentences: that a checkpoint was `why_not_resumed`, that the log is `why_log_unread`.
+    """Return the problems as sentences, after those that were `noticed`; empty ones are left out.
 
     `quiet_minutes` are the minutes since the last output, `idle_minutes` those since one of its GPUs was busy, None if
     unknown.
     """
     return (
-        *filter(None, (why_not_resumed, why_log_unread)),
+        *filter(None, noticed),
         *_loss_problems(progress),
         *_standstill_problems(quiet_minutes, idle_minutes),
     )

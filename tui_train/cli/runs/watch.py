@@ -20,6 +20,7 @@ from tui_train.runs.interrupts import defer_ctrl_c
 from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slow_rank import SlowRankReader
 from tui_train.runs.status import read_status
 from tui_train.wizard import is_wizard_terminal, open_wizard
 
@@ -112,6 +113,7 @@ def _report_host_problem(problem: str) -> None:
 def _print_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
     """Print the lines; return the progress and the newest attempt's number."""
     progress, number = Progress(), 0
+    slow_rank, slow_rank_sentence = SlowRankReader(), ""
 
     def on_attempt(attempt: AttemptStatus) -> None:
         nonlocal number, progress
@@ -127,6 +129,10 @@ def _print_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
             for line in follow_lines(run, on_attempt=on_attempt, on_pause=raise_if_pressed):
                 click.echo(line)
                 progress = _with_curve_ends_only(advance_progress(progress, [line], reading))
+                slow_rank.read([line])
+                if slow_rank.sentence and not slow_rank_sentence:
+                    slow_rank_sentence = slow_rank.sentence
+                    click.echo(f"— {slow_rank_sentence}", err=True)
                 raise_if_pressed()
     except KeyboardInterrupt:
         if not started_here:

@@ -1,4 +1,4 @@
-"""Prints the device of each rank of a script; can change its backend, keep its micro batch, let it save and end.
+"""Prints device and waits of each rank of a script; can change its backend, keep its micro batch, let it save and end.
 
 The script stays as it is: Python runs this at its start.
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 OWN_MODULE_NAME = "sitecustomize"
 _REDUCER_RELEASE_SECONDS = 0.1  # seconds
+_FIRST_REPORTED_PASS = 10
+_MEASURED_PASS_POLL_SECONDS = 0.5
 
 
 def call_quietly(act: Callable[..., Any], *arguments: Any) -> Any:
@@ -174,14 +176,13 @@ class RankDevicePrinter:
             self.show("?" if sys.modules["torch.cuda"].is_initialized() else "cpu")
 
     def show(self, device: str) -> None:
-        """Print the line in one write, because ranks share a log, and restore the modules of the script."""
+        """Print the line, and restore the modules of the script."""
         if self.shown:
             return
         self.shown, self.device = True, device
         self.calls.restore_calls()
         rank, world, backend = self.group or (0, 1, "none")
-        sys.stderr.write(f"rank {rank}/{world} | host {os.uname().nodename} | device {device} | backend {backend}\n")
-        sys.stderr.flush()
+        _print_rank(rank, world, f"device {device} | backend {backend}")
 
     def _print_if_certain(self) -> None:
         """Print the line if the device is certain."""
@@ -203,6 +204,65 @@ class RankDevicePrinter:
         processes = sys.modules.get("multiprocessing.process")
         helps = processes is not None and processes.parent_process() is not None
         return os.environ.get("WORLD_SIZE", "1") in {"", "1"} and not helps
+
+
+class GradientExchangePrinter:
+    """Prints how long a rank exchanges gradients in some passes, by which the slowest one is known.
+
+    DistributedDataParallel measures that in its first passes and in each hundredth. All ranks print the same passes:
+    the tenth, the hundredth, and then at double numbers.
+    """
+
+    def __init__(self) -> None:
+        """Start without a model."""
+        self.model: Any = None
+        self.next_pass = _FIRST_REPORTED_PASS
+
+    def watch_parallel_models(self, module: Any) -> None:
+        """Watch models being wrapped."""
+        WrappedCalls().wrap_call(module.DistributedDataParallel, "__init__", [], [self.watch_passes])
+
+    def watch_passes(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Watch the passes of the first model that lives."""
+        del named
+        if self.model is not None:
+            return
+        import atexit
+        import threading
+        import weakref
+
+        ended = threading.Event()
+        self.model = weakref.ref(positional[0])
+        thread = threading.Thread(target=call_quietly, args=(self._print_passes, ended), daemon=True)
+        thread.start()
+        atexit.register(ended.set)
+
+    def _print_passes(self, ended: Any) -> None:
+        distributed = sys.modules["torch.distributed.distributed_c10d"]
+        rank, world = distributed.get_rank(), distributed.get_world_size()
+        while not ended.wait(_MEASURED_PASS_POLL_SECONDS):
+            model = self.model()
+            if model is None:
+                self.model = None
+                return
+            measured = model._get_ddp_logging_data()  # noqa: SLF001 - nothing public tells
+            del model
+            number = measured.get("iteration", 0)
+            if number < self.next_pass:
+                continue
+            self.next_pass = 100 if number < 100 else number * 2
+            exchange = measured["backward_comm_time"]
+            whole = measured["backward_comm_time_end"] - measured["forward_compute_time_start"]
+            if exchange > 0 and whole > 0:
+                _print_rank(
+                    rank, world, f"pass {number}: {exchange / 1e9:.6f} of {whole / 1e9:.6f} s exchange gradients"
+                )
+
+
+def _print_rank(rank: int, world: int, text: str) -> None:
+    """Print a line of a rank in one write, because ranks share a log."""
+    sys.stderr.write(f"rank {rank}/{world} | host {os.uname().nodename} | {text}\n")
+    sys.stderr.flush()
 
 
 class BackendOverride:
@@ -432,7 +492,10 @@ def install_hooks() -> None:
         waits["accelerate.state"] = backend.override_accelerate_backend
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
         waits["transformers.trainer_callback"] = MicroBatchOverride(int(micro)).override_micro_batch
-    waits["torch.nn.parallel.distributed"] = ReducerHolder().watch_parallel_models
+    parallel = [ReducerHolder().watch_parallel_models]
+    if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
+        parallel.append(GradientExchangePrinter().watch_parallel_models)
+    waits["torch.nn.parallel.distributed"] = lambda module: [call_quietly(act, module) for act in parallel]
     trainer = [WholeModelSaving().on_trainer]
     if end := call_quietly(_value_noted_by_preparation, ".end"):
         trainer.append(TurnEndToken(end).on_trainer)

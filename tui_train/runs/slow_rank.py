@@ -1,0 +1,77 @@
+"""Which rank of a training the others wait for, from what torch measures in each of them.
+
+Under DistributedDataParallel all ranks step at one pace, and wait for the slowest where they exchange gradients: the
+slowest is the one whose own exchange is the shortest.
+"""
+
+import re
+from collections.abc import Iterable
+from statistics import median
+from typing import NamedTuple
+
+from tui_train.base.text import visible
+from tui_train.runs.ranks import MAX_RANKS
+
+_EXCHANGE_LINE_START = "| pass "
+_EXCHANGE_LINE_PATTERN = re.compile(
+    r"rank (?P<rank>\d{1,6})/(?P<world>\d{1,6}) \| host (?P<host>[^|\n]{0,255}?) \| pass (?P<number>\d{1,12}):"
+    r" (?P<exchange>\d{1,6}\.\d{1,6}) of (?P<whole>\d{1,6}\.\d{1,6}) s exchange gradients"
+)
+# One measured pass may be any; a slow rank is slow in two that follow each other.
+_PASSES_COMPARED = 2
+# Of a pass: a rank for which the others wait so long costs them as much.
+_MIN_WAIT_SHARE = 0.1
+
+
+class _Exchange(NamedTuple):
+    """Seconds in which a rank exchanges gradients, the wait for the others among them, and those of the whole pass."""
+
+    host: str
+    seconds: float
+    pass_seconds: float
+
+
+class SlowRankReader:
+    """The rank that the others wait for, from the lines of an attempt so far."""
+
+    def __init__(self) -> None:
+        """Begin without passes."""
+        self._passes: dict[int, dict[int, _Exchange]] = {}
+        self._world_size = 0
+        self.sentence = ""
+        """It and its cost, empty where none is much slower."""
+
+    def read(self, lines: Iterable[str]) -> None:
+        """Read on in the log."""
+        for line in lines:
+            if _EXCHANGE_LINE_START in line:
+                for match in _EXCHANGE_LINE_PATTERN.finditer(line):
+                    self._add(match)
+
+    def _add(self, match: re.Match[str]) -> None:
+        rank, number, self._world_size = int(match["rank"]), int(match["number"]), int(match["world"])
+        if rank >= min(self._world_size, MAX_RANKS):
+            return
+        exchange = _Exchange(visible(match["host"]), float(match["exchange"]), float(match["whole"]))
+        self._passes.setdefault(number, {})[rank] = exchange
+        complete = sorted(each for each, ranks in self._passes.items() if len(ranks) == self._world_size)
+        # Ranks report the same passes; older ones are not needed any more.
+        for old in [each for each in self._passes if complete and each < complete[-_PASSES_COMPARED:][0]]:
+            del self._passes[old]
+        if number in complete:
+            self.sentence = self._slow_rank_sentence(complete[-_PASSES_COMPARED:])
+
+    def _slow_rank_sentence(self, numbers: list[int]) -> str:
+        slowest = {min(ranks, key=lambda rank: ranks[rank].seconds) for ranks in map(self._passes.__getitem__, numbers)}
+        if len(numbers) < _PASSES_COMPARED or len(slowest) > 1:
+            return ""
+        rank = slowest.pop()
+        for number in numbers:
+            ranks = self._passes[number]
+            others = [exchange for other, exchange in ranks.items() if other != rank]
+            waited = median(other.seconds for other in others) - ranks[rank].seconds if others else 0.0
+            whole = median(other.pass_seconds for other in others) if others else 0.0
+            if waited <= _MIN_WAIT_SHARE * whole:
+                return ""
+        wait_text = f"the others wait {waited:.2g} of {whole:.2g} s for it in each step"
+        return f"rank {rank} on {ranks[rank].host} is slow: {wait_text}"
