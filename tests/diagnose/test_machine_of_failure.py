@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ from results import ended
 from support import bash, exported, facts, sleeping
 
 from tui_train.diagnose import diagnose_run, evidence
+from tui_train.runner import kernel_log
 from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import HostReport, write_host_report
@@ -17,6 +19,7 @@ from tui_train.runs.status import read_status
 FULL = {"host": "box", "free_disk": 0, "free_tmp": 2**34, "free_shm": 2**34, "memory_limit": 2**34, "oom_kills": 0}
 ROOMY = FULL | {"free_disk": 2**40}
 KILLED = ROOMY | {"oom_kills": 2}
+LOST_CARD = ROOMY | {"gpu_error": "NVRM: Xid (PCI:0000:65:00): 79, pid=812, GPU has fallen off the bus."}
 ABORT, KILL = ("Aborted (core dumped)", 134), ("step 14 loss 1.2", 137)
 
 
@@ -45,6 +48,8 @@ CASES = [
     (KILL, KILLED, ROOMY, "host_oom"),
     (KILL, ROOMY, KILLED, "sigkill"),
     (ABORT, {}, FULL, "abort"),
+    (ABORT, LOST_CARD, ROOMY, "gpu_hardware"),
+    (("ModuleNotFoundError: No module named 'nemo'", 1), LOST_CARD, ROOMY, "missing_module"),
 ]
 
 
@@ -63,6 +68,44 @@ def test_the_supervisor_notes_how_its_machine_stands(tmp_path):
     assert end.host == os.uname().nodename
     assert min(end.free_disk, end.free_tmp, end.free_shm) > 0
     assert read_machine_evidence(str(tmp_path), None).host == end.host
+
+
+KERNEL_LOG = """\
+6,1,1000000,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus.
+4,2,5000000,-;NVRM: Xid (PCI:0000:17:00): 48, pid='<unknown>', name=<unknown>, An uncorrectable double bit error
+ SUBSYSTEM=pci
+4,3,6000000,-;NVRM: Xid (PCI:0000:17:00): 31, pid=812, name=python, Ch 00000008, intr 10000000. MMU Fault
+6,4,7000000,-;usb 1-1: new device
+"""
+
+
+@pytest.mark.parametrize(("began", "expected"), [(0.5, "17:00): 48"), (4.5, "17:00): 48"), (5.5, "")])
+def test_an_error_of_a_card_is_read_from_the_kernels_log(tmp_path, monkeypatch, began, expected):
+    """Of the time of the attempt alone; a program's own fault (31) is told by its log."""
+    log = tmp_path / "kmsg"
+    log.write_text(KERNEL_LOG)
+    monkeypatch.setattr(kernel_log, "KERNEL_LOG_PATH", str(log))
+    found = read_machine_evidence(str(tmp_path), None, began).gpu_error
+    assert (expected in found) if expected else found == ""
+    assert read_machine_evidence(str(tmp_path), None).gpu_error == ""
+
+
+def test_an_error_of_a_card_is_read_from_the_journal_where_the_kernels_log_is_closed(tmp_path, monkeypatch):
+    """A user of the group adm may read that."""
+    (tmp_path / "journalctl").write_text(
+        f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked\necho 'NVRM: Xid (PCI:0000:65:00): 79, GPU lost'\n"
+    )
+    (tmp_path / "journalctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(kernel_log, "KERNEL_LOG_PATH", str(tmp_path / "none"))
+    assert kernel_log.gpu_error_since(time.monotonic() - 60).startswith("NVRM: Xid (PCI:0000:65:00): 79")
+    asked = float((tmp_path / "asked").read_text().partition("--since=@")[2])
+    assert abs(time.time() - 60 - asked) < 10
+    (tmp_path / "journalctl").write_text("#!/bin/sh\nexit 1\n")
+    assert kernel_log.gpu_error_since(0.0) == ""
+    (tmp_path / "journalctl").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert kernel_log.gpu_error_since(0.0) == ""
 
 
 def test_a_disk_that_calls_itself_endless_costs_no_event(tmp_path, monkeypatch):

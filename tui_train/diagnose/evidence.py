@@ -92,6 +92,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: LogReadObserv
         memory_limit=_none_if_unknown(machine.memory_limit) if code in {None, 137} else None,
         free_disk=_none_if_unknown(machine.free_disk),
         free_shm=_none_if_unknown(machine.free_shm),
+        gpu_error=visible(machine.gpu_error),
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=newest_checkpoint(run, attempt.position),

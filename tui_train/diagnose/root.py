@@ -217,6 +217,8 @@ def _corrected_by_evidence(hit: SignatureHit, evidence: Evidence) -> SignatureHi
     shared = evidence.free_shm is None or evidence.free_shm < _NEARLY_FULL_DISK_BYTES
     vague = hit.signature.strength < 40
     bus_error = hit.signature.failure == "shm_too_small" and "shared memory" not in hit.line.text and not shared
+    if vague and evidence.gpu_error:
+        return msgspec.structs.replace(hit, signature=_signature_of_failure("gpu_hardware"))
     if full and (vague or bus_error) and not evidence.oom_kills:
         return msgspec.structs.replace(hit, signature=_signature_of_failure("disk_full"))
     if vague and hit.signature.failure in {"host_oom", "sigkill", "dataloader_worker"}:
@@ -344,6 +346,8 @@ def _evidence_sentences(failure: str, evidence: Evidence, root_cause: dict[str, 
         yield f"{size_text(evidence.free_disk)} free on the disk of the output{other}"
     if evidence.free_shm is not None and failure in {"shm_too_small", "nccl_system_error"}:
         yield f"{size_text(evidence.free_shm)} of shared memory free"
+    if evidence.gpu_error:
+        yield f"while it ran, the kernel reported {evidence.gpu_error}"
     step = evidence.last_step if evidence.last_step is not None else last_step_with_finite_numbers(evidence.lines)
     if step:
         yield f"the last good step was {step}"

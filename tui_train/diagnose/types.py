@@ -33,6 +33,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """In bytes."""
     free_shm: int | None = None
     """In bytes."""
+    gpu_error: str = ""
+    """The kernel's line about an error of a GPU while it ran."""
     lost: bool = False
     """It ended without anybody to see how."""
     last_step: int | None = None

@@ -95,7 +95,7 @@ def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, 
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
     from . import cgroup_limits, evidence, first_step, group_check, memory_end, rejoin  # noqa: F401
 
-    kills_before = cgroup_limits.count_oom_kills()
+    kills_before, began = cgroup_limits.count_oom_kills(), time.monotonic()
     details: dict[str, object] = {"resumed": resumed} if resumed else {}
     if name:
         details.update(engine=start.planned.engine, container=name)
@@ -139,14 +139,16 @@ def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, 
             metered=energy_used.cards,
             cards=energy_used.total_cards,
         )
-    more = _event_details_of_end(start, ended, kills_before)
+    more = _event_details_of_end(start, ended, kills_before, began)
     if ignored:
         more["ignored_checkpoint"] = True
     record_event(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
     return ended._replace(resumed_from=resumed_from)
 
 
-def _event_details_of_end(start: RunStart, ended: AttemptEnd, kills_before: int | None) -> dict[str, object]:
+def _event_details_of_end(
+    start: RunStart, ended: AttemptEnd, kills_before: int | None, began: float
+) -> dict[str, object]:
     """Return what is known of an end besides its exit code: of a failure, the state of this machine now."""
     details: dict[str, object] = {}
     if ended.phase:
@@ -155,7 +157,8 @@ def _event_details_of_end(start: RunStart, ended: AttemptEnd, kills_before: int 
         from .evidence import read_machine_evidence
 
         output = os.path.join(start.run_dir, os.path.expanduser(start.planned.output) or "output")
-        details.update(read_machine_evidence(output, kills_before)._asdict())
+        evidence = read_machine_evidence(output, kills_before, began if start.cards else None)
+        details.update(evidence._asdict())
     return details
 
 

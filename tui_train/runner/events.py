@@ -63,6 +63,7 @@ class JournalEvent(NamedTuple):
     free_shm: int = -1
     memory_limit: int = -1
     oom_kills: int = -1
+    gpu_error: str = ""
     joules: float = 0.0
     """What the metered cards drew."""
     metered: int = 0

@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 from .cgroup_limits import cgroup_limits, count_oom_kills
+from .kernel_log import gpu_error_since
 from .paths import free_bytes_for_path
 
 _MAX_EVIDENCE_BYTES = 2**53 - 1
@@ -23,10 +24,15 @@ class MachineEvidence(NamedTuple):
     """That of the control group."""
     oom_kills: int
     """The kernel's kills in the control group while the attempt ran."""
+    gpu_error: str = ""
+    """The kernel's newest line about an error of a GPU while the attempt ran; empty: none is known."""
 
 
-def read_machine_evidence(output: str, kills_before: int | None) -> MachineEvidence:
-    """Return how this machine stands, with its kills since there were `kills_before`."""
+def read_machine_evidence(output: str, kills_before: int | None, began: float | None = None) -> MachineEvidence:
+    """Return how this machine stands, with its kills since there were `kills_before`.
+
+    `began` is the monotonic moment since which errors of GPUs count; None: they are not looked for.
+    """
     return MachineEvidence(
         os.uname().nodename,
         _minus_one_if_unknown(free_bytes_for_path(output)),
@@ -34,6 +40,7 @@ def read_machine_evidence(output: str, kills_before: int | None) -> MachineEvide
         _minus_one_if_unknown(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
         _minus_one_if_unknown(cgroup_limits().memory),
         _minus_one_if_unknown(_oom_kills_since(kills_before, count_oom_kills())),
+        "" if began is None else gpu_error_since(began),
     )
 
 
