@@ -43,7 +43,7 @@ def fix_textual() -> None:
     _fix_widgets_kept_by_cache()
     _fix_workers_kept_by_thread()
     _fix_unstarted_workers()
-    _fix_missed_frames()
+    _shorten_frame_period()
 
 
 def _fix_page_key_in_new_list() -> None:
@@ -188,7 +188,7 @@ def _fix_unstarted_workers() -> None:
     Worker.cancel = fixed  # type: ignore[method-assign]
 
 
-def _fix_missed_frames() -> None:
+def _shorten_frame_period() -> None:
     """Something is drawn within 8 ms of a key (8.2.8; no issue upstream: TEXTUAL_FPS is read as it is imported)."""
     # A second frame waits for up to two periods: at 60 a second that is 33 ms after a key, which is felt.
     screen.UPDATE_PERIOD = 1 / 240  # type: ignore[misc]

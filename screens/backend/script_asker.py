@@ -37,14 +37,14 @@ class ScriptHelpScreen(StepScreen):
             return
         flags = offered_flags(found.flags)
         answers = tuple((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
-        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._add_argument)
+        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._append_picked_argument)
 
     def _known_script_help(self) -> ScriptHelp | None:
         setup = self.setup
         key = script_or_module_to_start(self.profile, setup.preset) if setup else ""
         return self.facts.help.get(key) if self.facts else None
 
-    def _add_argument(self, name: str | None) -> None:
+    def _append_picked_argument(self, name: str | None) -> None:
         found = self._known_script_help()
         flag = next((one for one in found.flags if one.name == name), None) if found else None
         if flag is None:

@@ -24,7 +24,7 @@ _LINE_LIMITS_BY_DETAIL_LEVEL = (
 class FailurePanel(Lines):
     """A panel on a ground of its own; not there while nothing is wrong."""
 
-    class Arranged(Message):
+    class RowsChanged(Message):
         """It has another number of rows: what stands below it has another room."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class FailurePanel(Lines):
 
     def on_resize(self) -> None:
         """Say that its rows are known, which is only after it was laid out."""
-        self.post_message(self.Arranged())
+        self.post_message(self.RowsChanged())
 
     def _lines_that_fit(self, width: int) -> list[Content]:
         if self._diagnosis is None:

@@ -57,7 +57,7 @@ def _loss_parts(news: RunNews) -> list[Content]:
     if not progress.first or not progress.last:
         return []
     found = [styled((loss_text(progress.last.loss), "b"), (f" last, {loss_text(progress.first.loss)} first", MUTED))]
-    if best := progress.best:
+    if best := progress.best_evaluation:
         found.append(
             styled(("eval ", MUTED), (loss_text(best.loss), "b"), (f" best, step {grouped_digits(best.step)}", MUTED))
         )

@@ -25,7 +25,7 @@ class PlotOptions(NamedTuple):
     rate: bool = False
     room: int | None = None
 
-    def changed_by(self, key: str) -> "PlotOptions":
+    def after_key(self, key: str) -> "PlotOptions":
         """Return the options after a key: p hides and shows, z takes the next smaller part, then all of it again."""
         if key == "p":
             return self._replace(hidden=not self.hidden)

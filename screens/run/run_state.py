@@ -118,7 +118,7 @@ def _metric_parts(news: RunNews) -> list[Content]:
     found: list[Content] = []
     if progress.last:
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b")))
-    newest, best = progress.evaluations.last, progress.best
+    newest, best = progress.evaluations.last, progress.best_evaluation
     if newest and best:
         at = f"step {grouped_digits(best.step)}"
         where = f" best, {at}" if best.step == newest.step else f" best {loss_text(best.loss)}, {at}"

@@ -162,7 +162,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.query_one("#state", Lines).show_fixed(styled(f"{visible(self.run.name)}: reading …"))
         self._follow_run()
 
-    @on(FailurePanel.Arranged)
+    @on(FailurePanel.RowsChanged)
     def draw_plot(self) -> None:
         """Draw the plot as it is wanted, and the cards in the room that it leaves."""
         if self.view.news:
@@ -379,7 +379,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_change_plot(self, key: str) -> None:
         """Change the plot as a key does."""
-        self.view.plot = self.view.plot.changed_by(key)
+        self.view.plot = self.view.plot.after_key(key)
         self.draw_plot()
 
     def _open_log(self, attempt: int) -> None:

@@ -98,7 +98,7 @@ class FindingsScreen(WizardScreen):
         if (
             in_form
             and form is not None
-            and (form.state.has_problem or form.state.is_list_open or form.state.has_refused_typing)
+            and (form.state.cursor_row_has_problem or form.state.is_list_open or form.state.has_refused_typing)
         ):
             self.query_one(Hint).show_text(styled((visible(form.state.hint), "")))
             return

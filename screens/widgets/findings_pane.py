@@ -23,7 +23,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
 
     def __init__(self) -> None:
         super().__init__(id="side")
-        self._profile_and_facts: tuple[Setup, tuple[Finding, ...]] | None = None
+        self._setup_and_findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
 
     def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
@@ -31,7 +31,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
 
         The command is made after the picture.
         """
-        self._profile_and_facts, self._unread_label = (setup, findings), unread_label
+        self._setup_and_findings, self._unread_label = (setup, findings), unread_label
         if self.is_wide:
             self.call_after_refresh(self._update_lines)
 
@@ -42,13 +42,13 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
 
     def on_show(self) -> None:
         """Fill it, when the terminal has become wide enough."""
-        if self._profile_and_facts:
+        if self._setup_and_findings:
             self._update_lines()
 
     def _update_lines(self) -> None:
-        if self._profile_and_facts is None or not self.is_wide:
+        if self._setup_and_findings is None or not self.is_wide:
             return
-        unread, (setup, findings) = self._unread_label, self._profile_and_facts
+        unread, (setup, findings) = self._unread_label, self._setup_and_findings
         starts = not unread and not any(finding.forbids_plan for finding in findings)
         planned = make_plan(setup, findings) if starts else None
         lines = next(iter(self.query(Lines)), None)

@@ -288,7 +288,7 @@ def test_evaluations_after_the_step_of_a_resume_are_dropped():
     before = advance_progress(
         Progress(), [*lines[:20], "eval | step 20 | loss 1.5", *lines[20:40], "eval | step 40 | loss 1.4"]
     )
-    assert before.best == LossPoint(40, 1.4)
+    assert before.best_evaluation == LossPoint(40, 1.4)
     assert losses(advance_progress(before, ["step 21/90 | loss 2.0"]).evaluations) == [(20, 1.5)]
 
 

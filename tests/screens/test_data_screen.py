@@ -379,7 +379,7 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
                 form.go_to_row(key)
                 await settle(pilot)
                 assert form.entry.placeholder == own.empty, "where one types"
-                assert form.state.has_problem or form.state.hint == own.help, "in the hint"
+                assert form.state.cursor_row_has_problem or form.state.hint == own.help, "in the hint"
                 assert own.help in {words for _, explained, words in app.screen.explained_fields() if explained == key}
     finetune = TRAINERS["finetune"].field_texts
     assert not any("NeMo" in words.help or "sample" in words.empty for words in finetune.values())

@@ -79,7 +79,11 @@ def test_what_is_typed_is_read_at_once_and_kept_where_it_cannot_be():
     assert state.row
     assert (state.cursor, state.enter_row(state.row)) == ("recipe.layers", "3")
     assert state.read_typed_text(state.row, "x") == "lines"
-    assert (state.unparsable_row_key, state.unparsable_text_fix, state.has_problem) == ("recipe.layers", "use 3", True)
+    assert (state.unparsable_row_key, state.unparsable_text_fix, state.cursor_row_has_problem) == (
+        "recipe.layers",
+        "use 3",
+        True,
+    )
     assert state.read_typed_text(state.row, "3") == "lines", "it can be read again"
     assert (state.unparsable_row_key, state.read_typed_text(state.row, "3")) == ("", "same")
     assert (state.read_typed_text(state.row, "45"), state.parsed_value) == ("value", 45)

@@ -1,1 +1,1 @@
-"""Foundations: errors, text, files, places, secrets, versions."""
+"""Foundations: errors, text, files, folders of ours, secrets, versions."""

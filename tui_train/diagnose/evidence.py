@@ -45,16 +45,16 @@ class _AttemptEdits(msgspec.Struct, frozen=True):
     edits: dict[str, fields.FieldValue] = {}
 
 
-def diagnose_log(path: str, exit_code: int | None = None, watcher: LogReadObserver | None = None) -> Diagnosis | None:
+def diagnose_log(path: str, exit_code: int | None = None, observer: LogReadObserver | None = None) -> Diagnosis | None:
     """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
 
     def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         return diagnose(Evidence(lines=lines, exit_code=exit_code))
 
-    return of(read_log_lines(path, watcher, of))
+    return of(read_log_lines(path, observer, of))
 
 
-def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: LogReadObserver | None = None) -> Diagnosis | None:
+def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObserver | None = None) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
 
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
@@ -114,7 +114,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: LogReadObserv
             return found
         return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
 
-    return of(read_log_lines(str(run.attempt_log(attempt.number)), watcher, of))
+    return of(read_log_lines(str(run.attempt_log(attempt.number)), observer, of))
 
 
 def _failed_machine_evidence(run: RunDir, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
@@ -220,7 +220,7 @@ def _read_plan_bytes(path: Path) -> bytes:
 
 
 def diagnose_reference(
-    reference: str, exit_code: int | None, watcher: LogReadObserver | None = None
+    reference: str, exit_code: int | None, observer: LogReadObserver | None = None
 ) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir
@@ -228,6 +228,6 @@ def diagnose_reference(
     # Unlike those of Path, these answer for a path of any length.
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
     if reference == "-" or is_file or ("/" in reference and not is_folder):
-        return visible(reference), None, diagnose_log(reference, exit_code, watcher)
+        return visible(reference), None, diagnose_log(reference, exit_code, observer)
     run = rundir.find_run(reference)
-    return visible(run.name), run, diagnose_run(run, watcher=watcher)
+    return visible(run.name), run, diagnose_run(run, observer=observer)

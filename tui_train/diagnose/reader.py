@@ -60,7 +60,7 @@ class LogEndOnlyObserver(LogReadObserver):
 
 def read_log_lines(
     path: str,
-    watcher: LogReadObserver | None = None,
+    observer: LogReadObserver | None = None,
     diagnose: Callable[[tuple[LogLine, ...]], Diagnosis | None] = lambda _: None,
 ) -> tuple[LogLine, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read.
@@ -73,18 +73,18 @@ def read_log_lines(
         with _open_log(path) as file:
             size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _SparseFile) else 0
             text = _open_as_utf8(file, name)
-            if watcher is None:
+            if observer is None:
                 return lines_that_matter(text)
             end: tuple[LogLine, ...] = ()
             if size >= _MIN_LARGE_LOG_BYTES and text.plain:
                 with _open_log(path) as again:
                     end = _lines_of_start_and_end(again, size)
                 try:
-                    watcher.at_end(diagnose(end))
+                    observer.at_end(diagnose(end))
                 except (KeyboardInterrupt, StopReading):
-                    watcher.stopped = True
+                    observer.stopped = True
                     return end
-            return lines_that_matter(text, end, watcher, lambda: (file.tell() if size else 0, size))
+            return lines_that_matter(text, end, observer, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
         raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -174,15 +174,15 @@ def _open_as_utf8(file: Any, name: str, *, unpacked: bool = False) -> Any:
 
 def lines_that_matter(
     file: BinaryIO,
-    end_lines: tuple[LogLine, ...] = (),
-    watcher: LogReadObserver | None = None,
-    bytes_read: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    tail_if_stopped: tuple[LogLine, ...] = (),
+    observer: LogReadObserver | None = None,
+    bytes_read_and_total: Callable[[], tuple[int, int]] = lambda: (0, 0),
     first_number: int = 1,
 ) -> tuple[LogLine, ...]:
     """Return head and tail of a stream, and of what lies between the lines that matter; numbered from the first.
 
-    The stream of which `bytes_read` tells how much was read may be left by who watches: then `end_lines` take the
-    place of its tail.
+    The stream of which `bytes_read_and_total` tells how much was read may be left by who observes it: then
+    `tail_if_stopped` takes the place of its tail.
     """
     head: list[NumberedLine] = []
     tail: deque[tuple[int, bytes]] = deque()
@@ -196,17 +196,19 @@ def lines_that_matter(
             if len(tail) > _TAIL_BLOCK_COUNT:
                 middle.read(*tail.popleft())
                 taken += _BLOCK_BYTES
-                if watcher:
-                    watcher.has_read(bytes_read()[0] or taken, bytes_read()[1])
+                if observer:
+                    observer.has_read(bytes_read_and_total()[0] or taken, bytes_read_and_total()[1])
     except (KeyboardInterrupt, StopReading):
-        if not watcher or (end_lines and bytes_read()[0] > bytes_read()[1] - _LARGE_LOG_END_BYTES):
+        if not observer or (
+            tail_if_stopped and bytes_read_and_total()[0] > bytes_read_and_total()[1] - _LARGE_LOG_END_BYTES
+        ):
             raise
-        watcher.stopped = True
+        observer.stopped = True
     last = [line for numbered in tail for line in _numbered_lines(*numbered)]
     cleaned = tuple(line for number, raw in (*head, *middle.kept_lines(), *last) for line in _clean_lines(number, raw))
     return (
-        (*cleaned, *(line for line in end_lines if line.number >= FIRST_UNKNOWN_LINE_NUMBER))
-        if watcher and watcher.stopped
+        (*cleaned, *(line for line in tail_if_stopped if line.number >= FIRST_UNKNOWN_LINE_NUMBER))
+        if observer and observer.stopped
         else cleaned
     )
 

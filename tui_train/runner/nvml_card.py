@@ -13,7 +13,7 @@ from .safe_open import user_name
 from .safe_text import as_valid_utf8
 
 
-def _nvml_binding() -> Any:
+def _import_bundled_or_installed_nvml() -> Any:
     """Return the module of nvidia-ml-py: it lies beside this one in runner.pyz, else it is installed."""
     try:
         return importlib.import_module(f"{__name__.rpartition('.')[0]}.pynvml")
@@ -21,7 +21,7 @@ def _nvml_binding() -> Any:
         return importlib.import_module("pynvml")
 
 
-pynvml = _nvml_binding()
+pynvml = _import_bundled_or_installed_nvml()
 # Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
 MALFORMED_ANSWER_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 _UUID_PATTERN = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*")

@@ -96,7 +96,7 @@ class Progress(NamedTuple):
         return self.curve.last
 
     @property
-    def best(self) -> LossPoint | None:
+    def best_evaluation(self) -> LossPoint | None:
         """The lowest loss of an evaluation."""
         finite = (point for point in self.evaluations.points() if math.isfinite(point.loss))
         return min(finite, key=lambda point: point.loss, default=None)

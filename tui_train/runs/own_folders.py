@@ -21,7 +21,7 @@ _WEIGHTS_SUFFIXES = frozenset({
 
 def own_output_paths(run: RunDir) -> tuple[str, ...]:
     """Return the paths of arguments by whose names the script may write there."""
-    profile = _profile_with_script(run)
+    profile = _profile_starting_script(run)
     if profile is None:
         return ()
     paths = likely_output_paths(read_source(profile.trainer.script), profile.trainer.arguments)
@@ -30,7 +30,7 @@ def own_output_paths(run: RunDir) -> tuple[str, ...]:
 
 def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...]:
     """Return the folders in which something was written since then (seconds since 1970), in the arguments' order."""
-    profile = _profile_with_script(run)
+    profile = _profile_starting_script(run)
     if profile is None:
         return ()
     start = _working_folder(profile)
@@ -40,13 +40,13 @@ def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...
 
 def weights_files_written_since(run: RunDir, since: float, folders: Iterable[Path]) -> tuple[Path, ...]:
     """Return files that are weights by their names, in the folders and where the script starts, the newest first."""
-    profile = _profile_with_script(run)
+    profile = _profile_starting_script(run)
     where = dict.fromkeys((*folders, *((_working_folder(profile),) if profile else ())))
     found = {path: time for folder in where for path, time in _file_times(folder) if path.suffix in _WEIGHTS_SUFFIXES}
     return tuple(sorted((path for path, time in found.items() if time >= since), key=lambda path: -found[path]))
 
 
-def _profile_with_script(run: RunDir) -> Profile | None:
+def _profile_starting_script(run: RunDir) -> Profile | None:
     """Return a run's profile, None where it cannot be read or starts no script."""
     try:
         profile = store.load_profile_file(str(run.profile))

@@ -109,7 +109,7 @@ def common_x_quantities(compared: Sequence[ComparedRun]) -> tuple[XQuantity, ...
 def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     """Return what came of the runs, without what is known of none."""
     progress = [each.progress for each in compared]
-    best = [found.loss if (found := each.best) else None for each in progress]
+    best = [found.loss if (found := each.best_evaluation) else None for each in progress]
     newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
     rows = [
         _number_comparison_row("Eval loss, best", best, "loss", lower_is_better=True),

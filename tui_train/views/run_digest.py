@@ -183,7 +183,7 @@ class DigestCache:
 
         why_not = digest.why_not_resumable
         try:
-            diagnosis = diagnose_run(digest.run, watcher=LogEndOnlyObserver())
+            diagnosis = diagnose_run(digest.run, observer=LogEndOnlyObserver())
             why_not = why_not_restartable(digest.run, digest.now, diagnosis) if diagnosis and digest.now else why_not
         except TuiTrainError:
             diagnosis = None
@@ -203,10 +203,10 @@ class DigestCache:
         status = read_status(run)
         plan, unread = _read_plan_summary(run)
         # Without one readable event nothing is known, not even that it was never started.
-        last_digest = status if events or not damage else None
+        known_status = status if events or not damage else None
         common = RunDigest(
             run=run,
-            now=last_digest,
+            now=known_status,
             damage=damage or unread,
             note=folders.read_note(run),
             profile=plan.name,

@@ -200,7 +200,7 @@ def draw_form_line(
             " ", columns(width - 2, ("", VALUE_START_CELL - 1), ((line.row.line_below if line.row else "", MUTED), 0))
         )
     if line.kind == "fold":
-        drawn = _folded_group_line(line.group, width, unfolded=unfolded)
+        drawn = _foldable_group_line(line.group, width, unfolded=unfolded)
     elif line.kind == "option":
         drawn = _option_line(line, width, marked_option)
     else:
@@ -208,7 +208,7 @@ def draw_form_line(
     return line_with_cursor(drawn, width, has_cursor=has_cursor)
 
 
-def _folded_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Content:
+def _foldable_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Content:
     mark = "▾" if unfolded else "▸"
     words = styled((mark, "$primary"), f" {group.title}")
     return columns(

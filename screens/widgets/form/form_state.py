@@ -71,7 +71,7 @@ class FormState:
         return row.is_typed and not self.row_as_typed(row).reason
 
     @property
-    def has_problem(self) -> bool:
+    def cursor_row_has_problem(self) -> bool:
         """True where something is wrong with the row in which the cursor is, or unusual."""
         row = self.row
         return bool(row and (self.row_as_typed(row).error or row.warning))

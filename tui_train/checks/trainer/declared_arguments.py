@@ -32,7 +32,7 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
     for parameter in given_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
         keys = [
-            _key_to_set_for_argument(argument, profile)
+            _unset_key_of_argument(argument, profile)
             for argument in given_arguments.preset_arguments(setup.preset, parameter)
         ]
         if "" in keys:
@@ -187,7 +187,7 @@ def _pass_value_change(source: ScriptSource, profile: Profile, parameter: Script
     return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
-def _key_to_set_for_argument(argument: PresetArgument, profile: Profile) -> str:
+def _unset_key_of_argument(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (KEY_BY_PLACEHOLDER.get(name, "") for word in argument.words for name in PLACEHOLDER_PATTERN.findall(word))
     own = (key for key in keys if key.startswith("recipe.") or key in _KEYS_OF_MODEL_AND_DATA)

@@ -56,7 +56,7 @@ def _table_lines(title: str, rows: Sequence[ComparisonRow], run_count: int, widt
 
 def _compared_run_data(compared_run: ComparedRun, keys: Sequence[str]) -> dict[str, object]:
     progress = compared_run.progress
-    best = progress.best
+    best = progress.best_evaluation
     return {
         "run": compared_run.run.name,
         "path": str(compared_run.run.path),

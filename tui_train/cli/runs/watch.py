@@ -151,7 +151,7 @@ def _report_failure(run: RunDir) -> None:
     """Report on stderr why a run failed, and what to do."""
     try:
         progress = LogProgress()
-        diagnosis = diagnose_run(run, watcher=progress)
+        diagnosis = diagnose_run(run, observer=progress)
         progress.end()
     except TuiTrainError as error:
         click.echo(f"the failure cannot be diagnosed: {error}", err=True)

@@ -17,7 +17,7 @@ from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_value_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
-from tui_train.trainers.script import preset_defaults_apply
+from tui_train.trainers.script import are_preset_defaults_in_force
 from tui_train.trainers.trainer import Trainer
 
 # Trainers without a number of steps may have a number of epochs.
@@ -72,7 +72,7 @@ def effective_values(
     profile = trainer.profile
     user_values = {**(by_launcher or {}), **_values_set_by_user(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if trainer_has_own_field(profile, "trainer.preset") else "default"
-    defaults = _preset_defaults(preset, document) if preset_defaults_apply(profile, preset) else {}
+    defaults = _preset_defaults(preset, document) if are_preset_defaults_in_force(profile, preset) else {}
     values: dict[str, EffectiveValue] = {}
     sources = trainer.own_default_source_by_name()
     for name in NAMES_OF_DECLARABLE_DEFAULTS - {"accumulation"}:
