@@ -411,6 +411,70 @@ def test_an_exception_of_the_scripts_own_is_told_in_its_words():
     assert said("args []\n", 3).cause == "The script ended by itself with exit code 3."
 
 
+IN_OWN_CODE = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 40, in <module>
+    main()
+  File "/home/me/train.py", line 30, in main
+    y = batch["lbl"]
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        "CUDA is not available, running on cpu", "=> no checkpoint found at 'model_best.pth.tar'",
+        "TensorBoard could not bind to port 6006, it was already in use", "found 3 nan values in the data, dropped",
+        "Could not cache non-existence of file. Will ignore error. Error: [Errno 13] Permission denied: '/x'",
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [host]:29500 (errno: 97 - Address).",
+        "ModuleNotFoundError: No module named 'apex' - using native AMP",
+        "step 1 loss 2.0\nstep 2 loss 1.9\nCUDA is not available, running on cpu\nstep 3 loss 1.8",
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_own_code_ended_it_whatever_was_reported_before(reported):
+    end = IN_OWN_CODE.format("KeyError: 'lbl'")
+    found = said(f"{reported}\n{end}")
+    assert (found.failure, found.line) == ("user_exception", "KeyError: 'lbl'")
+    middle = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert said(f"{reported}\n{IN_OWN_CODE.format('ValueError: x')}{middle}{end}").failure == "user_exception"
+
+
+@pytest.mark.parametrize(
+    ("log", "failure"),
+    [
+        (
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-26T06:00:00 DUE TO TIME LIMIT ***\n",
+            "slurm_time_limit",
+        ),
+        (
+            IN_OWN_CODE.replace("/home/me", "/v/lib/python3.11/site-packages/x").format(
+                "OSError: [Errno 28] No space left"
+            ),
+            "disk_full",
+        ),
+    ],
+)
+def test_a_verdict_from_outside_and_another_traceback_stay_the_root(log, failure):
+    assert said(log + IN_OWN_CODE.format("KeyError: 'lbl'")).failure == failure
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        ("IndexError: list index out of range", "user_exception"),
+        ("IndexError: index out of range in self", "index_out_of_range"),
+        ("ImportError: cannot import name 'foo' from 'train_utils' (/home/me/train_utils.py)", "user_exception"),
+        ("ImportError: cannot import name 'foo' from 'peft' (/v/lib/python3.11/site-packages/peft/__init__.py)",
+         "import_mismatch"),
+        ("ImportError: cannot import name 'foo' from 'peft' (unknown location)", "import_mismatch"),
+        ("yaml.scanner.ScannerError: mapping values are not allowed here", "user_exception"),
+    ],
+)  # fmt: skip
+def test_a_plain_error_of_python_is_no_librarys(error, failure):
+    assert said(IN_OWN_CODE.format(error)).failure == failure
+
+
 def test_expressions_and_classes_are_well_formed():
     for signature, expressions in load_signatures():
         assert 0 < signature.strength < 100

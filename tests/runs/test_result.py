@@ -148,7 +148,7 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
         (tmp_path / name / "model.pt").write_text("x")
     os.utime(tmp_path / "old/model.pt", (time.time() - 7200,) * 2)
     assert read_result(run).written == (str(tmp_path / "made"),)
-    saved = "saved by the script, in a form of its own:"
+    saved = "no adapter or model; written while it trained:"
     assert f"{saved} {tmp_path}/made/model.pt\n" in command("result", f"{run.path}/").stdout
     (tmp_path / "best.ckpt").write_text("x")
     shown = command("result", f"{run.path}/").stdout

@@ -23,7 +23,16 @@ from tui_train.runner.memory_end import deciding_error
 from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, read_errors
 
 _FRAME_PATTERN = re.compile(r'\s+File "')
+_FRAME_FILE_PATTERN = re.compile(r'\s+File "(?P<file>[^"\n]{1,300})", line \d')
 _TRACEBACK_HEADER = "(most recent call last)"
+_CHAIN_TEXTS = ("During handling of the above exception", "The above exception was the direct cause")
+# Errors of Python itself, which a program seldom raises to say that something else failed.
+_PLAIN_MISTAKE_PATTERN = re.compile(
+    r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Recursion|NotImplemented|Indentation|Syntax)Error\b"
+)
+_LIBRARY_FILE_PATTERN = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<(?!stdin|string)")
+# From here on a signature is a verdict from outside of the training.
+_MIN_OUTSIDE_VERDICT_STRENGTH = 88
 _MAX_TRACEBACK_LINES = 400
 # Deeper than any line is indented.
 _DEPTH_WITHOUT_FRAMES = 1 << 30
@@ -73,7 +82,9 @@ def diagnose(
         hits = [hit for hit in hits if hit.signature.done] + _find_silent_failures(evidence)
     else:
         hits += _find_silent_failures(evidence)
-    hits = _without_caught_oom(_without_recovered(hits, evidence), evidence)
+    hits = _without_recovered(hits, evidence)
+    if (end := _deciding_error_line(hits, evidence)) is not None:
+        hits = _without_earlier_reports(_without_caught_oom(hits, end), evidence.lines, end)
     block = _torchrun_root_cause(evidence.lines)
     best = max(hits, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
     if (evidence.exit_code or evidence.lost) and (best is None or best.signature.strength < 10):
@@ -178,28 +189,68 @@ def _without_recovered(hits: list[SignatureHit], evidence: Evidence) -> list[Sig
     def over(hit: SignatureHit) -> bool:
         after = sum(number > hit.line.number for number in marks)
         ended = done > hit.line.number and evidence.exit_code is None
-        return ended or (after >= _STEPS_PROVING_RECOVERY and hit.signature.strength < 88)
+        recovered = after >= _STEPS_PROVING_RECOVERY
+        return ended or (recovered and hit.signature.strength < _MIN_OUTSIDE_VERDICT_STRENGTH)
 
     kept = [hit for hit in hits if hit.signature.done or not over(hit)]
     return kept if kept or not evidence.exit_code else hits
 
 
-def _without_caught_oom(hits: list[SignatureHit], evidence: Evidence) -> list[SignatureHit]:
-    """Leave out GPU memory that ran out and was logged only: a later error of another kind ended that process."""
-    if evidence.phase or not any(hit.signature.failure == "cuda_oom" for hit in hits):
-        return hits
+def _deciding_error_line(hits: list[SignatureHit], evidence: Evidence) -> LogLine | None:
+    """Return the line of the error that ended the training, None where none is told, or it is of GPU memory."""
+    if evidence.phase or len(hits) < 2:
+        return None
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
     last = deciding_error(texts, read_errors(texts))
-    if last is None or last.kind != OTHER_ERROR_KIND:
-        return hits
-    end = evidence.lines[last.line_index]
+    return evidence.lines[last.line_index] if last and last.kind == OTHER_ERROR_KIND else None
+
+
+def _without_caught_oom(hits: list[SignatureHit], end: LogLine) -> list[SignatureHit]:
+    """Leave out GPU memory that ran out and was logged only: a later error of another kind ended that process."""
 
     def caught(hit: SignatureHit) -> bool:
         logged = hit.line.rank in {None, end.rank} and not _RAISED_ERROR_PATTERN.match(hit.line.text)
         return hit.signature.failure == "cuda_oom" and hit.line.number < end.number and logged
 
     return [hit for hit in hits if not caught(hit)]
+
+
+def _without_earlier_reports(hits: list[SignatureHit], lines: Sequence[LogLine], end: LogLine) -> list[SignatureHit]:
+    """Leave out what was only reported before a mistake in the user's own code ended that process."""
+    begin = _own_mistake_begin(lines, end)
+    if begin is None:
+        return hits
+    raised = {line.number for before, line in itertools.pairwise(lines) if before.text[:1].isspace()}
+
+    def reported_only(hit: SignatureHit) -> bool:
+        earlier = 0 < hit.line.number < begin and hit.line.rank in {None, end.rank}
+        # Without a rank, an earlier traceback may be of another process.
+        return earlier and hit.line.number not in raised and hit.signature.strength < _MIN_OUTSIDE_VERDICT_STRENGTH
+
+    return [hit for hit in hits if not reported_only(hit)]
+
+
+def _own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
+    """Return the line at which the traceback of a plain mistake in the user's own code begins, None for other errors.
+
+    Of a chain of tracebacks it is the first.
+    """
+    at = next((index for index, line in enumerate(lines) if line is end), 0)
+    innermost, begin = "", None
+    if not _PLAIN_MISTAKE_PATTERN.match(end.text):
+        return None
+    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
+        if line.rank != end.rank:
+            continue
+        if match := _FRAME_FILE_PATTERN.match(line.text):
+            innermost = innermost or match["file"]
+        elif _TRACEBACK_HEADER in line.text:
+            begin = line.number
+        elif begin is not None and line.text.strip() and not line.text.startswith(_CHAIN_TEXTS):
+            break
+    is_own = bool(innermost) and not _LIBRARY_FILE_PATTERN.search(innermost)
+    return begin if is_own else None
 
 
 def _torchrun_root_cause(lines: Sequence[LogLine]) -> dict[str, str]:
@@ -234,7 +285,7 @@ def _killed_by_someone_signature() -> Signature:
     return msgspec.structs.replace(
         _signature_of_failure("sigkill"),
         cause="The process was killed by signal 9. The kernel counts no kill for memory: a user or a scheduler did it.",
-        remedy="Ask who ended it (`last`, the scheduler's log); start it again to resume from the newest checkpoint.",
+        remedy="Ask who ended it (`last`, the scheduler's log); started again, it goes on from its newest checkpoint.",
     )
 
 

@@ -38,12 +38,17 @@ def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...
     return tuple(folder for folder in named if folder != start and _newest_file_time(folder) >= since)
 
 
-def weights_files_written_since(run: RunDir, since: float, folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Return files that are weights by their names, in the folders and where the script starts, the newest first."""
+def weights_files_written(run: RunDir, since: float, until: float, folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Return files that are weights by their names, in the folders and where the script starts, the newest first.
+
+    `since` and `until` are seconds since 1970.
+    """
     profile = _profile_starting_script(run)
     where = dict.fromkeys((*folders, *((_working_folder(profile),) if profile else ())))
     found = {path: time for folder in where for path, time in _file_times(folder) if path.suffix in _WEIGHTS_SUFFIXES}
-    return tuple(sorted((path for path, time in found.items() if time >= since), key=lambda path: -found[path]))
+    return tuple(
+        sorted((path for path, time in found.items() if since <= time <= until), key=lambda path: -found[path])
+    )
 
 
 def _profile_starting_script(run: RunDir) -> Profile | None:

@@ -17,7 +17,7 @@ from tui_train.runner.processes import Process, send_signal
 from tui_train.runner.safe_open import open_regular_file
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.results.resuming import resume_mode
+from tui_train.runs.results.resuming import resume_mode, start_again_remedy
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -148,7 +148,7 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
     if not reported():
         return False
     state = _stop_started_run(run, interrupts)
-    remedy = f"Resume it: tui-train resume {visible(run.name)}"
+    remedy = start_again_remedy(run)
     raise Interrupted(
         f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
     )

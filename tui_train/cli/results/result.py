@@ -45,7 +45,7 @@ def no_weights_text(run_result: RunResult) -> str:
     if run_result.saved:
         more = len(run_result.saved) - _MAX_SAVED_SHOWN
         names = ", ".join(map(display_path, run_result.saved[:_MAX_SAVED_SHOWN]))
-        return f"saved by the script, in a form of its own: {names}{f' and {more} more' if more > 0 else ''}"
+        return f"no adapter or model; written while it trained: {names}{f' and {more} more' if more > 0 else ''}"
     if run_result.written:
         return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"

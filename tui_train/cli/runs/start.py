@@ -38,7 +38,12 @@ from tui_train.runs import rundir
 from tui_train.runs.elsewhere import read_place
 from tui_train.runs.interrupts import Interrupts, defer_signals
 from tui_train.runs.results.result import read_result
-from tui_train.runs.results.resuming import NO_CHECKPOINT, PASSES_NO_CHECKPOINT, why_not_resumable
+from tui_train.runs.results.resuming import (
+    NO_CHECKPOINT,
+    PASSES_NO_CHECKPOINT,
+    start_again_remedy,
+    why_not_resumable,
+)
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.start import is_all_trained, launcher_log_text
@@ -96,9 +101,9 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         raise Unavailable(why, same.remedy + other + anyway)
     why_not = why_not_resumable(run_dir, status)
     if why_not == PASSES_NO_CHECKPOINT and not force:
-        name, again = visible(run_dir.name), f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
-        remedy = f"Train again: {again}\n  In the same folder, over what it saved: tui-train resume {name} --force"
-        raise Unavailable(f"{name} {why_not}", remedy)
+        name = visible(run_dir.name)
+        anew = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
+        raise Unavailable(f"{name} {why_not}", f"{start_again_remedy(run_dir)}\n  {anew}")
     with defer_signals(click.echo) as interrupts:
         words = place_of_run(run_dir).resume(run_dir, interrupts)
         with _exit_on_lost_terminal(interrupts):

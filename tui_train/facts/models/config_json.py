@@ -229,7 +229,7 @@ def _layers_without_attention(fields: _Fields) -> dict[str, Any]:
     elif kernel := fields.integer("conv_L_cache"):
         linear, convolution = 4 * hidden * hidden, hidden * kernel
     else:
-        unknown = next(each for each in kinds if each not in _ATTENTION_LAYERS)
+        unknown = next((each for each in kinds if each not in _ATTENTION_LAYERS), "linear_attention")
         raise ValueError(f"how many weights a layer of {unknown} has is not known")
     caveat = "layers without attention: their activations are not modelled"
     return {"mixers": count, "mixer_linear": linear, "mixer_other": convolution, "caveats": (caveat,)}

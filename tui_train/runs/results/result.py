@@ -1,6 +1,7 @@
 """Result of a run: its adapter or model, the best and last losses, and how long it took."""
 
 import math
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,7 @@ from tui_train.runner.refused import Refused
 from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import local_output_folder, read_place
 from tui_train.runs.follow import read_progress
-from tui_train.runs.own_folders import argument_folders_written_since, weights_files_written_since
+from tui_train.runs.own_folders import argument_folders_written_since, weights_files_written
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import energy_used_and_if_all_metered, node_folders, read_status, training_seconds
@@ -58,7 +59,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()
     """Folders that the script's own arguments name, in which it wrote something else."""
     saved: tuple[str, ...] = ()
-    """Files that are weights by their names, where there is neither an adapter nor a model; the newest first."""
+    """Weights by their names that were written while it trained, where it left no adapter or model; newest first."""
     weights: Weights | None = None
     """None where there is neither an adapter nor a model."""
     source: WeightsOrigin = "final"
@@ -193,11 +194,15 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
 
 
 def _saved_files(run: RunDir, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:
-    """Return what a run's script saved in a form of its own, as far as it is on this machine."""
+    """Return weights of another form that were written while a run trained, as far as they are on this machine."""
     if not status.attempts or read_place(run.path):
         return ()
-    since = status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS
-    return tuple(map(str, weights_files_written_since(run, since, folders)))
+    first, last = status.attempts[0], status.attempts[-1]
+    until = time.time() if last.ended is None else last.ended
+    files = weights_files_written(
+        run, first.started - _FILE_CLOCK_TOLERANCE_SECONDS, until + _FILE_CLOCK_TOLERANCE_SECONDS, folders
+    )
+    return tuple(map(str, files))
 
 
 def _first_weights(folder: Path, subfolders: Iterable[str]) -> Weights | None:

@@ -1,7 +1,9 @@
 """Reasons why another start of a run goes on from a checkpoint, or does not."""
 
+import shlex
 from typing import Any
 
+from tui_train.base.text import visible
 from tui_train.runner import planned
 from tui_train.runner.checkpoints import newest_complete_checkpoint
 from tui_train.runner.refused import Refused
@@ -21,6 +23,13 @@ def resume_mode(run: RunDir) -> str:
     attempts: Any = plan.get("attempts")
     first = attempts[0] if isinstance(attempts, list) and attempts else {}
     return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
+
+
+def start_again_remedy(run: RunDir) -> str:
+    """Return the command that goes on with a run that was stopped, or begins it anew where it takes no checkpoint."""
+    if resume_mode(run) == "never":
+        return f"Train again: tui-train run {visible(shlex.quote(str(run.profile)))}"
+    return f"Resume it: tui-train resume {visible(run.name)}"
 
 
 def why_not_resumable(run: RunDir, status: RunStatus) -> str:
