@@ -221,7 +221,11 @@ def _without_earlier_reports(hits: list[SignatureHit], lines: Sequence[LogLine],
     begin = _own_mistake_begin(lines, end)
     if begin is None:
         return hits
-    raised = {line.number for before, line in itertools.pairwise(lines) if before.text[:1].isspace()}
+    raised = {
+        line.number
+        for before, line in itertools.pairwise(lines)
+        if before.text[:1].isspace() or _TRACEBACK_HEADER in before.text
+    }
 
     def reported_only(hit: SignatureHit) -> bool:
         earlier = 0 < hit.line.number < begin and hit.line.rank in {None, end.rank}
