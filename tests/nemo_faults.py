@@ -170,6 +170,8 @@ FAULTS = {
     "tokens of a bridge split unevenly": error(NEMO | {"nemo.tensor_parallel": 2, "recipe.sequence_length": 129,
         "recipe.micro_batch": 2}, BRIDGE, "recipe.sequence_length", "129 is not a multiple of 2 (tensor parallel 2)",
         fix=True),
+    "warm-up longer than the training": warning(NEMO | {"recipe.steps": 40}, WITH_NEMO, "recipe.warmup",
+        "warms up for 500 steps", fix=True),
     "tokenizer of transformers 5": error(NEMO, with_tokenizer(kind="TokenizersBackend"), "nemo.tokenizer",
         "was saved by transformers 5"),
     "automodel that pretrains": error(NEMO | {"trainer.model": "/m"}, AUTOMODEL, "nemo.task", "only to finetune",
