@@ -20,9 +20,6 @@ def main() -> None:
     """Run the command line, or without arguments the wizard; an error becomes two lines on stderr, no traceback."""
     _import_nothing_from_here()
     _escape_unencodable_output()
-    if sys.argv[1:]:
-        # The wizard has signals of its own; a command is to end what it has begun, a trial for one.
-        install_handlers((signal.SIGTERM, signal.SIGHUP), _exit_on_signal)
     try:
         sys.exit(_run_command_line_or_wizard(sys.argv[1:]))
     except KeyboardInterrupt:
@@ -86,6 +83,9 @@ def _run_command_line_or_wizard(arguments: list[str]) -> int:
         return 0
     from tui_train.cli.app import run_command_line
 
+    # A command is to end what it has begun, a trial for one. Until here nothing has; and what a handler raises in the
+    # middle of an import is lost where that is in a weak reference's callback.
+    install_handlers((signal.SIGTERM, signal.SIGHUP), _exit_on_signal)
     return run_command_line(arguments)
 
 

@@ -2,11 +2,13 @@
 
 import gc
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tui_train.base.errors import Unavailable
+from tui_train.base.signal_handlers import install_default_handlers
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -27,15 +29,17 @@ def open_wizard(run: str = "", source: "FactsSource | None" = None) -> int:
         raise Unavailable("the wizard needs a terminal", remedy)
     # The wizard turns it on again after its first picture: what is imported for that is no garbage.
     gc.disable()
-    if source and (source.machine or source.host):
+    is_elsewhere = bool(source and (source.machine or source.host))
+    if source and is_elsewhere:
         from tui_train.actions.machine_facts import facts_for_profile
         from tui_train.profile.types import Profile
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
         facts_for_profile(Profile(), source)
-        app = make_wizard(run, source)
-    else:
-        app = make_wizard(run)
+    # It has handlers of its own once it runs. Until then nothing has begun, and a command's would raise in an import,
+    # where that may be lost.
+    install_default_handlers((signal.SIGTERM, signal.SIGHUP))
+    app = make_wizard(run, source if is_elsewhere else None)
     code = app.run()
     return (app.return_code or 0) if code is None else code
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pexpect
 import pytest
 from fake_driver import MACHINES, driver_environment
-from support import marked, sleeping, until
+from support import exported, facts, marked, sleeping, until
 from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
@@ -54,6 +54,31 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals):
     terminal.press("\x1b", "New training")
     terminal.see("finished")
     leave(terminal)
+
+
+ENDS_IN_A_CALLBACK = """
+import os, signal, sys, weakref
+
+class Ends:
+    def find_spec(self, name, path=None, target=None):
+        if name == "textual.app" and sys.meta_path[0] is self:
+            del sys.meta_path[0]
+            last = Ends()
+            kept = weakref.ref(last, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+            del last
+
+sys.meta_path.insert(0, Ends())
+"""
+
+
+def test_a_signal_in_the_middle_of_an_import_ends_it(terminals, tmp_path):
+    """What a handler raises there is lost, as in any callback of a weak reference."""
+    (tmp_path / "sitecustomize.py").write_text(ENDS_IN_A_CALLBACK)
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=600"), facts())
+    terminals.append(terminal := Terminal("attach", str(run.path), PYTHONPATH=str(tmp_path)))
+    terminal.child.expect(pexpect.EOF, timeout=60)
+    terminal.child.close()
+    assert terminal.child.signalstatus == signal.SIGTERM
 
 
 def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(terminals):

@@ -19,6 +19,13 @@ def install_handlers(
     return old_handlers
 
 
+def install_default_handlers(numbers: Iterable[int]) -> None:
+    """Have signals that are not ignored end the process at once."""
+    for number in numbers:
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):
+            signal.signal(number, signal.SIG_DFL)
+
+
 def restore_handlers(old_handlers: Mapping[int, SignalHandler]) -> None:
     """Restore the handlers that `install_handlers` returned."""
     for number, handler in old_handlers.items():
