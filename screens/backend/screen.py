@@ -30,10 +30,10 @@ from .nemo_maker import NemoFilesScreen
 from .script_asker import ScriptHelpScreen
 
 _NCCL_GROUP_KEY = "cures"
-_TRAINING_SECTION = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
-_MODEL_AND_DATA_SECTION = Section(
-    title="What it takes",
+_TRAINING_SECTION = Section(
+    title="Training",
     keys=(
+        "trainer.kind",
         "trainer.script",
         "trainer.preset",
         "trainer.config",
@@ -59,7 +59,7 @@ _MODEL_AND_DATA_SECTION = Section(
     ),
 )
 _LAUNCH_SECTION = Section(
-    title="How it starts",
+    title="Start",
     keys=(
         "trainer.launcher",
         "trainer.strategy",
@@ -107,7 +107,7 @@ class BackendScreen(ScriptHelpScreen, NemoFilesScreen):
 
     HELP = """Backend
 
-What trains: TRL fine-tunes a model on your data; the built-in trainer makes a new one; a script of yours, which a
+Training: TRL fine-tunes a model on your data; the built-in trainer makes a new one; a script of yours, which a
 preset gives the recipe as arguments; or a NeMo recipe.
 Launcher: what starts the processes. What cannot work here is shown with the reason.
 Sharding: what each GPU holds, all of the model or a share of it.
@@ -121,9 +121,8 @@ NeMo: r shows its recipes to choose from, n asks the Python which it really has.
 NeMo: p converts the text that is set as data, i the Hugging Face folder that is set as model.
 NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
-    SECTIONS = (_TRAINING_SECTION, _MODEL_AND_DATA_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
+    SECTIONS = (_TRAINING_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
     KEYS_BESIDE_FORM = ("communication.without",)
-    ALWAYS_OPEN_KEYS = frozenset({"trainer.kind"})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "ask_other_python", "Other Python"),
         Binding("m", "choose_model", "Models"),

@@ -41,7 +41,6 @@ class StepScreen(FindingsScreen):
 
     TITLE_OF_STEP: ClassVar[str] = ""
     # Fields that always show what each of their values is.
-    ALWAYS_OPEN_KEYS: ClassVar[frozenset[str]] = frozenset()
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -170,7 +169,6 @@ class StepScreen(FindingsScreen):
             rows = tuple(
                 replace(
                     make_form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
-                    stands_open=key in self.ALWAYS_OPEN_KEYS,
                     line_below=below.get(key, ""),
                 )
                 for key in section.keys

@@ -303,9 +303,7 @@ async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
         assert [row.key for row in form.state.rows][:5] == [
             "trainer.kind", "trainer.model", "trainer.data", "finetune.method", "finetune.tuning",
         ]  # fmt: skip
-        assert "▌● Fine-tune" in shows(pilot)
-        title = next(line for line in shows(pilot).splitlines() if "What trains" in line)
-        assert "← → choose" in title
+        assert "Fine-tune a model" in shows(pilot)
         await press(pilot, "enter")
         assert "● 2 Backend" in shows(pilot), "without a model it goes no further"
         assert form.cursor == "trainer.model"

@@ -14,7 +14,6 @@ from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.form.form_lines import (
     FormGroup,
     FormRow,
-    cursor_stop_line_numbers,
     draw_form_line,
     form_lines,
 )
@@ -230,13 +229,6 @@ def test_an_error_stands_beside_its_value_with_the_key_that_fixes_it():
     text = drawn(row("recipe.global_batch", value=30, error="not a multiple of 8", fix="use 32"), here=True)
     assert text.index("30") < text.index("✗ not a multiple of 8") < text.index("F2 use 32")
     assert len(text) == 80
-
-
-def test_a_row_that_stands_open_is_one_stop():
-    opened = row("trainer.launcher", value="auto", options=LAUNCHERS, stands_open=True)
-    found = form_lines((FormGroup(title="What", rows=(opened,)),), frozenset(), "")
-    assert [line.kind for line in found] == ["title", "option", "option", "option"]
-    assert cursor_stop_line_numbers(found) == (1,)
 
 
 async def test_keys_that_come_together_keep_their_order(app):

@@ -270,7 +270,7 @@ class Form(Widget, can_focus=True):
         if action == "cycle":
             return options or self.state.is_on_fold
         if action == "open":
-            return self.state.is_on_fold or (options and bool(row and not row.stands_open))
+            return self.state.is_on_fold or options
         return bool(self.state.open_row) if action in {"take_option", "close_options"} else True
 
     def action_cycle(self, steps: int) -> None:

@@ -60,7 +60,6 @@ class FormRow(Struct, frozen=True, kw_only=True):
     usual_number: float | None = None
     """A number from which what is meant by an unreadable one is not far; None: not known."""
     hint: str = ""
-    stands_open: bool = False
     line_below: str = ""
     """A line about it under the row."""
     has_long_default: bool = False
@@ -150,25 +149,16 @@ def _lines_of_groups(groups: Sequence[FormGroup], unfolded: frozenset[str], open
 
 
 def _lines_of_row(group: FormGroup, row: FormRow, open_row_key: str) -> Iterator[FormLine]:
-    stands_open = row.stands_open and not row.reason
-    if not stands_open:
-        yield FormLine("row", group, row.key, row)
-    if stands_open or row.key == open_row_key:
+    yield FormLine("row", group, row.key, row)
+    if row.key == open_row_key:
         yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
     if row.line_below:
         yield FormLine("below", group, row.key, row)
 
 
 def cursor_stop_line_numbers(lines: Sequence[FormLine]) -> tuple[int, ...]:
-    """Return the numbers of the lines on which the cursor may stand: each row once."""
-    taken: set[str] = set()
-    numbers = []
-    for number, line in enumerate(lines):
-        if line.kind in {"row", "fold"} or (line.row and line.row.stands_open):
-            if line.key not in taken:
-                numbers.append(number)
-            taken.add(line.key)
-    return tuple(numbers)
+    """Return the numbers of the lines on which the cursor may stand."""
+    return tuple(number for number, line in enumerate(lines) if line.kind in {"row", "fold"})
 
 
 def value_width(form_width: int) -> int:
@@ -226,8 +216,6 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
     style = MUTED if option.reason else "b" if chosen or marked_option == line.option else ""
     note: Piece = option.reason or (option.note, MUTED)
     label = option.label
-    if row.stands_open:
-        return columns(width - 2, (styled(mark, (f" {label}", style)), VALUE_START_CELL - 1), (note, 0))
     return columns(
         width - 2, ("", LABEL_WIDTH - 1), (styled(mark, (f" {label}", style)), value_width(width)), (note, 0)
     )

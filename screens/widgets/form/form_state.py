@@ -105,17 +105,13 @@ class FormState:
 
     @property
     def cursor_line(self) -> int:
-        """The line of the cursor, of a row that stands open the one that is chosen; -1: none."""
+        """The line of the cursor; -1: none."""
         numbers = [number for number, line in enumerate(self.lines) if line.key == self.cursor]
         if not numbers:
             return -1
         row = self.lines[numbers[0]].row
         if row and self.open_row == row.key:
             return numbers[0] + 1 + max(0, self.marked_option)
-        if row and row.stands_open and not row.reason:
-            values = [option.value for option in row.options]
-            chosen = fields.format_value(row.value)
-            return numbers[values.index(chosen)] if chosen in values else numbers[0]
         return numbers[0]
 
     @property
@@ -145,7 +141,7 @@ class FormState:
         label, reason = row.field.label, self.row_as_typed(row).reason
         if reason:
             return f"{label} is not used here: {reason}."
-        return f"{label}: ← → to choose" + ("." if row.stands_open else ", Space shows all.")
+        return f"{label}: ← → to choose, Space shows all."
 
     # Groups and values to choose from
 
