@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.text import size_text, visible
+from tui_train.base.text import counted, size_text, visible
 from tui_train.channel import ssh
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import rank_card_sets, why_torch_blocks_all
@@ -285,7 +285,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
 def _meaning_of_zero_processes(setup: Setup) -> str:
     per_gpu = ", one per GPU" if setup.device == "cuda" and setup.processes == len(setup.gpus) else ""
-    return f"0 means {setup.processes} here{per_gpu}"
+    return f"0 is auto: {counted(setup.processes, 'process', 'processes')}{per_gpu}"
 
 
 def _valid_host_address(address: str) -> str:

@@ -30,7 +30,7 @@ def serve_commands(run_result: RunResult) -> tuple[ServeCommand, ...]:
             ServeCommand(name, shell_command(name, "serve", weights.path)) for name in ("vllm", "transformers")
         )
     first = "merge the adapter first"
-    return (_vllm_command(run_result, first), ServeCommand("transformers", why=first))
+    return (_vllm_command(run_result, first), ServeCommand("transformers", why="load it with peft, or merge it first"))
 
 
 def shell_command(*words: str) -> str:

@@ -145,7 +145,7 @@ def facts_source_of_options(
 @machine_options
 @click.pass_context
 def cli(context: click.Context, source: "FactsSource") -> None:
-    """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
+    """Fine-tune and train models from your terminal. Without a command: the wizard."""
     if source.slurm:
         raise click.UsageError("--slurm comes after a command; in the wizard, H on Hardware chooses Slurm.")
     if context.invoked_subcommand is None:

@@ -196,7 +196,8 @@ class FolderLock:
             return None
 
     def _write_refusal(self, error: OSError) -> Refused:
-        why = f"{error.strerror}: choose another folder, or free some space"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = f"{error.strerror}: {'free some space, or ' if is_full else ''}choose another folder"
         return Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write in {visible(os.path.dirname(self.path))}: {why}")
 
     def _refusal_of_obstacle(self, description: str) -> Refused:

@@ -63,7 +63,7 @@ def why_data_unread(setup: Setup) -> str:
     if profile.container.engine != "none":
         return "it is read by the Python of the image, once it trains"
     if setup.toolchain is None:
-        return "no Python here can fine-tune, and it is read with that Python"
+        return "it is read by a Python that can fine-tune, and none here has TRL"
     missing = [path for path in profile.trainer.data if facts.paths.get(path) == "missing"]
     return visible(f"{missing[0]} does not exist") if missing else "not read yet"
 

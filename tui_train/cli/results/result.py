@@ -97,8 +97,8 @@ def merge_result_lines(merged: MergeResult) -> Iterator[str]:
     """Yield what is to be known of a merged model."""
     yield f"merged into {visible(merged.folder)} ({merged.dtype})"
     yield (
-        f"checked: a logit differs from the adapter's by {merged.difference:.2g} of the largest one at most "
-        f"({merged.dtype}: {merged.tolerance:g} allowed; the adapter changes {merged.change:.2g})"
+        f"checked: it answers as the adapter does (logits differ by {merged.difference:.2g} of the largest at most,"
+        f" limit {merged.tolerance:g}; the adapter changes {merged.change:.2g})"
     )
     if merged.note:
         yield merged.note

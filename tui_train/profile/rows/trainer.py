@@ -93,8 +93,8 @@ TRAINER_ROWS = (
         key="trainer.data",
         label="Training data",
         kind="paths",
-        help='Text, or JSONL with a "text" field. NeMo: .bin files with their .idx, or a folder with training.jsonl. '
-        "A path with spaces needs quotes.",
+        help="Fine-tuning: chats, Alpaca, prompt + completion, pairs or text (docs/data.md). Pretraining: text or "
+        "JSONL. NeMo: .bin files with their .idx, or a folder with training.jsonl. A path with spaces needs quotes.",
         empty="builtin: a sample text",
     ),
     Field(
@@ -129,7 +129,7 @@ TRAINER_ROWS = (
         key="trainer.environment",
         label="Environment",
         kind="table",
-        help="Environment variables of the training, NAME=VALUE. For secrets use the field below.",
+        help="Environment variables of the training, NAME=VALUE. For secrets use trainer.secrets.",
         empty="none",
     ),
     Field(
@@ -153,7 +153,7 @@ NEMO_ROWS = (
         key="nemo.recipe",
         label="NeMo recipe",
         kind="text",
-        help="Name of the recipe, such as qwen25_500m. n lists the installed ones (takes about 15 s).",
+        help="Name of the recipe, such as qwen25_500m. See `tui-train recipes`.",
     ),
     Field(
         key="nemo.task",

@@ -61,11 +61,7 @@ def has_messages(row: _Row, format_name: str) -> bool:
 
 def row_problem(row: _Row, format_name: str) -> str:
     """Return what keeps a row of a format from being learned from; empty where nothing does."""
-    return (
-        _ROW_CHECK_BY_FORMAT[format_name](row)
-        if format_name
-        else f"has no known format: its columns are {first_columns_text(row)}"
-    )
+    return _ROW_CHECK_BY_FORMAT[format_name](row) if format_name else f"has unknown columns: {first_columns_text(row)}"
 
 
 def first_columns_text(row: _Row) -> str:
