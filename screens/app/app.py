@@ -39,7 +39,8 @@ class Wizard(InstallingApp):
 
     TITLE = "tui-train"
     CSS_PATH = "app.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-wide")]  # noqa: RUF012 - declared so in App
+    # A form takes 78 columns, and what follows from it at least 38.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (118, "-medium"), (140, "-wide")]  # noqa: RUF012 - declared so in App
     VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 

@@ -16,10 +16,11 @@ from .lines import Lines
 from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, fit, heading, styled
 
 _MAX_FINDINGS_SHOWN = 8
+_MAX_FALLBACKS_SHOWN = 6
 
 
 class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
-    """Is there from 140 columns on, and made only then."""
+    """Is there where the screen is medium or wide, and made only then."""
 
     def __init__(self) -> None:
         super().__init__(id="side")
@@ -38,7 +39,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
     @property
     def is_wide(self) -> bool:
         """True where there is room for it; no longer, once its screen was left."""
-        return self.is_attached and self.screen.has_class("-wide")
+        return self.is_attached and (self.screen.has_class("-wide") or self.screen.has_class("-medium"))
 
     def on_show(self) -> None:
         """Fill it, when the terminal has become wide enough."""
@@ -72,6 +73,26 @@ def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
 
 
+def _attempt_lines(plan: Plan, width: int) -> list[Content]:
+    """Return the first fallbacks, each below its number, and how many more there are."""
+    lines = []
+    for number, attempt in enumerate(plan.attempts[1 : _MAX_FALLBACKS_SHOWN + 1], start=1):
+        title = Content(typeset_ascii(attempt.title)).wrap(max(4, width - 3))
+        lines += [styled((f"{number}" if place == 0 else " ", "b"), "  ", line) for place, line in enumerate(title)]
+    more = len(plan.attempts) - 1 - _MAX_FALLBACKS_SHOWN
+    return [*lines, *([styled((f"   and {more} more", MUTED))] if more > 0 else [])]
+
+
+def _finding_lines(finding: Finding, width: int, key: str) -> list[Content]:
+    """Return a finding with all its words, and below it what its key would do."""
+    mark = FAILED_MARK if finding.forbids_plan else WARNING_MARK
+    words = Content(visible(finding.message)).wrap(max(4, width - 2))
+    lines = [styled(mark if number == 0 else " ", " ", line) for number, line in enumerate(words)]
+    change = finding.fix if key else None
+    fixes = styled((key, KEY_STYLE), f" {typeset_ascii(change.title)}").wrap(max(4, width - 2)) if change else []
+    return [*lines, *(styled("  ", line) for line in fixes)]
+
+
 def unparsable_field_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
     words = styled(FAILED_MARK, f" {visible(label)} cannot be read: nothing follows from it.")
@@ -81,12 +102,14 @@ def unparsable_field_lines(label: str, width: int) -> list[Content]:
 def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
     """Return the lines for what a profile leads to."""
     forbids = sum(finding.forbids_plan for finding in findings)
-    note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""
+    count = f"{len(findings)}" if findings else ""
+    note = f"{forbids} of {count} must be fixed" if 0 < forbids < len(findings) else count
+    note = "must be fixed" if forbids == len(findings) > 0 else note
     lines = [heading("Findings", note, width)]
     if not findings:
         lines.append(styled(DONE_MARK, " nothing is wrong"))
     for number, finding in enumerate(findings[:_MAX_FINDINGS_SHOWN]):
-        lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
+        lines += _finding_lines(finding, width, "F2" if number == 0 else "")
     if len(findings) > _MAX_FINDINGS_SHOWN:
         lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS_SHOWN} more", MUTED)))
     if plan is None:
@@ -96,8 +119,5 @@ def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: i
     lines += [styled((visible(words), MUTED)) for words in plan.numbers]
     if len(plan.attempts) > 1:
         lines += [Content(), heading("If memory runs out", "", width)]
-        lines += [
-            styled((f"{number}", "b"), f"  {typeset_ascii(attempt.title)}")
-            for number, attempt in enumerate(plan.attempts[1:], start=1)
-        ]
+        lines += _attempt_lines(plan, width)
     return [part for line in lines for part in (line.wrap(width) if line.plain else [line])]
