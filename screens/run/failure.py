@@ -83,7 +83,10 @@ def _failure_lines(
     lines += _wrap_text(rest, room, most_cause) if rest else []
     if diagnosis.position_text and with_line:
         number = f"{diagnosis.position_text}  "
-        lines.append(styled((number, MUTED), fit(visible(diagnosis.line), room - len(number))))
+        # An error of the script is its cause word for word.
+        if diagnosis.line not in diagnosis.cause:
+            lines.append(styled((number, MUTED), fit(visible(diagnosis.line), room - len(number))))
+        lines += _source_lines(diagnosis, room, whole=with_reason)
     lines += _wrap_text(diagnosis.remedy, room, most_remedy)
     if diagnosis.change:
         aside = Content(visible(fits_text))
@@ -93,6 +96,16 @@ def _failure_lines(
         lines.append(styled(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines += [fit(styled((f"    {visible(diagnosis.change.why)}", MUTED)), room)] if with_reason else []
     return [styled(_PANEL_EDGE_MARK, line) for line in lines]
+
+
+def _source_lines(diagnosis: Diagnosis, width: int, *, whole: bool) -> list[Content]:
+    """Return the line of the script that raised the error, `whole` with those around it."""
+    shown = [each for each in diagnosis.source if whole or each[0] == diagnosis.source_line]
+    digits = max((len(str(number)) for number, _ in shown), default=0)
+    return [
+        fit(styled((f"{number:>{digits}}  ", MUTED), (code, "b" if number == diagnosis.source_line else MUTED)), width)
+        for number, code in shown
+    ]
 
 
 def _wrap_text(text: str, width: int, max_lines: int) -> list[Content]:

@@ -488,6 +488,26 @@ def test_expressions_and_classes_are_well_formed():
             )
 
 
+def test_the_lines_around_a_mistake_are_shown_while_the_script_is_as_it_was(tmp_path):
+    script = tmp_path / "t.py"
+    script.write_text("rows = {}\nfor step in range(3):\n\tvalue = rows['lbl\\x1b']\n\tprint(value)\n")
+    run, _ = support.exported(
+        tmp_path / "run",
+        support.profile({"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(script)}),
+        support.facts(),
+    )
+    assert support.bash(run).returncode == 1
+    found = diagnose_run(run)
+    assert (found.failure, found.source_file, found.source_line) == ("user_exception", str(script), 3)
+    assert [number for number, _ in found.source] == [1, 2, 3, 4]
+    assert found.source[2][1].startswith("    value = rows['lbl")
+    assert all(code.isprintable() for _, code in found.source)
+    os.utime(script, (time.time() + 60,) * 2)
+    assert diagnose_run(run).source == ()
+    script.unlink()
+    assert diagnose_run(run).source == ()
+
+
 def test_a_log_of_any_kind_is_read(tmp_path):
     log = tmp_path / "odd.log"
     noise = b"step 1 loss 1.0 \xff\xfe\r" * 40 + b"\n"

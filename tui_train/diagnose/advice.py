@@ -25,11 +25,11 @@ _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
 _TRACEBACK_HEADER = "Traceback (most recent call last)"
-_FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
 # Libraries, the standard library, and what has no file.
-_LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<")
+LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<")
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
 _LIBRARY_TITLES = {"peft": "PEFT", "trl": "TRL"}
 _RAISED_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
@@ -92,7 +92,7 @@ def _raiser_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, s
     values = {}
     at = next((index for index, line in enumerate(lines) if line is error_line), 0)
     ours = [line.text for line in lines[max(0, at - _MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
-    frame = max((index for index, text in enumerate(ours) if _FRAME_PATTERN.match(text)), default=None)
+    frame = max((index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)), default=None)
     says_what_to_do = not _LOOKUP_ERROR_PATTERN.match(error_line.text)
     if frame is not None and says_what_to_do and any(map(_RAISE_PATTERN.match, ours[frame + 1 : frame + 2])):
         library = _LIBRARY_NAME_PATTERN.search(ours[frame])
@@ -101,7 +101,8 @@ def _raiser_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, s
     if user_frame is None:
         return values
     place = f"line {user_frame.line} of {user_frame.file}"
-    return {**values, "place": place + (f", in {user_frame.function}" if user_frame.function else "")}
+    place += f", in {user_frame.function}" if user_frame.function else ""
+    return {**values, "place": place, "own_file": user_frame.file, "own_line": user_frame.line}
 
 
 def _message_with_next_line(lines: Sequence[LogLine], error_line: LogLine) -> str:
@@ -119,7 +120,7 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
             continue
         if _TRACEBACK_HEADER in line.text:
             return None
-        match = _FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
-        if match and not _LIBRARY_FILE_PATTERN.search(match["file"]):
+        match = FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
+        if match and not LIBRARY_FILE_PATTERN.search(match["file"]):
             return TracebackFrame(match["file"], match["line"], match["function"] or "")
     return None

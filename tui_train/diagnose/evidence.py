@@ -1,12 +1,14 @@
 """Gathers the evidence of a log or a run; the only part of the diagnosis that reads the disk."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.files import read_regular_file
 from tui_train.base.parse import Unparsable, prepared_for_msgspec
 from tui_train.base.text import visible
 from tui_train.diagnose.reader import LogReadObserver, read_log_lines
@@ -39,6 +41,11 @@ from tui_train.trainers import trainer_has_own_field, trainer_of
 _RECIPE_NAMES_PASSED_TO_NEMO = frozenset(
     {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
 )
+
+
+_MAX_SOURCE_BYTES = 4 << 20
+_LINES_AROUND_ERROR = 2
+_FILE_CLOCK_TOLERANCE_SECONDS = 2.0
 
 
 class _AttemptEdits(msgspec.Struct, frozen=True):
@@ -110,11 +117,29 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
 
     def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         found = _diagnose_attempt(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
+        if found and found.source_file and not elsewhere:
+            folder = profile.trainer.working_directory if profile else ""
+            file, ended = Path(folder, found.source_file), attempt.ended or time.time()
+            found = msgspec.structs.replace(found, source=_source_around(file, found.source_line, ended))
         if found is None or found.failure != "checkpoint_corrupt" or profile is None or elsewhere:
             return found
         return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
 
     return of(read_log_lines(str(run.attempt_log(attempt.number)), observer, of))
+
+
+def _source_around(file: Path, number: int, ended: float) -> tuple[tuple[int, str], ...]:
+    """Return a line of a file and those around it; none where it cannot be read, or was changed after an end."""
+    try:
+        if file.stat().st_mtime > ended + _FILE_CLOCK_TOLERANCE_SECONDS:
+            return ()
+        text = read_regular_file(file, _MAX_SOURCE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    lines = text.splitlines()
+    first = max(1, number - _LINES_AROUND_ERROR)
+    shown = lines[first - 1 : number + _LINES_AROUND_ERROR] if number <= len(lines) else []
+    return tuple((at, visible(line.expandtabs(4))) for at, line in enumerate(shown, first))
 
 
 def _failed_machine_evidence(run: RunDir, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:

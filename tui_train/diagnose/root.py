@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.base.text import size_text, visible
-from tui_train.diagnose.advice import remedy_and_values
+from tui_train.diagnose.advice import FRAME_PATTERN, LIBRARY_FILE_PATTERN, remedy_and_values
 from tui_train.diagnose.anchors import may_contain_match, normalized_for_required_words, required_words
 from tui_train.diagnose.details import matching_detail_and_values
 from tui_train.diagnose.progress import last_completion_line_number, last_step_with_finite_numbers, step_loss_lines
@@ -23,14 +23,12 @@ from tui_train.runner.memory_end import deciding_error
 from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, read_errors
 
 _FRAME_PATTERN = re.compile(r'\s+File "')
-_FRAME_FILE_PATTERN = re.compile(r'\s+File "(?P<file>[^"\n]{1,300})", line \d')
 _TRACEBACK_HEADER = "(most recent call last)"
 _CHAIN_TEXTS = ("During handling of the above exception", "The above exception was the direct cause")
 # Errors of Python itself, which a program seldom raises to say that something else failed.
 _PLAIN_MISTAKE_PATTERN = re.compile(
     r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Recursion|NotImplemented|Indentation|Syntax)Error\b"
 )
-_LIBRARY_FILE_PATTERN = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<(?!stdin|string)")
 # From here on a signature is a verdict from outside of the training.
 _MIN_OUTSIDE_VERDICT_STRENGTH = 88
 _MAX_TRACEBACK_LINES = 400
@@ -39,7 +37,7 @@ _DEPTH_WITHOUT_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _STEPS_PROVING_RECOVERY = 5
-_MAX_LINE_LENGTH, _MAX_VALUE_LENGTH = 500, 300
+_MAX_LINE_LENGTH, _MAX_VALUE_LENGTH, _MAX_LINE_NUMBER_DIGITS = 500, 300, 8
 # With fewer bytes free a disk, or /dev/shm, counts as full.
 _NEARLY_FULL_DISK_BYTES = 64 * 2**20
 _SINGLE_PROCESS_PATTERN = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b|\brank 0/1 \| host ")
@@ -247,13 +245,13 @@ def _own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != end.rank:
             continue
-        if match := _FRAME_FILE_PATTERN.match(line.text):
+        if match := FRAME_PATTERN.match(line.text):
             innermost = innermost or match["file"]
         elif _TRACEBACK_HEADER in line.text:
             begin = line.number
         elif begin is not None and line.text.strip() and not line.text.startswith(_CHAIN_TEXTS):
             break
-    is_own = bool(innermost) and not _LIBRARY_FILE_PATTERN.search(innermost)
+    is_own = bool(innermost) and not LIBRARY_FILE_PATTERN.search(innermost)
     return begin if is_own else None
 
 
@@ -345,6 +343,7 @@ def _make_diagnosis(
     if rank is None and root_cause.get("rank", "").isdigit():
         rank = int(root_cause["rank"])
     cause = _fill_in_values(signature.cause, groups, spaced=True)
+    own_line = hit.groups.get("own_line", "") if signature.failure == "user_exception" else ""
     return Diagnosis(
         failure=signature.failure,
         line=visible(hit.line.text.strip())[:_MAX_LINE_LENGTH],
@@ -355,6 +354,8 @@ def _make_diagnosis(
         remedy=_fill_in_values(signature.remedy, groups, spaced=False),
         change=change,
         evidence=tuple(_evidence_sentences(signature.failure, evidence, root_cause)),
+        source_file=hit.groups.get("own_file", "") if own_line else "",
+        source_line=int(own_line) if 0 < len(own_line) < _MAX_LINE_NUMBER_DIGITS else 0,
     )
 
 

@@ -71,6 +71,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     remedy: str
     change: Change | None = None
     evidence: tuple[str, ...] = ()
+    source_file: str = ""
+    """The user's own file in which an error of the script was raised; empty for none."""
+    source_line: int = 0
+    source: tuple[tuple[int, str], ...] = ()
+    """The lines around that one, each with its number, where the file is on this machine."""
 
     @property
     def position_text(self) -> str:

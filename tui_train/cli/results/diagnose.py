@@ -129,6 +129,9 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
         for label, text in rows
         if text
     ]
+    width = len(str(diagnosis.source[-1][0])) if diagnosis.source else 0
+    for number, code in diagnosis.source:
+        lines.append(f"{'':<9}{'>' if number == diagnosis.source_line else ' '}{number:>{width}}  {code}"[:80])
     if run and diagnosis.change and (command := retry_command(run, diagnosis.change)):
         # On one line, so that it can be copied.
         lines.append(f"try it    {command}")
