@@ -111,7 +111,7 @@ def test_the_wizard_needs_a_terminal():
 def test_a_crashed_wizard_is_no_success(monkeypatch, said, left, code):
     app = SimpleNamespace(run=lambda: said, return_code=left)
     monkeypatch.setattr(wizard, "is_wizard_terminal", lambda: True)
-    monkeypatch.setattr(wizard, "make_wizard", lambda run: app)
+    monkeypatch.setattr(wizard, "make_wizard", lambda *_: app)
     assert wizard.open_wizard() == code
 
 
