@@ -232,7 +232,8 @@ def test_who_computes_on_a_card_there_is_known(host):
 @pytest.mark.whole
 def test_a_named_python_there_is_asked_and_a_script_read(host):
     script = host / "train.py"
-    script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--lr', type=float)\n")
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float)\np.parse_args()\n"
+    script.write_text(text)
     (host / "mine").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (host / "mine").chmod(0o755)
     where = remote.read_planning_facts("box", (f"{host}/mine",), (), (), str(script))

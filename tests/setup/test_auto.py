@@ -34,6 +34,7 @@ parser.add_argument("--batch-size", type=int, default=64)
 parser.add_argument("--epochs", type=int, default=14)
 parser.add_argument("--eta", type=float)
 parser.add_argument("--save-model", action="store_true")
+parser.parse_args()
 """
 PARSED = "from transformers import HfArgumentParser, TrainingArguments\n"
 TRAINING = ("per_device_train_batch_size", "gradient_accumulation_steps", "save_strategy", "save_total_limit",
@@ -63,7 +64,7 @@ def words(tmp_path, text, **values):
         ("import lightning as L\nL.Trainer(max_epochs=2).fit(m)", "none", 2),
         ("import torch\nprint(1)", "none", 0),
         (ARGPARSE, "argparse", 3),
-        ("from argparse import ArgumentParser as P\nP()", "argparse", 2),
+        ("from argparse import ArgumentParser as P\nP().parse_args()", "argparse", 2),
         (PARSED + "HfArgumentParser(TrainingArguments)", "hf-trainer", 2),
         (PARSED + "class Mine(TrainingArguments): ...\nHfArgumentParser((Model, Mine))", "hf-trainer", 3),
         (PARSED + "class DataTrainingArguments: ...\nHfArgumentParser(DataTrainingArguments)", "dataclass", 3),
@@ -138,6 +139,7 @@ def main(lr, epochs, amp, data, more): ...
 @cli.command("sample")
 @click.option("--seed", type=int)
 def draw(seed): ...
+main()
 """
 ACCELERATED = """
 import argparse
@@ -194,6 +196,71 @@ def test_each_kind_is_passed_what_it_declares(tmp_path, kind):
     assert found >= {*passed.split()} if kind == "dataclass" else found == {*passed.split()}
 
 
+@pytest.mark.parametrize(
+    ("spelling", "choices", "precision", "passed"),
+    [
+        ("--mixed-precision", "['no', 'fp16', 'bf16']", "bf16", ["--mixed-precision=bf16"]),
+        ("--mixed-precision", "['no', 'fp16', 'bf16']", "fp32", ["--mixed-precision=no"]),
+        ("--mixed_precision", "None", "fp32", ["--mixed_precision=no"]),
+        ("--mixed_precision", "['fp16', 'bf16']", "bf16", ["--mixed_precision=bf16"]),
+        ("--mixed_precision", "['fp16', 'bf16']", None, []),
+    ],
+)
+def test_a_precision_is_passed_as_the_script_takes_it(spelling, choices, precision, passed, tmp_path):
+    text = ACCELERATED.replace('"--mixed_precision", choices=["no", "bf16"]', f'"{spelling}", choices={choices}')
+    assert words(tmp_path, text, recipe__precision=precision) == passed
+
+
+def test_a_precision_that_the_script_does_not_take_is_said(tmp_path):
+    with pytest.raises(BadInput, match="the script does not take fp32"):
+        words(tmp_path, ACCELERATED.replace('["no", "bf16"]', '["fp16", "bf16"]'), recipe__precision="fp32")
+
+
+TYPER = "import typer\nfrom typing import Annotated\napp = typer.Typer()\n"
+PLAIN_TYPER = TYPER + "@app.command()\ndef train({}): ...\napp()\n"
+TYPER_RATE = PLAIN_TYPER.format("lr: float = 0.1")
+
+
+@pytest.mark.parametrize(
+    ("signature", "passed"),
+    [
+        ("lr: float = 0.1", ["--lr=0.5"]),
+        ("lr: Annotated[float, typer.Option(help='rate')] = 0.1", ["--lr=0.5"]),
+        ("lr: Annotated[float, typer.Option('--learning-rate')] = 0.1", ["--learning-rate=0.5"]),
+        ("rate: Annotated[float, typer.Option('-r', '--lr')]", ["--lr=0.5"]),
+        ("rate: float = typer.Option(0.1, '--lr')", ["--lr=0.5"]),
+        ("lr: Annotated[float, typer.Option('--eta')] = 0.1", None),
+        ("lr: Annotated[float, typer.Argument()] = 0.1", None),
+        ("lr: float = typer.Argument(0.1)", None),
+        ("lr: Annotated[float, RATE] = 0.1", None),
+        ("lr: Annotated[float, ETA] = 0.1", None),
+        ("lr: Rate = 0.1", None),
+    ],
+)
+def test_typer_is_passed_the_names_that_it_is_told(signature, passed, tmp_path):
+    text = "ETA = typer.Option('--eta')\nRate = Annotated[float, ETA]\n"
+    whole = PLAIN_TYPER.format(signature).replace("app = ", text + "app = ")
+    if passed is None:
+        with pytest.raises(BadInput, match="is set and not used"):
+            words(tmp_path, whole, **RATE)
+    else:
+        assert words(tmp_path, whole, **RATE) == passed
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "passed"),
+    [
+        (TYPER_RATE, (), ["--lr=0.5"]),
+        (TYPER_RATE + "@app.callback()\ndef all(): ...\n", ("train",), ["train", "--lr=0.5"]),
+        (TYPER_RATE + "app.add_typer(other)\n", ("train",), ["train", "--lr=0.5"]),
+        (TYPER + "@app.command(name='fit')\ndef train_it(lr: float = 0.1): ...\n@app.command()\ndef Test(): ...\n",
+         ("fit",), ["fit", "--lr=0.5"]),
+    ],
+)  # fmt: skip
+def test_typer_is_passed_options_behind_the_subcommand(text, given, passed, tmp_path):
+    assert words(tmp_path, text, trainer__arguments=given, **RATE) == passed
+
+
 def test_a_method_without_a_length_is_passed_none(tmp_path):
     text = "from trl import {0}, TrlParser\nTrlParser(({0},)).parse_args_and_config()\n"
     assert "--max_length=64" in words(tmp_path, text.format("SFTConfig"), recipe__sequence_length=64)
@@ -235,7 +302,7 @@ def test_a_profile_that_names_a_preset_keeps_it():
 
 
 def test_a_name_with_control_bytes_is_shown_safely():
-    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a\\x1b[31m')\n"
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--a\\x1b[31m')\np.parse_args()\n"
     assert "\x1b" not in said(parse_source(text.encode()))
 
 
@@ -304,7 +371,7 @@ def test_a_help_is_kept_until_the_script_or_its_modules_change(tmp_path, monkeyp
         ("import tyro\ntyro.cli(print)", True),
         (PARSED + "import there\nHfArgumentParser(there.ALL)", True),
         (PARSED + "from there import Mine\nHfArgumentParser(Mine)", True),
-        ("import argparse\np = argparse.ArgumentParser()\np.add_argument(name)", True),
+        ("import argparse\np = argparse.ArgumentParser()\np.add_argument(name)\np.parse_args()", True),
         ("import click\nfrom there import cli\n@click.group()\ndef main(): ...\nmain()", True),
         (ARGPARSE, False),
         (PARSED + "HfArgumentParser(TrainingArguments)", False),

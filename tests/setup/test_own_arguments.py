@@ -38,6 +38,8 @@ parser.add_argument("--optim", choices=["sgd", "adam"], default="sgd")
 parser.add_argument("--fast", action="store_true")
 parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
 parser.add_argument("-k")
+if __name__ == "__main__":
+    parser.parse_args()
 """
 SOURCE = parse_source(TEXT.encode())
 
@@ -250,7 +252,7 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         await keys("f1")(pilot)
 
 
-PARSER = "import argparse\nparser = argparse.ArgumentParser()\n"
+PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparse = lambda: parser.parse_args()\n"
 REQUIRED = (
     PARSER + "parser.add_argument('-b', '--bsz', required=True)\nparser.add_argument('-v', action='store_true')\n"
 )
@@ -278,13 +280,12 @@ ETA = PARSER + "parser.add_argument('--eta', type=float)\nparser.add_argument('-
 
 
 def test_an_option_that_the_script_does_not_declare_is_found_with_the_one_that_was_meant(tmp_path):
-    text = ETA + "parser.parse_args()\n"
-    chosen = script(tmp_path, text, trainer__arguments=("--eta", "0.1", "--niters=3", "--other"))
+    chosen = script(tmp_path, ETA, trainer__arguments=("--eta", "0.1", "--niters=3", "--other"))
     typed, other = [one for one in seen(chosen) if one.key == "trainer.arguments" and one.forbids_plan]
     assert typed.message == "the script does not take --niters; it takes --eta, --niter (argparse, line 2)"
     assert (typed.remedy, other.remedy, other.change) == ("Did you mean --niter?", "Leave it out.", None)
     assert apply_change(typed.change, chosen).trainer.arguments == ("--eta", "0.1", "--niter=3", "--other")
-    assert arguments_found(script(tmp_path, text, trainer__arguments=("--et=0.1", "--niter", "3"))) == []
+    assert arguments_found(script(tmp_path, ETA, trainer__arguments=("--et=0.1", "--niter", "3"))) == []
 
 
 @pytest.mark.parametrize(
@@ -294,10 +295,120 @@ def test_an_option_that_the_script_does_not_declare_is_found_with_the_one_that_w
         "parser.add_argument('rest', nargs=argparse.REMAINDER)\n",
         "parser.add_argument('rest', nargs='...')\n",
         "for name in names:\n    parser.add_argument(name)\n",
+        "from mylib import add_train_args\nadd_train_args(parser)\n",
+        "Model.add_model_specific_args(parser)\n",
+        "from models import Net\nNet.add_model_args(parser)\n",
+        "arg = parser.add_argument\narg('--niters')\n",
+        "extend(parser.add_argument_group('more'))\n",
+        "group = parser.add_mutually_exclusive_group()\nlib.extend(parser=group)\n",
+        "import lib\ndef add(here):\n    here.add_argument('--more')\n    lib.add(here)\nadd(parser)\n",
+        "parser.add_argument('--more', **kwargs)\n",
     ],
 )
 def test_an_option_that_may_be_taken_is_no_error(tmp_path, more):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("from .net import Net\n")
     assert arguments_found(script(tmp_path, ETA + more, trainer__arguments=("x", "--niters=3"))) == []
+
+
+def test_a_parser_that_is_given_to_what_was_read_takes_no_more(tmp_path):
+    (tmp_path / "own.py").write_text("class Net:\n    def add_to(parser): parser.add_argument('--width')\n")
+    text = ETA + "from own import Net\nNet.add_to(parser)\nprint(parser)\nargcomplete.autocomplete(parser)\n"
+    found = arguments_found(script(tmp_path, text, trainer__arguments=("--niters=3",)))
+    assert found == ["the script does not take --niters; it takes --eta, --niter, --width (argparse, line 2)"]
+
+
+MAIN = "if __name__ == '__main__':"
+REQUIRES = """
+import argparse
+{0}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--output_dir", default="x")
+    {1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "beside", "is_read"),
+    [
+        (REQUIRES.format("if True:", "parser.parse_args()"), "", True),
+        (REQUIRES.format("if True:", "parser.parse_args([])"), "", False),
+        (REQUIRES.format("if True:", "parser.parse_args(args=['--data', 'x'])"), "", False),
+        (REQUIRES.format("if True:", "parser.parse_args(words)"), "", True),
+        (REQUIRES.format("def get():", "return parser.parse_args()"), "", False),
+        (REQUIRES.format("def get():", "return parser.parse_args()") + "get()\n", "", True),
+        (REQUIRES.format("def get():", "return parser"), "", False),
+        (REQUIRES.format("def get():", "return parser") + "get().parse_args()\n", "", True),
+        ("import beside", REQUIRES.format(MAIN, "parser.parse_args()"), False),
+        ("import beside", REQUIRES.format("def get():", "parser.parse_args()") + MAIN + "\n    get()", False),
+        ("import beside\nbeside.get()", REQUIRES.format("def get():", "parser.parse_args()"), True),
+    ],
+)  # fmt: skip
+def test_only_a_parser_that_parses_the_command_line_counts(text, beside, is_read, tmp_path):
+    (tmp_path / "beside.py").write_text(beside)
+    chosen = script(tmp_path, text, trainer__preset="auto")
+    assert bool(arguments_found(chosen)) == is_read
+    if is_read:
+        chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=("--data=d",))
+    words = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
+    assert ("--output_dir=/run/output" in words) == is_read
+
+
+NARGS = (
+    PARSER
+    + """
+N = 2
+parser.add_argument("-a", "--betas", type=float, nargs=2)
+parser.add_argument("data", nargs=argparse.OPTIONAL)
+parser.add_argument("--pair", nargs=2, action="append")
+parser.add_argument("--tags", nargs=argparse.ONE_OR_MORE)
+parser.add_argument("--seed", type=int)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--betas", "0.9", "0.95", "train.json"),
+        ("train.json", "-a", "0.9", "0.95", "--seed=1"),
+        ("--pair", "a", "b", "train.json", "--pair", "c", "d"),
+        ("train.json", "--tags", "a", "b", "c"),
+    ],
+)
+def test_an_option_takes_as_many_words_as_argparse_gives_it(words):
+    found = given_arguments.given_arguments(parse_source(NARGS.encode()), words)
+    values = {name.lstrip("-"): [*map(str, given.values)] for name, given in found.items()}
+    taken = {name: value for name, value in parsed(words, NARGS).items() if value is not None}
+    flat = {name: value if isinstance(value, list) else [value] for name, value in taken.items()}
+    flat["pair"] = [word for pair in flat.get("pair", []) for word in pair]
+    assert values == {name: [*map(str, value)] for name, value in flat.items() if value}
+
+
+@pytest.mark.parametrize("nargs", ["argparse.REMAINDER", "argparse.OPTIONAL", "argparse.ZERO_OR_MORE", "OPTIONAL", "N"])
+def test_what_may_be_left_out_by_its_nargs_is_not_missing(nargs, tmp_path):
+    text = f"from argparse import OPTIONAL\nN = '?'\n{PARSER}parser.add_argument('more', nargs={nargs})\n"
+    assert parsed((), text) is not None
+    assert arguments_found(script(tmp_path, text)) == []
+
+
+@pytest.mark.parametrize("nargs", ["argparse.ONE_OR_MORE", "2", "None"])
+def test_what_must_be_given_by_its_nargs_is_missing(nargs, tmp_path):
+    text = f"{PARSER}parser.add_argument('more', nargs={nargs})\nparser.add_argument('last')\n"
+    assert parsed((), text) is None
+    assert len(arguments_found(script(tmp_path, text))) == 2
+    assert parsed(("a", "b"), text.replace("'last'", "'--last'")) is not None or nargs == "None"
+
+
+@pytest.mark.parametrize("choices", ["['a', *MORE]", "['a', OTHER]", "['a', '']", "(None, 'a')"])
+def test_choices_that_are_read_in_part_refuse_nothing(choices, tmp_path):
+    text = PARSER + f"parser.add_argument('--opt', choices={choices})\n"
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("--opt=b",))) == []
+    text = f"import click\n@click.command()\n@click.option('--opt', type=click.Choice({choices}))\ndef main(opt): ...\n"
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("--opt=b",))) == []
+    text = f"from absl import app, flags\nflags.DEFINE_enum('opt', 'a', {choices}, '')\napp.run(print)\n"
+    assert parse_source(text.encode()).parameters[0].choices == ()
 
 
 def test_a_script_that_is_too_deep_to_read_is_python(tmp_path):
@@ -341,6 +452,54 @@ def test_a_flag_and_an_option_of_click_are_written_as_declared(words, name, valu
     assert given_arguments.given_arguments(source, now)[name].values == values
 
 
+CLICK_COMMAND = "import click\n@click.command()\n{}\ndef main(**kept): kept_by_cli.update(kept)\n"
+
+
+@pytest.mark.parametrize(
+    ("decorator", "more"),
+    [
+        ("@click.option('--data', required=True, envvar='DATA')", ""),
+        ("@click.option('--data', required=True, default=lambda: 'x')", ""),
+        ("@click.option('--data', required=True)", "auto_envvar_prefix='T'"),
+        ("@click.option('--data', required=True)", "default_map={'data': 'x'}"),
+        ("@click.argument('data', envvar='DATA')", ""),
+        ("@click.argument('data', required=REQUIRED)", ""),
+        ("@click.argument('data', nargs=N)", ""),
+        ("@click.argument('data', **MORE)", ""),
+    ],
+)
+def test_a_value_that_click_may_get_otherwise_is_not_missing(decorator, more, tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA", "d")
+    monkeypatch.setenv("T_DATA", "d")
+    text = CLICK_COMMAND.format(decorator)
+    names = {"kept_by_cli": {}, "REQUIRED": False, "N": -1, "MORE": {"required": False}}
+    exec(f"{text}main([], standalone_mode=False, {more})\n", names)  # noqa: S102 - the script above
+    assert "data" in names["kept_by_cli"]
+    assert arguments_found(script(tmp_path, f"{text}main({more})\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("decorators", "words"),
+    [
+        ("@click.option('--dims', nargs=2, type=int)", ("--dims", "1", "2", "d")),
+        ("@click.option('--dims', type=(int, int))", ("--dims", "1", "2", "d")),
+        ("@click.option('--dims', type=(int, int))", ("--dims=1", "2", "d")),
+        ("@click.option('--dims', type=click.Tuple([int, int]))", ("d", "--dims", "1", "2")),
+        ("@click.option('--mode', flag_value='fast')", ("--mode", "d")),
+        ("@click.option('--mode', is_flag=False, flag_value='fast')", ("--mode", "slow", "d")),
+        ("@click.option('--mode', default=True, is_flag=True)", ("--mode", "d")),
+    ],
+)
+def test_an_option_of_click_takes_as_many_words_as_click_gives_it(decorators, words, tmp_path):
+    text = CLICK_COMMAND.format(decorators + "\n@click.argument('data')")
+    names = {"kept_by_cli": {}}
+    exec(text, names)  # noqa: S102 - the script above
+    names["main"].main(list(words), standalone_mode=False)
+    assert names["kept_by_cli"]["data"] == "d"
+    assert given_arguments.given_arguments(parse_source(text.encode()), words)["data"].values == ("d",)
+    assert arguments_found(script(tmp_path, text, trainer__arguments=words)) == []
+
+
 def test_an_option_that_appends_is_written_once_for_each_value():
     text = TEXT + 'parser.add_argument("--tag", action="append")\n'
     source = parse_source(text.encode())
@@ -375,6 +534,8 @@ fit.add_argument("--lr", type=float, default=0.1)
 fit.add_argument("--data", required=True)
 test = sub.add_parser("test")
 test.add_argument("--lr", type=float)
+if __name__ == "__main__":
+    parser.parse_args()
 """
 
 
@@ -394,6 +555,84 @@ def test_the_arguments_of_the_chosen_subcommand_are_passed_the_recipe(text, argu
     assert tuple(words[words.index(chosen.trainer.script) + 1 :]) == command
 
 
+GROUP = "import click\n@click.group()\ndef cli(): ...\n{}\ndef {}(lr): kept_by_cli.update(lr=lr)\n"
+OPTION = "@click.option('--lr', type=float)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GROUP.format(f"@cli.command(name='train')\n{OPTION}", "train_model"), ("train",)),
+        (GROUP.format(f"@cli.command()\n{OPTION}", "train_cmd"), ("train",)),
+        (GROUP.format(f"@cli.command()\n{OPTION}", "train_cmd"), ("train-cmd",)),
+        (GROUP.format(f"@cli.command()\n{OPTION}", "Train"), ("train",)),
+        (GROUP.format(f"@click.command()\n{OPTION}", "train") + "cli.add_command(train)\n", ("train",)),
+        (GROUP.format(f"@click.command()\n{OPTION}", "train") + "cli.add_command(train, name='fit')\n", ("fit",)),
+    ],
+)
+def test_the_subcommand_of_click_has_the_name_that_click_gives_it(text, words, tmp_path):
+    chosen = script(
+        tmp_path, text + "cli()\n", trainer__preset="auto", trainer__arguments=words, recipe__learning_rate=0.5
+    )
+    assert arguments_found(chosen) == []
+    command = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
+    passed = command[command.index(chosen.trainer.script) + 1 :]
+    assert passed == [*words, "--lr=0.5"]
+    names = {"kept_by_cli": {}}
+    exec(text, names)  # noqa: S102 - the script above
+    if words[0] in names["cli"].commands:
+        names["cli"].main(passed, standalone_mode=False)
+        assert names["kept_by_cli"] == {"lr": 0.5}
+    else:
+        assert words == ("train-cmd",)  # as before click 8.2
+
+
+def test_an_alias_of_a_subcommand_chooses_it(tmp_path):
+    text = SUBCOMMANDS.replace('add_parser("fit")', 'add_parser("fit", aliases=["f"])')
+    chosen = script(
+        tmp_path, text, trainer__preset="auto", trainer__arguments=("f", "--data=d"), recipe__learning_rate=0.5
+    )
+    assert arguments_found(chosen) == []
+    command = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
+    passed = command[command.index(chosen.trainer.script) + 1 :]
+    assert parsed(passed, text) == {"seed": None, "lr": 0.5, "data": "d"}
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("f",))) == [
+        "missing required argument: --data (line 8)"
+    ]
+
+
+SHARED = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int)
+sub = parser.add_subparsers(required=True)
+{}
+if __name__ == "__main__":
+    parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "def add(p):\n    p.add_argument('--output_dir', required=True)\nadd(sub.add_parser('fit'))",
+        "def add(p):\n    p.add_argument_group().add_argument('--output_dir')\np = sub.add_parser('fit')\nadd(p)",
+        "for name in ('fit', 'test'):\n    p = sub.add_parser(name)\n    p.add_argument('--output_dir')",
+        "for p in map(sub.add_parser, ('fit', 'test')):\n    p.add_argument('--output_dir')",
+        "p = argparse.ArgumentParser(add_help=0)\np.add_argument('--output_dir')\nsub.add_parser('fit', parents=[p])",
+    ],
+)
+def test_an_option_of_a_subcommand_that_is_not_known_is_passed_nothing(added, tmp_path):
+    text = SHARED.format(added)
+    words = ("fit", "--output_dir=o")
+    assert parsed(words, text)["output_dir"] == "o"
+    assert parsed(("--output_dir=o", "fit"), text) is None
+    assert arguments_found(script(tmp_path, text, trainer__arguments=words)) == []
+    chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=("fit",), recipe__seed=3)
+    command = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
+    assert command[command.index(chosen.trainer.script) + 1 :] == ["--seed=3", "fit"]
+
+
 @pytest.mark.parametrize(
     ("text", "level"),
     [(SUBCOMMANDS, "error"), (SUBCOMMANDS.replace("required=True", "", 1), "warning"), (CLICK, "error")],
@@ -406,18 +645,41 @@ def test_a_subcommand_that_no_one_chose_is_one_finding(text, level, tmp_path):
     assert not [one for one in seen(fixed) if "no subcommand" in one.message]
 
 
-@pytest.mark.parametrize(("more", "passes"), [("", False), ("else:\n    parser.parse_args_into_dataclasses()", True)])
-def test_a_script_that_only_takes_a_file_is_passed_no_options(more, passes, tmp_path):
-    text = f"""
+FILE_OR_OPTIONS = """
 import sys
 from transformers import HfArgumentParser, TrainingArguments
 parser = HfArgumentParser(TrainingArguments)
-if len(sys.argv) > 1:
+if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
     parser.parse_json_file(sys.argv[1])
-{more}"""
-    chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=("c.json",))
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments", "passes"),
+    [
+        ("", ("c.json",), False),
+        ("", (), False),
+        ("else:\n    parser.parse_args_into_dataclasses()", ("c.json",), False),
+        ("else:\n    parser.parse_args_into_dataclasses()", (), True),
+        ("else:\n    parser.parse_args_into_dataclasses()", ("--seed=1",), True),
+        ("else:\n    parser.parse_args_into_dataclasses()", ("--deepspeed", "c.json"), True),
+        ("else:\n    parser.parse_args_into_dataclasses()", ("--deepspeed=c.json",), True),
+    ],
+)
+def test_a_script_that_takes_a_file_is_passed_no_options_beside_it(more, arguments, passes, tmp_path):
+    chosen = script(tmp_path, FILE_OR_OPTIONS + more, trainer__preset="auto", trainer__arguments=arguments)
     words = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
-    assert (len(words) - words.index(chosen.trainer.script) > 2) == passes
+    assert (len(words) - words.index(chosen.trainer.script) > 1 + len(arguments)) == passes
+
+
+def test_what_has_no_effect_beside_a_file_is_said(tmp_path):
+    text = FILE_OR_OPTIONS + "else:\n    parser.parse_args_into_dataclasses()"
+    values = {"trainer__output": "/out", "recipe__checkpoint_every": 5, "trainer__preset": "auto"}
+    keys_found = {
+        words: {one.key for one in seen(script(tmp_path, text, trainer__arguments=words, **values))}
+        for words in ((), ("c.json",))
+    }
+    assert keys_found["c.json",] - keys_found[()] == {"trainer.output", "recipe.checkpoint_every"}
 
 
 def test_a_long_script_is_read_in_the_time_of_its_length():
@@ -428,7 +690,7 @@ def test_a_long_script_is_read_in_the_time_of_its_length():
         before = sys.getprofile()
         sys.setprofile(lambda *_: next(counted))
         try:
-            assert sum(1 for _ in argparse_arguments(module)) == lines
+            assert sum(1 for _ in argparse_arguments(module, beside_subparsers=True)) == lines
         finally:
             sys.setprofile(before)
         return next(counted)

@@ -211,7 +211,9 @@ class ScriptParameter(Struct, frozen=True, kw_only=True):
     help: str = ""
     required: bool = False
     takes_several: bool = False
-    """Any number of values may follow its name."""
+    """More than one value may follow its name."""
+    value_count: int = 0
+    """How many values follow together, 0 where it is one, or any number."""
     repeats: bool = False
     """It takes any number of values, with its name before each."""
     command: str = ""
@@ -236,10 +238,15 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     """Why its arguments are not known."""
     parameters: tuple[ScriptParameter, ...] = ()
     subcommands: tuple[str, ...] = ()
+    """Their names, each that may be given."""
+    subcommand_by_alias: dict[str, str] = {}
+    """The name in `parameters` of those subcommands that have another one."""
     needs_command: bool = False
     """One of its subcommands must be given."""
     unnamed_line: int = 0
-    """The line that adds arguments which the source does not name."""
+    """The line that adds arguments of which the source does not say the names, or the subcommand."""
+    takes_file_alone: bool = False
+    """It reads a single argument that names a file as the values of all."""
     asks: bool = False
     """What reads its command line may say more when asked for --help."""
     helped: bool = False

@@ -49,10 +49,8 @@ _PLACEHOLDERS_BY_RECIPE_NAME = {
     "accumulation": ("accumulation", "total_accumulation"),
 }
 _CONFIGS_WITHOUT_SEQUENCE_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
-_PRECISION_ARGUMENTS = (
-    PresetArgument(("--mixed_precision=no",), "precision=fp32"),
-    PresetArgument(("--mixed_precision={precision}",), "precision!=fp32"),
-)
+_MIXED_PRECISION_BY_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
+_ENDINGS_OF_FILES_WITH_VALUES = (".json", ".yaml", ".yml", "{config}")
 _ACCUMULATION_FIELD = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 _LABEL_BY_SOURCE_KIND = {
     "": "arguments not known", "none": "no arguments", "hf-trainer": "HfArgumentParser", "trl": "TRL's parser",
@@ -68,9 +66,9 @@ def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str]
 
     It passes nothing where no source is known.
     """
-    source = source or ScriptSource()
+    source = _source_without_options_beside_file(source or ScriptSource(), user_arguments)
     source = msgspec.structs.replace(source, parameters=parameters_in_scope(source, user_arguments))
-    if named := shipped_preset_name(source):
+    if named := _shipped_preset_name(source):
         return _with_declared_arguments(
             _without_sequence_length(shipped_presets()[named], source), source, takes_all=True
         )
@@ -81,6 +79,21 @@ def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str]
     )
 
 
+def file_read_alone(source: ScriptSource, user_arguments: Sequence[str]) -> str:
+    """Return the user's only argument where it is a file from which the script reads all values; empty for none."""
+    name = user_arguments[0] if source.takes_file_alone and len(user_arguments) == 1 else ""
+    return name if name.endswith(_ENDINGS_OF_FILES_WITH_VALUES) and not name.startswith("-") else ""
+
+
+def _source_without_options_beside_file(source: ScriptSource, user_arguments: Sequence[str]) -> ScriptSource:
+    """Return the source without arguments where the user's only one is a file that the script reads if it is alone."""
+    file = file_read_alone(source, user_arguments)
+    if not file:
+        return source
+    why = f"it reads them from {file}, as long as that is its only argument"
+    return msgspec.structs.replace(source, kind="", base="", why_unread=why, parameters=())
+
+
 def chosen_subcommand(source: ScriptSource, user_arguments: Sequence[str]) -> str:
     """Return the subcommand that the arguments choose, empty for none."""
     return next((word for word in user_arguments if word in source.subcommands), "")
@@ -88,8 +101,13 @@ def chosen_subcommand(source: ScriptSource, user_arguments: Sequence[str]) -> st
 
 def parameters_in_scope(source: ScriptSource, user_arguments: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
-    command = chosen_subcommand(source, user_arguments)
-    return tuple(parameter for parameter in source.parameters if parameter.command in {"", command})
+    word = chosen_subcommand(source, user_arguments)
+    command = source.subcommand_by_alias.get(word, word)
+    in_scope = (parameter for parameter in source.parameters if parameter.command in {"", command})
+    # It is passed after the word that the user chose.
+    return tuple(
+        msgspec.structs.replace(each, command=word) if each.command and word != command else each for each in in_scope
+    )
 
 
 def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str] = ()) -> str:
@@ -99,6 +117,7 @@ def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str]
     """
     if source is None:
         return ""
+    source = _source_without_options_beside_file(source, user_arguments)
     if source.problem:
         return visible(f"its arguments are not known: {source.problem}")
     line = f", line {source.line}" if source.line else ""
@@ -123,14 +142,17 @@ def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str]
     return visible(f"{said}{inherits}{accelerated}{where}{chosen}{listed}")
 
 
-def shipped_preset_name(source: ScriptSource | None) -> str:
+def _shipped_preset_name(source: ScriptSource) -> str:
     """Return the shipped preset that suits a source as it is, empty for none."""
-    return source.kind if source and source.kind in {"hf-trainer", "trl"} else ""
+    return source.kind if source.kind in {"hf-trainer", "trl"} else ""
 
 
 def with_shipped_preset(profile: Profile, sources: Mapping[str, ScriptSource]) -> Profile:
     """Return the profile with the shipped preset that `auto` stands for, where it stands for one."""
-    name = shipped_preset_name(sources.get(profile.trainer.script)) if profile.trainer.preset == AUTO_PRESET else ""
+    source = sources.get(profile.trainer.script)
+    if source is None or profile.trainer.preset != AUTO_PRESET:
+        return profile
+    name = _shipped_preset_name(_source_without_options_beside_file(source, profile.trainer.arguments))
     chosen = msgspec.structs.replace(profile.trainer, preset=name)
     return msgspec.structs.replace(profile, trainer=chosen) if name else profile
 
@@ -163,23 +185,31 @@ def _without_sequence_length(preset: Preset, source: ScriptSource) -> Preset:
 def _script_preset_limited_to_declared(preset: Preset, script_preset: Preset, source: ScriptSource) -> Preset:
     """Return that of a kind of scripts, with no more than this source declares of it."""
     own_parameters = tuple(each for each in source.parameters if not each.command)
-    declared = {
-        _normalized_flag(flag): parameter.name
+    options = {
+        _normalized_flag(flag): parameter
         for parameter in _single_value_options(own_parameters)
         for flag in parameter.flags
     }
+    declared = {flag: parameter.name for flag, parameter in options.items()}
     arguments = filter(None, (_in_script_spelling(argument, declared) for argument in preset.arguments))
     resume = preset.checkpoints.resume if preset.checkpoints else ()
     resumes = all(_normalized_flag(word.partition("=")[0]) in declared for word in resume)
-    precision = "mixed_precision" in declared
+    precision = options.get("mixed_precision")
     return msgspec.structs.replace(
         script_preset,
-        arguments=(*arguments, *(_PRECISION_ARGUMENTS if precision else ())),
+        arguments=(*arguments, *(_precision_arguments(precision) if precision else ())),
         variables=() if precision or source.sets_precision else preset.variables,
         user_arguments_first=preset.user_arguments_first,
         checkpoints=preset.checkpoints if resumes else None,
         log=preset.log,
     )
+
+
+def _precision_arguments(parameter: ScriptParameter) -> Iterator[PresetArgument]:
+    """Yield how a precision is passed, as far as the script takes it."""
+    for precision, value in _MIXED_PRECISION_BY_PRECISION.items():
+        if not parameter.choices or value in parameter.choices:
+            yield PresetArgument((f"{parameter.name}={value}",), f"precision={precision}")
 
 
 def _in_script_spelling(argument: PresetArgument, declared: Mapping[str, str]) -> PresetArgument | None:

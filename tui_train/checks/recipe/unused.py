@@ -41,9 +41,11 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
         "unset what is not used", ", ".join(fields.get_field(key).label.lower() for key in why_unused), edits
     )
     passes = lookalike_changes(setup) if why_unused and trainer_has_own_field(profile, "trainer.script") else {}
+    file = no_effect.file_of_all_values(setup)
     for key, why in why_unused.items():
         row = fields.get_field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
+        example = f", or write it into {file}" if file else example
         passable = trainer_has_own_field(profile, "trainer.preset") and key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
         if key == "trainer.output":
             yield _unpassed_output_finding(setup, change)
@@ -66,11 +68,16 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
 def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
     """Return that an output folder is not passed: it is kept for the run, and its results are looked for there."""
     folder = display_path(setup.profile.trainer.output)
+    file = no_effect.file_of_all_values(setup)
+    message = f"{setup.preset.name_in_sentence} takes no output folder: {folder} is not passed"
+    if file:
+        message = f"the script reads its values from {file}: {folder} is not passed"
+    elsewhere = f"write it into {file}" if file else "write {output} in the arguments where it belongs"
     return warning(
         "trainer.output",
-        f"{setup.preset.name_in_sentence} takes no output folder: {folder} is not passed",
+        message,
         "Keep it only if the script writes there by itself: then its results are found. Otherwise leave it out, "
-        "or write {output} in the arguments where it belongs.",
+        f"or {elsewhere}.",
         change=change,
     )
 

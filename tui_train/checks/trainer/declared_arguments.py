@@ -89,6 +89,8 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     if not source.needs_command and source.kind != "argparse":
         return
     trains = next((name for name in source.subcommands if _TRAINING_COMMAND_PATTERN.match(name)), source.subcommands[0])
+    # One of them, by the version of click.
+    is_sure = source.kind != "click" or trains not in source.subcommand_by_alias.values()
     change = Change(f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_KEY, (trains, *words)),))
     yield Finding(
         level="error" if source.needs_command and given_arguments.is_parsed_as_here(source) else "warning",
@@ -96,7 +98,7 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
         message=f"no subcommand is given: the script has {visible(_subcommands_text(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
         change=None
-        if words or (len(source.subcommands) > 1 and not _TRAINING_COMMAND_PATTERN.match(trains))
+        if words or not is_sure or (len(source.subcommands) > 1 and not _TRAINING_COMMAND_PATTERN.match(trains))
         else change,
     )
 

@@ -1,15 +1,22 @@
 """The arguments of a script that argparse or absl parses, as its source declares them."""
 
 import ast
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from tui_train.facts.scripts.script_parsers import (
+    ARGUMENT_GROUP_METHODS,
+    AssignedNames,
+    DefinedNames,
+    Position,
+    calls_given_a_parser,
+    position,
+)
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
     called_name,
+    has_unknown_keywords,
     is_constant_true,
     keyword_value,
     last_name,
@@ -21,7 +28,16 @@ from tui_train.facts.scripts.script_syntax import (
 )
 from tui_train.facts.types import ParameterForm, ScriptParameter
 
-_ARGUMENT_GROUP_METHODS = {"add_argument_group", "add_mutually_exclusive_group"}
+_NARGS_BY_CONSTANT = {
+    "OPTIONAL": "?",
+    "ZERO_OR_MORE": "*",
+    "ONE_OR_MORE": "+",
+    "REMAINDER": "...",
+    "PARSER": "A...",
+}
+_NARGS_OF_ONE_VALUE = {"", "0", "1", "?"}
+# None: the source does not say how many.
+_NARGS_OF_NO_VALUE = {"?", "*", "...", None}
 _SWITCH_ACTIONS = {"store_true", "store_false", "store_const", "append_const", "count"}
 _PRINT_AND_EXIT_ACTIONS = {"help", "version"}
 _TYPE_BY_ABSL_FUNCTION = {
@@ -36,25 +52,69 @@ _ABSL_ENUM_HELP_INDEX = 3
 _MAX_STEPS_TO_PARSER = 5
 
 
-def argparse_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
-    """Yield the arguments that add_argument declares."""
-    owners = _calls_by_assigned_name(module)
-    for call in module.calls("add_argument"):
-        if parameter := _argparse_argument(call):
-            yield replace(parameter, command=_subcommand_of_argument(call, owners), file=module.file)
+def argparse_arguments(module: ScriptModule, *, beside_subparsers: bool) -> Iterator[ScriptParameter]:
+    """Yield the arguments that add_argument declares; beside subparsers only those whose parser is known."""
+    for call, command in _commands_of_added_arguments(module, beside_subparsers=beside_subparsers):
+        if command is not None and (parameter := _argparse_argument(call)):
+            yield replace(parameter, command=command, file=module.file)
 
 
-def argparse_subcommands(module: ScriptModule) -> Iterator[str]:
-    """Yield the subcommands that add_parser declares."""
-    yield from (name for call in module.calls("add_parser") if (name := text_constant(_first_argument(call))))
+def argparse_subcommands(module: ScriptModule) -> Iterator[tuple[str, str]]:
+    """Yield each name of a subcommand that add_parser declares, with the first that it has."""
+    for call in module.calls("add_parser"):
+        aliases = keyword_value(call, "aliases")
+        if name := text_constant(_first_argument(call)):
+            yield from ((each, name) for each in (name, *plain_values(aliases)))
 
 
-def unnamed_argument_line(module: ScriptModule) -> int:
-    """Return the line that adds an argument whose name the source does not say, 0 for none."""
-    computed = (call for call in module.calls("add_argument") if not text_constants(call.args))
-    inherited = (call for call in module.calls("ArgumentParser") if keyword_value(call, "parents"))
+def has_unnamed_subcommand(module: ScriptModule) -> bool:
+    """Return whether add_parser declares one whose names the source does not say."""
+    return any(
+        not text_constant(_first_argument(call))
+        or has_unknown_keywords(call)
+        or (keyword_value(call, "aliases") and not plain_values(keyword_value(call, "aliases")))
+        for call in module.calls("add_parser")
+    )
+
+
+def has_subparsers(modules: Iterable[ScriptModule]) -> bool:
+    """Return whether a parser has subcommands."""
+    return any(any(module.calls("add_subparsers")) for module in modules)
+
+
+def unnamed_argument_line(modules: Sequence[ScriptModule]) -> int:
+    """Return the line of the first module that adds arguments whose name or parser is not said, 0 for none."""
+    beside_subparsers, defined = has_subparsers(modules), DefinedNames(modules)
+    lines = (
+        min(_lines_of_unnamed_arguments(module, defined, beside_subparsers=beside_subparsers), default=0)
+        for module in modules
+    )
+    return next(filter(None, lines), 0)
+
+
+def _lines_of_unnamed_arguments(
+    module: ScriptModule, defined: DefinedNames, *, beside_subparsers: bool
+) -> Iterator[int]:
+    added = _commands_of_added_arguments(module, beside_subparsers=beside_subparsers)
+    made = module.calls("ArgumentParser", "add_parser")
     library = module.calls("add_argparse_args", "add_args", "add_config_arguments", "from_argparse_args")
-    return min((call.lineno for calls in (computed, inherited, library) for call in calls), default=0)
+    yield from (
+        call.lineno
+        for call, command in added
+        if command is None or not text_constants(call.args) or has_unknown_keywords(call)
+    )
+    yield from (call.lineno for call in made if keyword_value(call, "parents") or keyword_value(call, "prefix_chars"))
+    yield from (call.lineno for call in library)
+    yield from (call.lineno for call in calls_given_a_parser(module, defined))
+    yield from _lines_of_add_argument_as_value(module)
+
+
+def _lines_of_add_argument_as_value(module: ScriptModule) -> Iterator[int]:
+    """Yield where add_argument is no call: what is called by another name is not seen."""
+    called = {id(call.func) for call in module.calls("add_argument")}
+    for node in module.nodes:
+        if isinstance(node, ast.Attribute) and node.attr == "add_argument" and id(node) not in called:
+            yield node.lineno
 
 
 def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
@@ -76,9 +136,9 @@ def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
         if optional
         else "positional"
     )
-    default, nargs = plain_value(keyword_value(call, "default")), plain_value(keyword_value(call, "nargs"))
+    default, nargs = plain_value(keyword_value(call, "default")), _nargs(call)
     switch = form in {"switch", "pair"}
-    required = is_constant_true(keyword_value(call, "required")) or (not optional and nargs not in {"?", "*"})
+    required = is_constant_true(keyword_value(call, "required")) or (not optional and nargs not in _NARGS_OF_NO_VALUE)
     appends = action_name in {"append", "extend"}
     return ScriptParameter(
         name=name,
@@ -92,42 +152,53 @@ def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
         choices=plain_values(keyword_value(call, "choices")),
         help=one_line_text(keyword_value(call, "help")).replace("%(default)s", default).replace("%%", "%"),
         required=required and not switch,
-        takes_several=appends or nargs in {"+", "*"} or (nargs.isdecimal() and nargs not in {"0", "1"}),
-        repeats=appends and not nargs,
+        takes_several=appends or nargs not in _NARGS_OF_ONE_VALUE,
+        value_count=fixed_value_count(nargs),
+        repeats=appends and nargs == "",
         line=call.lineno,
     )
 
 
-def _calls_by_assigned_name(module: ScriptModule) -> Mapping[str, list[tuple[int, ast.Call]]]:
-    """Return what each name is assigned by a call, with the line, in the order of the lines."""
-    owners: dict[str, list[tuple[int, ast.Call]]] = {}
-    for node in module.nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            for target in node.targets:
-                owners.setdefault(last_name(target), []).append((node.lineno, node.value))
-    for made in owners.values():
-        made.sort(key=itemgetter(0))
-    return owners
+def _nargs(call: ast.Call) -> str | None:
+    """Return the nargs of an argument, empty where it has none, None where it is not known."""
+    node = keyword_value(call, "nargs")
+    if node is None or (isinstance(node, ast.Constant) and node.value is None):
+        return ""
+    return plain_value(node) or _NARGS_BY_CONSTANT.get(last_name(node))
 
 
-def _subcommand_of_argument(call: ast.Call, calls_by_name: Mapping[str, list[tuple[int, ast.Call]]]) -> str:
-    """Return the subcommand to whose parser, or a group of it, an argument is added."""
-    owner: ast.AST | None = call.func.value if isinstance(call.func, ast.Attribute) else None
+def fixed_value_count(nargs: str | None) -> int:
+    """Return how many values an argument takes together, 0 where it is one, or any number."""
+    return int(nargs) if nargs and nargs.isascii() and nargs.isdecimal() and int(nargs) > 1 else 0
+
+
+def _commands_of_added_arguments(
+    module: ScriptModule, *, beside_subparsers: bool
+) -> Iterator[tuple[ast.Call, str | None]]:
+    """Yield each add_argument with the subcommand that takes it; None where it is not known whose it is."""
+    assigned = AssignedNames(module.nodes)
+    for call in module.calls("add_argument"):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        yield call, _subcommand_of_parser(owner, position(call), assigned) if beside_subparsers else ""
+
+
+def _subcommand_of_parser(owner: ast.AST | None, at: Position, assigned: AssignedNames) -> str | None:
+    """Return the subcommand of a parser or of a group of one, None where it is not known."""
     for _ in range(_MAX_STEPS_TO_PARSER):
-        if not isinstance(owner, ast.Call):
-            made = calls_by_name.get(last_name(owner), [])
-            before = bisect_right(made, call.lineno, key=itemgetter(0))
-            owner = made[before - 1][1] if before else None
-        if not isinstance(owner, ast.Call):
-            return ""
-        if called_name(owner) == "add_parser":
-            return text_constant(_first_argument(owner))
-        owner = (
-            owner.func.value
-            if called_name(owner) in _ARGUMENT_GROUP_METHODS and isinstance(owner.func, ast.Attribute)
-            else None
-        )
-    return ""
+        if isinstance(owner, ast.Name | ast.Attribute):
+            at, owner = assigned.latest(last_name(owner), at)
+        elif not isinstance(owner, ast.Call):
+            return None
+        elif called_name(owner) == "add_parser":
+            return text_constant(_first_argument(owner)) or None
+        elif called_name(owner).endswith("Parser"):
+            # A parser without --help is a part of others.
+            return "" if is_constant_true(keyword_value(owner, "add_help") or ast.Constant(value=True)) else None
+        elif called_name(owner) in ARGUMENT_GROUP_METHODS and isinstance(owner.func, ast.Attribute):
+            owner = owner.func.value
+        else:
+            return None
+    return None
 
 
 def _first_argument(call: ast.Call) -> ast.AST | None:

@@ -7,15 +7,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tui_train.facts.scripts.script_syntax import ScriptModule, called_name, full_name, last_name
+from tui_train.facts.scripts.script_syntax import (
+    ScriptModule,
+    called_name,
+    full_name,
+    keyword_value,
+    last_name,
+)
 from tui_train.facts.types import ScriptKind
 
 DATACLASS_PARSERS = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
-_FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PARSE_FUNCTION_PATTERN = re.compile(
     r"(parse|get)_(known_|cli_|cmd_|command_line_|train(ing)?_)?(args|arguments|opts|options)"
 )
 _PARSER_OBJECT_PATTERN = re.compile("opt|arg|pars|flag|conf", re.IGNORECASE)
+_ARGPARSE_METHODS = ("parse_args", "parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args")
 _MAX_NAME_LENGTH_SHOWN = 60
 _FILE_PARSE_METHODS = frozenset({"parse_json_file", "parse_yaml_file"})
 _TRAINING_ARGUMENTS_PATTERN = re.compile(r"TrainingArguments$")
@@ -63,8 +69,9 @@ def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
 
     The script itself comes first.
     """
+    parsing = _argparse_parsing(modules)
     return next(
-        (possible for module in modules for possible in _possible_kinds(module, modules)),
+        (possible for module in modules for possible in _possible_kinds(module, modules, parsing)),
         _kind_without_command_line(modules),
     )
 
@@ -80,7 +87,7 @@ def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLine
     return CommandLineKind("none")
 
 
-def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[CommandLineKind]:
+def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...], parsing: str) -> Iterator[CommandLineKind]:
     """Yield what in a module reads the command line, the surest first."""
     for call in module.calls(*DATACLASS_PARSERS):
         yield _dataclass_kind(call, module, modules)
@@ -96,7 +103,7 @@ def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> 
             yield from (
                 CommandLineKind(found, line, module.file)
                 for pattern, found in _KIND_BY_NAME_PATTERN.items()
-                if pattern.fullmatch(name)
+                if pattern.fullmatch(name) and (found != "argparse" or parsing == "command line")
             )
     for call in module.calls("exec"):
         if "configurator" in ast.unparse(call):
@@ -108,6 +115,27 @@ def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> 
     ]
     if words:
         yield CommandLineKind("", min(node.lineno for node in words), module.file, unread="it reads sys.argv itself")
+    if parsing == "not read":
+        for call in module.calls("ArgumentParser"):
+            unread = "the file that parses them was not read"
+            yield CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
+
+
+def _argparse_parsing(modules: tuple[ScriptModule, ...]) -> str:
+    """Return what parsers of argparse parse: the command line, only words of the source, or what was not read."""
+    calls = [call for module in modules for call in module.calls(*_ARGPARSE_METHODS)]
+    if any(not _is_given_fixed_words(call) for call in calls):
+        return "command line"
+    return "fixed words" if calls else "not read"
+
+
+def _is_given_fixed_words(call: ast.Call) -> bool:
+    """Return whether what is parsed stands in the source, as in parse_args([]), and is no command line."""
+    words = keyword_value(call, "args") or next(iter(call.args), None)
+    of_parser = called_name(call) in _ARGPARSE_METHODS and isinstance(call.func, ast.Attribute)
+    if not of_parser or words is None or (isinstance(words, ast.Constant) and words.value is None):
+        return False
+    return not any(isinstance(node, ast.Name) for node in ast.walk(words))
 
 
 def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind:
@@ -142,11 +170,12 @@ def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptM
 
 def _kind_if_parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
     """Return that a function of a file which was not read parses the command line, as its name says."""
-    defined = {node.name for each in modules for node in each.nodes if isinstance(node, _FUNCTION_NODES)}
+    defined = {node.name for each in modules for node in each.functions}
     for call in module.calls():
         name, of = called_name(call), ast.unparse(call.func)
         options = name == "parse" and not call.args and _PARSER_OBJECT_PATTERN.search(of.rpartition(".")[0])
-        if name not in defined and (_PARSE_FUNCTION_PATTERN.fullmatch(name) or options):
+        parses = _PARSE_FUNCTION_PATTERN.fullmatch(name) or options
+        if parses and name not in defined and not _is_given_fixed_words(call):
             unread = f"{of[:_MAX_NAME_LENGTH_SHOWN]}() is defined in a file that was not read"
             return CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
     return None
@@ -157,6 +186,14 @@ def _reads_file_only(modules: tuple[ScriptModule, ...]) -> bool:
     calls = [called_name(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
     return any(name in _FILE_PARSE_METHODS for name in calls) and not any(
         name.startswith("parse") and name not in _FILE_PARSE_METHODS for name in calls
+    )
+
+
+def may_read_file(modules: tuple[ScriptModule, ...]) -> bool:
+    """Return whether a parser of dataclasses may be given a file whose name the source does not say."""
+    calls = (call for module in modules for call in module.calls(*_FILE_PARSE_METHODS))
+    return any(
+        not isinstance(argument, ast.Constant) for call in calls for argument in (*call.args, *_keyword_values(call))
     )
 
 
@@ -187,8 +224,7 @@ def _library_base_classes(class_names: Iterable[str], modules: tuple[ScriptModul
 
 def _decorator_names(module: ScriptModule, name_by_alias: dict[str, str]) -> list[tuple[int, str]]:
     """Return the line and the whole name of what decorates functions, the first line first."""
-    functions = [node for node in module.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    found = [each for node in functions for each in node.decorator_list]
+    found = [each for node in module.functions for each in node.decorator_list]
     return sorted(
         (each.lineno, _resolved_name(each.func if isinstance(each, ast.Call) else each, name_by_alias))
         for each in found

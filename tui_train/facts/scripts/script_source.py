@@ -1,25 +1,19 @@
 """Reads a training script without running it: whether it resumes, and what it expects of its launcher."""
 
 import ast
-import contextlib
-import os
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_arguments import unnamed_argument_line
 from tui_train.facts.scripts.script_declared import declared_arguments, requires_subcommand, script_subcommands
-from tui_train.facts.scripts.script_kind import command_line_kind, imported_files
+from tui_train.facts.scripts.script_kind import command_line_kind, may_read_file
+from tui_train.facts.scripts.script_modules import DEPTH_ERRORS, MAX_SCRIPT_BYTES, PARSE_ERRORS, read_modules
 from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name
 from tui_train.facts.scripts.script_syntax import ScriptModule, keyword_value, last_name, text_constant
 from tui_train.facts.types import ScriptSource
 
-_MAX_SCRIPT_BYTES = 2**20
-_MAX_IMPORTS = 400  # names; of most of them there is no file
-_PARSE_ERRORS = (SyntaxError, ValueError)
-_DEPTH_ERRORS = (RecursionError, MemoryError)
 # They surely have arguments, or commands, of their own.
 _KINDS_THAT_DECLARE_ARGUMENTS = frozenset({"click", "typer", "fire", "absl"})
 _RESUME_ARGUMENT = "resume_from_checkpoint"
@@ -33,7 +27,7 @@ _PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
 def read_source(path: str) -> ScriptSource:
     """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
-        data = read_regular_file(path, _MAX_SCRIPT_BYTES)
+        data = read_regular_file(path, MAX_SCRIPT_BYTES)
     except OSError as error:
         return ScriptSource(problem=f"it cannot be read: {read_error_reason(error)}")
     return parse_source(data, path.rpartition("/")[0])
@@ -42,17 +36,18 @@ def read_source(path: str) -> ScriptSource:
 def parse_source(data: bytes, folder: str = "") -> ScriptSource:
     """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given."""
     try:
-        script = _parse_module("", data)
-        modules = (script, *(_imported_modules(script, folder) if folder else ()))
+        modules = read_modules(data, folder)
+        script = modules[0]
         calls = [node for node in script.nodes if isinstance(node, ast.Call)]
         line, words = _line_and_correction_of_train_without_checkpoint([*script.nodes], calls)
         command_line = command_line_kind(modules)
         parameters = tuple(declared_arguments(command_line.kind, command_line.file, modules))
+        subcommands = script_subcommands(command_line.kind, modules)
         others = _unnamed_argument_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank_line_and_name(script.nodes)
-    except _DEPTH_ERRORS as error:
+    except DEPTH_ERRORS as error:
         return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
-    except _PARSE_ERRORS as error:
+    except PARSE_ERRORS as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
         return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_label_if_not_python(data))
     if other := _name_if_data(script.nodes[0]):
@@ -64,9 +59,11 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         base=command_line.base,
         why_unread=command_line.unread,
         parameters=parameters,
-        subcommands=script_subcommands(command_line.kind, modules),
+        subcommands=tuple(subcommands),
+        subcommand_by_alias={name: first for name, first in subcommands.items() if name != first},
         needs_command=requires_subcommand(command_line.kind, modules),
         unnamed_line=others,
+        takes_file_alone=may_read_file(modules),
         asks=command_line.asks
         or bool(others)
         or (command_line.kind in _KINDS_THAT_DECLARE_ARGUMENTS and not parameters),
@@ -96,21 +93,7 @@ def _ignores_unknown_arguments(module: ScriptModule) -> bool:
 def _unnamed_argument_line(modules: Sequence[ScriptModule]) -> int:
     """Return the line that adds arguments which the source does not name, or that makes another parser; 0 for none."""
     parsers = [call.lineno for module in modules for call in module.calls("ArgumentParser")]
-    return next(filter(None, map(unnamed_argument_line, modules)), 0) or (parsers[1] if len(parsers) > 1 else 0)
-
-
-def _parse_module(name: str, data: bytes) -> ScriptModule:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ScriptModule(name, tuple(ast.walk(ast.parse(data))))
-
-
-def _imported_modules(script: ScriptModule, folder: str) -> Iterator[ScriptModule]:
-    """Yield the files beside a script that it imports, as far as they can be read; those that they import are not."""
-    existing = (name for name in imported_files(script)[:_MAX_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
-    for name in existing:
-        with contextlib.suppress(OSError, *_PARSE_ERRORS, *_DEPTH_ERRORS):
-            yield _parse_module(name, read_regular_file(f"{folder}/{name}", _MAX_SCRIPT_BYTES))
+    return unnamed_argument_line(modules) or (parsers[1] if len(parsers) > 1 else 0)
 
 
 def _name_if_data(tree: ast.AST) -> str:

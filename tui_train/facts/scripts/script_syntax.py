@@ -8,11 +8,20 @@ _MAX_TEXT_LENGTH = 300
 _MAX_DOTTED_NAMES = 60  # the most names in a row, a.b.c, that are followed
 
 
+FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
 class ScriptModule(NamedTuple):
     """A file of a script's project: its name (empty for the script itself), and those nodes of it that may run."""
 
     file: str
     nodes: tuple[ast.AST, ...]
+
+    @property
+    def functions(self) -> tuple[FunctionNode, ...]:
+        """The functions and methods, in the order of the nodes."""
+        return tuple(node for node in self.nodes if isinstance(node, FUNCTION_NODES))
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
         """Yield the calls of functions with one of these last names, or all, in the order of their lines."""
@@ -46,6 +55,11 @@ def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
     return next((word.value for word in call.keywords if word.arg == name), None)
 
 
+def has_unknown_keywords(call: ast.Call) -> bool:
+    """Return whether a call is passed keywords (**more) that the source does not name there."""
+    return any(word.arg is None for word in call.keywords)
+
+
 def text_constant(node: ast.AST | None) -> str:
     """Return a text constant, empty for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
@@ -68,9 +82,16 @@ def plain_value(node: ast.AST | None) -> str:
 
 
 def plain_values(node: ast.AST | None) -> tuple[str, ...]:
-    """Return the plain values of a list, tuple or set."""
+    """Return the values of a list, tuple or set, none where one of them is not plain: they would not be all."""
     items = node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else []
-    return tuple(value for item in items if (value := plain_value(item)))
+    values = tuple(map(plain_value, items))
+    return values if all(values) else ()
+
+
+def is_main_guard(node: ast.AST) -> bool:
+    """Return whether a statement is `if __name__ == "__main__":`."""
+    test = node.test if isinstance(node, ast.If) else None
+    return isinstance(test, ast.Compare) and "__main__" in text_constants((test.left, *test.comparators))
 
 
 def is_constant_true(node: ast.AST | None) -> bool:
@@ -81,3 +102,9 @@ def is_constant_true(node: ast.AST | None) -> bool:
 def one_line_text(node: ast.AST | None) -> str:
     """Return a help text in one line."""
     return " ".join(text_constant(node).split())[:_MAX_TEXT_LENGTH]
+
+
+def constant_type(node: ast.AST | None) -> str:
+    """Return the type of a constant, empty for None and for an expression."""
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return type(value.value).__name__ if isinstance(value, ast.Constant) and value.value is not None else ""

@@ -60,10 +60,11 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
             turns_off = name not in parameter.flags and any(flag.startswith(name) for flag in parameter.off)
             values = ("no" if turns_off else "yes",)
         elif parameter and equals:
-            values = (value,)
+            end = _end_of_option_values(words, end, max(parameter.value_count - 1, 0))
+            values = (value, *words[index + 1 : end])
         elif _OPTION_PATTERN.match(name):
-            several = bool(parameter and parameter.takes_several and not parameter.repeats)
-            end = _end_of_option_values(words, end, takes_several=several) if not equals else end
+            most = _most_values_at_once(parameter, words) if parameter else 1
+            end = _end_of_option_values(words, end, most) if not equals else end
             values = tuple(words[index + 1 : end])
         else:
             values = (words[index],)
@@ -100,10 +101,7 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
         return ()
     given_by_name = given_arguments(source, words)
     # Where values may be as many as there are, they may have been meant for it.
-    took_more = any(
-        parameter.takes_several and not parameter.repeats and parameter.name in given_by_name
-        for parameter in source.parameters
-    )
+    took_more = any(_takes_any_number(parameter) and parameter.name in given_by_name for parameter in source.parameters)
     return tuple(
         parameter
         for parameter in parameters_in_scope(source, words)
@@ -148,7 +146,7 @@ def argument_value_problem(parameter: ScriptParameter, values: Sequence[str]) ->
             continue
         if not _is_of_type(parameter.type, value):
             return f"is {visible(value)!r}, which is not {_LABEL_BY_TYPE_NAME[parameter.type]}"
-        if parameter.choices and parameter.type in {"", "str"} and value.casefold() not in folded:
+        if parameter.choices and parameter.type == "str" and value.casefold() not in folded:
             more = len(parameter.choices) - _MAX_CHOICES_SHOWN
             choices = ", ".join(parameter.choices[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
             return f"is {visible(value)!r}, which is none of {visible(choices)}"
@@ -219,21 +217,33 @@ def _abbreviated_parameter(name: str, flags: Mapping[str, ScriptParameter]) -> S
     return matches[0] if len(matches) == 1 else None
 
 
-def _end_of_option_values(words: Sequence[str], index: int, *, takes_several: bool) -> int:
-    """Return where the values of an option end: after one, or before the next option."""
-    while index < len(words) and not _OPTION_PATTERN.match(words[index]):
-        index += 1
-        if not takes_several:
-            break
-    return index
+def _takes_any_number(parameter: ScriptParameter) -> bool:
+    """Return whether it takes as many values at once as there are."""
+    return parameter.takes_several and not parameter.repeats and not parameter.value_count
+
+
+def _most_values_at_once(parameter: ScriptParameter, words: Sequence[str]) -> int:
+    return parameter.value_count or (len(words) if _takes_any_number(parameter) else 1)
+
+
+def _end_of_option_values(words: Sequence[str], index: int, most: int) -> int:
+    """Return where the values of an option end: after the most that it takes, or before the next option."""
+    end = min(index + most, len(words))
+    return next((at for at in range(index, end) if _OPTION_PATTERN.match(words[at])), end)
 
 
 def _next_positional(
     positional: Sequence[ScriptParameter], given_by_name: Mapping[str, GivenArgument]
 ) -> ScriptParameter | None:
     """Return the parameter that takes the next word without a name."""
-    waiting = (parameter for parameter in positional if parameter.takes_several or parameter.name not in given_by_name)
-    return next(waiting, None)
+    return next((each for each in positional if _takes_another(each, given_by_name.get(each.name))), None)
+
+
+def _takes_another(parameter: ScriptParameter, given: GivenArgument | None) -> bool:
+    """Return whether a positional parameter takes one more word."""
+    if given is None or _takes_any_number(parameter):
+        return True
+    return len(given.values) < parameter.value_count
 
 
 def _insertion_index(

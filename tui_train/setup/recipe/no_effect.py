@@ -1,10 +1,12 @@
 """Reasons why a choice has no effect on the training, for screens and checks alike."""
 
+from tui_train.base.text import visible
 from tui_train.launchers import LAUNCHERS
-from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL
-from tui_train.profile.types import Finetune, FinetuneMethod, Profile, Tracking
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL, condition_holds, condition_placeholder
+from tui_train.profile.types import AUTO_PRESET, Finetune, FinetuneMethod, Profile, Tracking
 from tui_train.setup.setup import MODEL_SIZE_NAMES, Setup
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, trainers_with_own_field
+from tui_train.trainers.auto_preset import file_read_alone
 from tui_train.trainers.finetune import METHOD_LABELS
 
 # A trainer has them only where its preset, or an argument of the user's, passes them on.
@@ -118,6 +120,25 @@ def _why_not_communicated(key: str, backend: str) -> str:
     return f"these processes communicate over {backend}" if key == "communication.debug" and backend != "nccl" else ""
 
 
+def file_of_all_values(setup: Setup) -> str:
+    """Return the file, safe to show, from which the script reads all values, beside which it takes no options."""
+    profile = setup.profile
+    source = setup.facts.sources.get(profile.trainer.script)
+    if source is None or profile.trainer.preset != AUTO_PRESET or setup.preset.label != SCRIPT_LABEL:
+        return ""
+    return visible(file_read_alone(source, profile.trainer.arguments))
+
+
+def _is_refused_by_script(precision: str | None, setup: Setup) -> bool:
+    """Return whether none of the precisions that a script is passed, by its own choices, is this one."""
+    preset = setup.preset
+    whens = (*(argument.when for argument in preset.arguments), *(variable.when for variable in preset.variables))
+    conditions = [when for when in whens if condition_placeholder(when) == "precision"]
+    if preset.label != SCRIPT_LABEL or not precision or not conditions:
+        return False
+    return not any(condition_holds(each, {"precision": precision}) for each in conditions)
+
+
 def _why_not_passed(key: str, setup: Setup) -> str:
     profile = setup.profile
     if key == "recipe.expandable_segments":
@@ -127,9 +148,16 @@ def _why_not_passed(key: str, setup: Setup) -> str:
     if setup.ladder_context.loads_model and MODEL_SIZE_NAMES & names:
         return "the model folder decides"
     if not setup.ladder_context.accepted.isdisjoint(names):
-        return ""
+        refused = key == "recipe.precision" and _is_refused_by_script(profile.recipe.precision, setup)
+        return f"the script does not take {profile.recipe.precision}" if refused else ""
     if setup.nemo_flavour and MODEL_SIZE_NAMES & names:
         return "the weights decide"
-    if trainer_has_own_field(profile, "trainer.preset"):
-        return "this preset does not pass it" if setup.preset.label != SCRIPT_LABEL else "the script does not take it"
-    return f"{trainer_of(profile).label} does not take it"
+    return _who_does_not_take_it(setup)
+
+
+def _who_does_not_take_it(setup: Setup) -> str:
+    if not trainer_has_own_field(setup.profile, "trainer.preset"):
+        return f"{trainer_of(setup.profile).label} does not take it"
+    if file := file_of_all_values(setup):
+        return f"the script reads its values from {file}"
+    return "this preset does not pass it" if setup.preset.label != SCRIPT_LABEL else "the script does not take it"

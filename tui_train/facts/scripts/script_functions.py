@@ -1,0 +1,211 @@
+"""The arguments that functions declare for click, typer and fire, by decorators and signatures."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tui_train.facts.scripts.script_arguments import fixed_value_count
+from tui_train.facts.scripts.script_commands import click_functions, typer_or_fire_functions
+from tui_train.facts.scripts.script_syntax import (
+    FunctionNode,
+    ScriptModule,
+    called_name,
+    constant_type,
+    has_unknown_keywords,
+    is_constant_true,
+    keyword_value,
+    last_name,
+    one_line_text,
+    plain_value,
+    plain_values,
+    text_constant,
+    text_constants,
+)
+from tui_train.facts.types import ParameterForm, ScriptParameter
+
+_KEYWORDS_THAT_MAY_GIVE_A_VALUE = ("default", "envvar", "cls")
+
+
+def click_arguments(module: ScriptModule, *, other_sources: bool) -> Iterator[ScriptParameter]:
+    """Yield the options and arguments that decorate functions, each with the subcommand that takes it.
+
+    `other_sources`: values may come from elsewhere than the command line.
+    """
+    for function, names in click_functions(module):
+        calls = (each for each in function.decorator_list if isinstance(each, ast.Call))
+        for call in calls:
+            if called_name(call) in {"option", "argument"} and (parameter := _click_argument(call)):
+                required = parameter.required and not other_sources
+                command = names[0] if names else ""
+                yield replace(parameter, file=module.file, command=command, required=required)
+
+
+def has_other_sources_of_values(modules: tuple[ScriptModule, ...]) -> bool:
+    """Return whether click may read the values of all options from variables, or from a table of defaults."""
+    words = {word.arg for module in modules for call in module.calls() for word in call.keywords}
+    words |= {text_constant(node) or last_name(node) for module in modules for node in module.nodes}
+    return not words.isdisjoint({"auto_envvar_prefix", "default_map"})
+
+
+def _click_argument(call: ast.Call) -> ScriptParameter | None:
+    """Return an option or argument of click, None where it has no name."""
+    names = text_constants(call.args)
+    flags = tuple(flag for flag in names if flag.startswith("-"))
+    positional = called_name(call) == "argument"
+    if not names or not (flags or positional):
+        return None
+    flags, off = _on_and_off_flags(flags)
+    if not (flags or positional):
+        return None
+    switch = any(is_constant_true(keyword_value(call, each)) for each in ("is_flag", "count"))
+    switch = switch or bool(keyword_value(call, "flag_value") and keyword_value(call, "is_flag") is None)
+    form: ParameterForm = "positional" if positional else "pair" if off else "switch" if switch else "option"
+    typed, default = keyword_value(call, "type"), keyword_value(call, "default")
+    choices = typed.args[0] if isinstance(typed, ast.Call) and called_name(typed) == "Choice" and typed.args else None
+    bounded = {"IntRange": "int", "FloatRange": "float", "Path": "str", "Choice": "str"}
+    named = called_name(typed) if isinstance(typed, ast.Call) else last_name(typed)
+    nargs, multiple = _click_nargs(call), is_constant_true(keyword_value(call, "multiple"))
+    return ScriptParameter(
+        name=names[0] if positional else max(flags, key=lambda flag: (flag.startswith("--"), len(flag))),
+        flags=() if positional else flags,
+        off=off,
+        form=form,
+        type="bool"
+        if form in {"pair", "switch"}
+        else bounded.get(named, named.lower()) or constant_type(default) or "str",
+        default=plain_value(default),
+        choices=plain_values(choices),
+        help=one_line_text(keyword_value(call, "help")),
+        required=_is_required_by_click(call, nargs),
+        takes_several=multiple or nargs != "1",
+        value_count=fixed_value_count(nargs),
+        repeats=multiple and nargs == "1",
+        line=call.lineno,
+    )
+
+
+def _click_nargs(call: ast.Call) -> str:
+    """Return how many values an option or argument takes, empty where it is not known."""
+    node, typed = keyword_value(call, "nargs"), keyword_value(call, "type")
+    if isinstance(typed, ast.Call) and called_name(typed) == "Tuple":
+        return ""
+    if isinstance(typed, ast.Tuple):
+        return str(len(typed.elts))
+    return plain_value(node) if node else "1"
+
+
+def _is_required_by_click(call: ast.Call, nargs: str) -> bool:
+    """Return whether click surely ends without a value for an option or argument."""
+    said = keyword_value(call, "required")
+    if has_unknown_keywords(call) or any(keyword_value(call, each) for each in _KEYWORDS_THAT_MAY_GIVE_A_VALUE):
+        return False
+    return is_constant_true(said) or (called_name(call) == "argument" and said is None and nargs not in {"", "-1"})
+
+
+def _on_and_off_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names that click's --on/--off declares: those that turn it on, and those that turn it off."""
+    halves = [[half.strip() for half in flag.split("/", 1)] for flag in flags]
+    on = tuple(each[0] for each in halves if each[0])
+    return on, tuple(each[1] for each in halves if len(each) > 1 and each[1])
+
+
+def typer_or_fire_arguments(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[ScriptParameter]:
+    """Yield the parameters of the functions that typer or fire runs."""
+    fire = any(module.calls("Fire"))
+    assigned = dict(_values_by_name(module))
+    for function, names in typer_or_fire_functions(module, modules):
+        declared = _function_arguments(function, module.file, assigned, is_fire=fire)
+        yield from (replace(parameter, command=names[0] if names else "") for parameter in declared)
+
+
+def _values_by_name(module: ScriptModule) -> Iterator[tuple[str, ast.expr]]:
+    for node in module.nodes:
+        if isinstance(node, ast.Assign):
+            yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
+
+
+def _variable_name(node: ast.expr | None) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+class _Declaration(NamedTuple):
+    """How a signature declares a parameter: its type, what typer is told of it, and its default."""
+
+    annotation: ast.expr | None
+    told: ast.Call | None
+    names: tuple[str, ...]
+    default: ast.expr | None
+
+
+def _function_arguments(
+    node: FunctionNode, file: str, assigned: Mapping[str, ast.expr], *, is_fire: bool
+) -> Iterator[ScriptParameter]:
+    """Yield the parameters of a function: options, or positional where there is no default.
+
+    Where typer takes --dry-run and --no-dry-run, fire takes --dry_run and --nodry_run.
+    """
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    for each, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True):
+        plain = _Declaration(each.annotation, None, (), default)
+        declaration = plain if is_fire else _typer_declaration(each.annotation, default, assigned)
+        if declaration is not None and last_name(declaration.annotation) != "Context":
+            yield _signature_argument(each, declaration, file, is_fire=is_fire)
+
+
+def _typer_declaration(
+    annotation: ast.expr | None, default: ast.expr | None, assigned: Mapping[str, ast.expr]
+) -> _Declaration | None:
+    """Return how typer reads a parameter, None where the source does not say its names."""
+    annotation = assigned.get(_variable_name(annotation), annotation)
+    named = assigned.get(_variable_name(default))
+    default = named if named and _is_told_to_typer(named) else default
+    if isinstance(default, ast.Call) and _is_told_to_typer(default):
+        value = default.args[0] if default.args else keyword_value(default, "default")
+        made = value or keyword_value(default, "default_factory")
+        no_default = made is None or (isinstance(made, ast.Constant) and made.value is ...)
+        return _Declaration(annotation, default, text_constants(default.args[1:]), None if no_default else made)
+    if not (isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Annotated"):
+        return _Declaration(annotation, None, (), default)
+    plain, *told = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+    calls = [each for one in told if isinstance(each := assigned.get(_variable_name(one), one), ast.Call)]
+    if len(calls) < len(told):
+        return None
+    call = next(filter(_is_told_to_typer, calls), None)
+    return _Declaration(plain, call, text_constants(call.args) if call else (), default)
+
+
+def _is_told_to_typer(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and called_name(node) in {"Option", "Argument"}
+
+
+def _signature_argument(each: ast.arg, declaration: _Declaration, file: str, *, is_fire: bool) -> ScriptParameter:
+    annotation, told, names, default = declaration
+    typed = last_name(annotation)
+    names, off = _on_and_off_flags(names)
+    usual = each.arg if is_fire else each.arg.replace("_", "-")
+    lists = not is_fire and annotation is not None and "list" in ast.unparse(annotation).lower()
+    value = default.args[0] if isinstance(default, ast.Call) and default.args else default
+    positional = called_name(told) == "Argument" if told else default is None
+    form: ParameterForm = "positional" if positional else "option"
+    if typed == "bool" and not positional:
+        form = "switch" if names and not off else "pair"
+        off = off or (() if names else (f"--no{'' if is_fire else '-'}{usual}",))
+    name = max(names, key=len, default=f"--{usual}")
+    return ScriptParameter(
+        name=each.arg if positional else name,
+        flags=() if positional else names or (name,),
+        off=off,
+        form=form,
+        takes_several=lists,
+        repeats=lists and form == "option",
+        type=typed or constant_type(value),
+        default=plain_value(value),
+        help=one_line_text(keyword_value(told, "help")) if told else "",
+        required=default is None,
+        line=each.lineno,
+        file=file,
+    )
