@@ -134,6 +134,8 @@ class RunView:
             return self.still_trains or bool(self.news and self.news.status.leftover)
         if action == "edit":
             return not self.still_trains
+        if action == "open_script":
+            return bool(self.end.diagnosis and self.end.diagnosis.source)
         if action == "show_result":
             return not self.still_trains and (self.end.can_fetch or self.end.has_weights)
         return action != "resume" or not (self.still_trains or self.end.why_not_resumable)
@@ -144,6 +146,7 @@ class RunView:
             ("fix", "F2", "fix it"),
             ("show_result", "Enter", "fetch the result" if self.end.can_fetch else "result"),
             ("resume", "r", "resume"),
+            ("open_script", "E", "open the script there"),
             ("edit", "e", "edit and rerun"),
             *((("compare", "c", "compare with the run before"),) if self.end.previous_run else ()),
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from textual import on, work
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.message import Message
@@ -16,7 +16,7 @@ from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from tui_train.base.errors import TuiTrainError
+from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
@@ -87,6 +87,8 @@ also after a lost connection.
   e   edit: the steps with its values
   Enter  what an ended run made; it is fetched first
          from the host on which it ran
+  E   open the script at the line of its error, in
+      your editor ($VISUAL, $EDITOR)
   c   compare it with the run before it
   F2  where a change of the profile may help a failed
       run: make it and open the preview
@@ -119,6 +121,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("enter", "show_result", "Result", key_display="Enter"),
         Binding("f2", "fix", "Fix it"),
         Binding("e", "edit", "Edit"),
+        Binding("E", "open_script", "Open the script"),
         Binding("c", "compare", "Compare"),
         Binding("p", "change_plot('p')", "Plot"),
         Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
@@ -491,6 +494,22 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             return
         self.post_message(SetProfile(profile, save_as_draft=False))
         self.post_message(OpenStep("recipe", self))
+
+    def action_open_script(self) -> None:
+        """Hand the terminal to the user's editor, at the line that raised the error."""
+        from tui_train.actions.editor import edit_at_line
+
+        diagnosis = self.view.end.diagnosis
+        if diagnosis is None:
+            return
+        try:
+            with self.app.suspend():
+                edit_at_line(diagnosis.source_file, diagnosis.source_line)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        except SuspendNotSupported:
+            remedy = f"Open line {diagnosis.source_line} of {visible(diagnosis.source_file)} in another one."
+            self.post_message(ErrorToShow(Unavailable("this terminal cannot be handed to an editor", remedy)))
 
     @work(thread=True, exclusive=True, group="before")
     def action_compare(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pexpect
 import pytest
 from fake_driver import MACHINES, driver_environment
-from support import exported, facts, marked, sleeping, until
+from support import bash, exported, facts, marked, profile, sleeping, until
 from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
@@ -79,6 +79,23 @@ def test_a_signal_in_the_middle_of_an_import_ends_it(terminals, tmp_path):
     terminal.child.expect(pexpect.EOF, timeout=60)
     terminal.child.close()
     assert terminal.child.signalstatus == signal.SIGTERM
+
+
+def test_the_script_of_a_mistake_is_opened_where_it_is(terminals, tmp_path):
+    script, asked = tmp_path / "own.py", tmp_path / "asked"
+    script.write_text("rows = {}\nprint(rows['label'])\n")
+    own = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(script)}
+    run, _ = exported(tmp_path / "run", profile(own), facts())
+    assert bash(run).returncode == 1
+    editor = f"sh -c 'echo $0 $1 > {asked}; sleep 1'"
+    terminals.append(terminal := Terminal("attach", str(run.path), EDITOR=editor, VISUAL=""))
+    terminal.see("2  print(rows['label'])")
+    terminal.press("E", "")
+    until(asked.exists)
+    assert asked.read_text() == f"+2 {script}\n"
+    terminal.see("Look at line 2")
+    terminal.child.send("q")
+    terminal.child.expect(pexpect.EOF)
 
 
 def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(terminals):

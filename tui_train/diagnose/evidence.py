@@ -120,7 +120,8 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         if found and found.source_file and not elsewhere:
             folder = profile.trainer.working_directory if profile else ""
             file, ended = Path(folder, found.source_file), attempt.ended or time.time()
-            found = msgspec.structs.replace(found, source=_source_around(file, found.source_line, ended))
+            source = _source_around(file, found.source_line, ended) if file.is_absolute() else ()
+            found = msgspec.structs.replace(found, source_file=str(file), source=source)
         if found is None or found.failure != "checkpoint_corrupt" or profile is None or elsewhere:
             return found
         return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
