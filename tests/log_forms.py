@@ -4,6 +4,8 @@
 Each form: its lines, the step, the number of steps (0: unknown), the losses of the training and of evaluations by step.
 """
 
+import math
+
 FORMS = {
     # Scripts of people's own.
     "brackets": (["[65/200] train loss: 0.1758"], 65, 200, [(65, 0.1758)], []),
@@ -39,6 +41,9 @@ FORMS = {
     "thousands": (["step 1,000 of 12,500 loss 2.31"], 1000, 12500, [(1000, 2.31)], []),
     "no zero": (["step 3 loss .25"], 3, 0, [(3, 0.25)], []),
     "loss first": (["loss: 2.303494  [   64/60000]"], 64, 60000, [(64, 2.303494)], []),
+    "loss, its average, then where": (["loss: 2.30 (2.31) [ 640/60000]"], 640, 60000, [(640, 2.3)], []),
+    "thousands of a loss": (["step 10 loss 1,234.56", "step 20 loss 987.65"], 20, 0, [(10, 1234.56), (20, 987.65)], []),
+    "right of how many, and a step": (["acc (640/1280) [10/100] loss 0.5"], 10, 100, [(10, 0.5)], []),
     "slash name": (["step=40 train/loss=2.31 val/loss=2.4"], 40, 0, [(40, 2.31)], [(40, 2.4)]),
     "loss/train": (["step 40 | loss/train: 2.31 | loss/val: 2.4"], 40, 0, [(40, 2.31)], [(40, 2.4)]),
     "parts and total": (["step 4 | recon_loss 0.5 | kl loss 0.1 | total loss 0.6"], 4, 0, [(4, 0.6)], []),
@@ -83,7 +88,34 @@ FORMS = {
          "loss: 2.10  [   64/60000]"],
         60064, 0, [(64, 2.3), (6464, 2.29), (60064, 2.1)], [],
     ),
+    "right of how many": (
+        ["Epoch 1/5 - loss: 0.51 - acc: 0.8 (48000/60000)", "Epoch 2/5 - loss: 0.41 - acc: 0.9 (54000/60000)"],
+        2, 5, [(1, 0.51), (2, 0.41)], [],
+    ),
+    "right of how many, of an evaluation": (
+        ["Epoch 3 train loss 0.4", "Epoch 3 val loss 0.5 acc (800/1000)"], 3, 0, [(3, 0.4)], [(3, 0.5)],
+    ),
+    "right of how many before another loss": (
+        ["Epoch 3: train_loss=0.41 train_acc=0.88 (44000/50000) val_loss=0.5"], 3, 0, [(3, 0.41)], [(3, 0.5)],
+    ),
+    "an evaluation that counts its own steps": (
+        ["step 500/1000 loss 1.0", "eval step 1/20 loss 0.7", "eval step 20/20 loss 0.8", "step 1000/1000 loss 0.5",
+         "val step 1/20 | val loss 2.0", "val step 20/20 | val loss 2.5"],
+        1000, 1000, [(500, 1.0), (1000, 0.5)], [(500, 0.8), (1000, 2.5)],
+    ),
+    "an evaluation longer than the training by now": (
+        ["step 10/1000 loss 1.0", "eval step 19/20 loss 0.7", "eval step 20/20 loss 0.8", "step 20/1000 loss 0.9"],
+        20, 1000, [(10, 1.0), (20, 0.9)], [(10, 0.8)],
+    ),
+    "an evaluation of an earlier step": (
+        ["step 20 loss 1.0", "step 10: val loss 0.9"], 20, 0, [(20, 1.0)], [(10, 0.9)],
+    ),
     # Examples and libraries.
+    "pytorch-cifar": (
+        ["Epoch: 0", " [=>....]  Step: 55ms | Tot: 1s302ms | Loss: 2.234 | Acc: 50.000% (640/1280)    " + "\b" * 20 + " 10/391 \r"
+         " [==>...]  Step: 55ms | Tot: 9s302ms | Loss: 1.234 | Acc: 50.000% (6400/12800)    " + "\b" * 20 + " 100/391 "],
+        100, 0, [(100, 1.234)], [],
+    ),
     "torch's MNIST": (
         ["Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.299823", "Train Epoch: 1 [640/60000 (1%)]\tLoss: 1.734230",
          "", "Test set: Average loss: 0.0478, Accuracy: 9844/10000 (98%)", "",
@@ -172,6 +204,18 @@ FORMS = {
          "100%|##########| 5/5 [00:01<00:00, 5.0it/s]", "Epoch 2/3 train_loss=0.8 val_loss=0.9"],
         2, 3, [(1, 0.9), (2, 0.8)], [(1, 1.0), (2, 0.9)],
     ),
+    "tqdm of each epoch's training and evaluation": (
+        ["Epoch 1 [train]: 100%|##########| 10/10 [00:01<00:00, 5.0it/s, loss=0.5]",
+         "Epoch 1 [val]:  50%|#####     | 2/4 [00:01<00:00, 5.0it/s, loss=0.6]",
+         "Epoch 1 [val]: 100%|##########| 4/4 [00:01<00:00, 5.0it/s, loss=0.7]",
+         "Epoch 2 [train]:  50%|#####     | 5/10 [00:01<00:00, 5.0it/s, loss=0.4]"],
+        15, 0, [(10, 0.5), (15, 0.4)], [(10, 0.7)],
+    ),
+    "tqdm of an evaluation first": (
+        ["Epoch 1/2 test: 100%|##########| 4/4 [00:01<00:00, 5.0it/s, test_loss=0.7]",
+         "Epoch 1/2 train:  50%|#####     | 5/10 [00:01<00:00, 5.0it/s, loss=0.4]"],
+        5, 20, [(5, 0.4)], [],
+    ),
     "Lightning": (
         ["Epoch 0: 100%|##########| 10/10 [00:01<00:00, 9.9it/s, v_num=0, train_loss=2.30]",
          "Validation DataLoader 0: 100%|##########| 2/2 [00:00<00:00, 9.9it/s]",
@@ -209,10 +253,45 @@ FORMS = {
         20, 0, [(10, 2.31), (20, 2.2)], [(20, 2.3)],
     ),
     "JSON in JSON": (['{"type": "train", "step": 10, "metrics": {"loss": 2.31, "lr": 1e-4}}'], 10, 0, [(10, 2.31)], []),
+    "JSON in JSON, of both": (
+        ['{"step":10,"train":{"loss":1.0,"lr":0.1},"val":{"loss":1.2}}', '{"val":{"loss":1.1},"train":{"loss":0.9},"step":20}'],
+        20, 0, [(10, 1.0), (20, 0.9)], [(10, 1.2), (20, 1.1)],
+    ),
+    "JSON in JSON, of an evaluation": (['{"step": 10, "val": {"loss": 1.2}}'], 10, 0, [], [(10, 1.2)]),
+    "JSON in JSON beside other things": (
+        ['{"step": 10, "metrics": {"loss": 2.31}, "gpu": {"memory": 3}}', '{"loss": {"loss": 2.2, "step": 20}}'],
+        20, 0, [(10, 2.31), (20, 2.2)], [],
+    ),
+    "JSON behind its epoch": (
+        ['Epoch 3: {"train_loss": 0.5, "val_loss": 0.6}', 'Epoch 4: {"train_loss": 0.4, "val_loss": 0.5}'],
+        4, 0, [(3, 0.5), (4, 0.4)], [(3, 0.6), (4, 0.5)],
+    ),
     "JSON of an evaluation": (['{"mode": "val", "epoch": 1, "iter": 40, "loss": 1.5}'], 40, 0, [], [(40, 1.5)]),
     "DETR's log": (['{"train_lr": 1e-4, "train_loss": 9.1, "test_loss": 8.8, "epoch": 0, "n_parameters": 41302368}'],
                    1, 0, [(1, 9.1)], []),
     "dictionary": (["{'epoch': 1, 'step': 40, 'train_loss': 2.31}"], 40, 0, [(40, 2.31)], []),
+    "dictionary behind its epoch": (
+        ["Epoch 3: {'train_loss': 0.5, 'val_loss': 0.6}", "Epoch 4: {'train_loss': 0.4, 'val_loss': 0.5}"],
+        4, 0, [(3, 0.5), (4, 0.4)], [(3, 0.6), (4, 0.5)],
+    ),
+    "dictionary behind its step": (
+        ["step 10 {'loss': 0.5}", "step 20/90: {'loss': 0.4, 'epoch': 0.2}", "[val] step 20/90: {'loss': 0.6}"],
+        20, 90, [(10, 0.5), (20, 0.4)], [(20, 0.6)],
+    ),
+    "dictionary with the epoch, behind its step": (
+        ["step 80/90 {'loss': 0.5, 'epoch': 0}", "step 10/90 {'loss': 0.4, 'epoch': 1}"],
+        100, 0, [(80, 0.5), (100, 0.4)], [],
+    ),
+    "dictionary behind a bar": (
+        ["Epoch 1/3:  40%|####      | 2/5 [00:00<00:00, 5.0it/s]", "Epoch 1/3:  40%|####      | 2/5 [00:00<00:00, 5.0it/s]"
+         "{'loss': 0.5}", "Epoch 1/3:  80%|########  | 4/5 [00:00<00:00, 5.0it/s, loss=0.4]"],
+        4, 15, [(2, 0.5), (4, 0.4)], [],
+    ),
+    "numbers as numpy and torch print them": (
+        ["{'loss': np.float64(0.5), 'step': 10}", "{'loss': tensor(0.4, device='cuda:0'), 'step': np.int64(20)}",
+         "{'loss': Array(nan, dtype=float32), 'val_loss': np.float32(0.3), 'step': 30}"],
+        30, 0, [(10, 0.5), (20, 0.4), (30, math.nan)], [(30, 0.3)],
+    ),
     "HF Trainer": (["{'loss': 2.31, 'grad_norm': 1.2, 'learning_rate': 1e-05, 'epoch': 0.5}"], 0, 0, [(0, 2.31)], []),
     "CSV": (
         ["step,train_loss,val_loss,lr", "10,2.31,2.4,0.0001", "20,2.2,2.3,0.0001"],
@@ -224,6 +303,26 @@ FORMS = {
         ["epoch     train_loss  valid_loss  accuracy  time    ", "0         0.91        0.80        0.7       00:12",
          "1         0.71        0.60        0.8       00:12"],
         2, 0, [(1, 0.91), (2, 0.71)], [(1, 0.8), (2, 0.6)],
+    ),
+    "two words over one column": (
+        ["Epoch   Train Loss   Val Loss", "-----   ----------   --------", "1       0.91         0.80"],
+        1, 0, [(1, 0.91)], [(1, 0.8)],
+    ),
+    "a table with single spaces": (
+        ["Iter Loss", "10 0.5", "Saved 300", "20 0.4", "30 nan"], 30, 0, [(10, 0.5), (20, 0.4), (30, math.nan)], [],
+    ),
+    "a table with commas, and other lines": (
+        ["Iter, Loss", "10, 0.5", "Saved, 300", "20, 0.4"], 20, 0, [(10, 0.5), (20, 0.4)], [],
+    ),
+    "a sentence like a header": (
+        ["Reporting loss every step to wandb", "step 10 loss 0.5 lr 0.1", "step 20 loss 0.4 lr 0.1"],
+        20, 0, [(10, 0.5), (20, 0.4)], [],
+    ),
+    "a sentence like a header, and numbers": (
+        ["Plotting loss per epoch", "loading", "1 2 3 4", "step 10 loss 0.5"], 10, 0, [(10, 0.5)], [],
+    ),
+    "a sentence between the rows of a table": (
+        ["step,loss", "10,0.5", "Plotting loss per epoch", "20,0.4"], 20, 0, [(10, 0.5), (20, 0.4)], [],
     ),
     "a table with lines": (
         ["| Epoch | Train Loss | Val Loss |", "|-------|------------|----------|", "| 1 | 0.91 | 0.80 |"],
@@ -251,6 +350,15 @@ FALSE_FRIENDS = [
     "11/25 09:12:33 loss 1.2.3",
     "[ERROR] 3 losses were lost",
     "50% loss 0.5",
+    "loss 0.5 gpu (10/80)GB",
+    "gpu mem: 10.5 [10/80] loss 0.5",
+    "loss 0.5 eta (1/24)",
+    "step 3 loss 0,5",
+    "step 3 loss 12_345",
+    "step 3 loss 1,23",
+    "step 3 loss 1e5,3",
+    "Epoch 1 [val]: 100%|##########| 4/4 [00:01<00:00, 5.0it/s, loss=0.7]",
+    "Validation: {'loss': 0.5}",
     "loaded 3/4 files, lossless",
     "ping: 5 packets, packet loss: 0%",
     "best loss: 0.31",

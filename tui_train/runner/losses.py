@@ -6,12 +6,15 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-NUMBER_PATTERN = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf)"
+# `2.31`, `1e-05`, `12,345.6`; nothing of `0,5`, `12_345`, `1.2.3`, which would be another number.
+NUMBER_PATTERN = (
+    r"[-+]?(?:(?:\d+\.?\d*|\.\d+|\d{1,3}(?:,\d{3})+(?:\.\d+)?)(?:e[-+]?\d+)?|nan|inf)(?![\d_]|[.,]\d|e[-+]?\d)"
+)
 ASSIGNMENT_PATTERN = r"[ :=\[]{1,12}"
 # `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`; not `loss 2.1 -> 1.9`, `packet loss: 5%`.
 _LOSS_PATTERN = re.compile(
     rf"(?<![\w.-])((?:\w{{1,24}}[/.])?\w{{0,40}}loss(?:[/.]?\w{{1,40}})?)(?: (train|val|value))?{ASSIGNMENT_PATTERN}"
-    rf"(?:tensor\()?({NUMBER_PATTERN})(?![\d.e]|\s*(?:->|%))",
+    rf"(?:tensor\()?({NUMBER_PATTERN})(?![.e]|\s*(?:->|%))",
     re.IGNORECASE,
 )
 # What a line is about from this word on; `valid tokens` and a metric's name such as `val_acc` are other things.
@@ -90,6 +93,13 @@ def losses_in_line(line: str) -> LineLosses:
             best = worth
             losses = losses._replace(train=match[3], named=kind_here == "train")
     return losses
+
+
+def text_about_evaluation(line: str) -> str | None:
+    """Return what stands behind the word by which a line is about an evaluation; None where it is not about one."""
+    lower = line.lower()
+    words = _train_and_evaluation_words(line) if "val" in lower or "test" in lower or "dev" in lower else []
+    return next(line[at:] for at, said in words if said == "eval") if words and words[-1][1] == "eval" else None
 
 
 def _train_and_evaluation_words(line: str) -> list[tuple[int, str]]:

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 from . import records
 from .curve import LossCurve, LossCurveBuilder, LossPoint
 from .lines import without_rank_prefix
-from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line
-from .progress_bars import parse_bar
+from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line, text_about_evaluation
+from .progress_bars import TrainingBar, parse_bar
 from .records import LogRecord, LogTable, parse_number
 from .step_lines import (
     MAX_COUNT_DIGITS,
@@ -24,7 +24,7 @@ from .step_lines import (
 )
 
 _TOKENS_PER_SECOND_PATTERN = re.compile(
-    rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){ASSIGNMENT_PATTERN}({NUMBER_PATTERN})",
+    rf"(?<![\w/-])(?:tok(?:ens)?/s(?:ec)?|tps|tokens_per_sec(?:ond)?){ASSIGNMENT_PATTERN}({NUMBER_PATTERN})(?:([km])\b)?",
     re.IGNORECASE,
 )
 _LEARNING_RATE_PATTERN = re.compile(
@@ -36,9 +36,10 @@ _GRADIENT_NORM_PATTERN = re.compile(
 # All that were seen so far, not those of a step.
 _TOKENS_SEEN_PATTERN = re.compile(
     r"(?<![\w/-])(?:num_tokens|num_input_tokens_seen|(?:consumed|total)[_ ]tokens|tokens[_ ]seen)"
-    rf"{ASSIGNMENT_PATTERN}({NUMBER_PATTERN})",
+    rf"{ASSIGNMENT_PATTERN}({NUMBER_PATTERN})(?:([km])\b)?",
     re.IGNORECASE,
 )
+_FACTOR_BY_SUFFIX = {"k": 10**3, "m": 10**6}
 _TOKENS_SEEN_KEYS = ("num_tokens", "num_input_tokens_seen", "total_tokens")
 _DEEPSPEED_STEP_PATTERN = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({NUMBER_PATTERN})")
 # At its end, a training reports again what it reported before.
@@ -155,18 +156,14 @@ class _ProgressParser:
     def take_line(self, line: str) -> None:
         """Take what a line of a known form reports."""
         line = without_rank_prefix(line)[:_MAX_PARSED_LINE_LENGTH]
-        if self.table.names and (record := records.parse_table_row(line, self.table)).values:
-            self._take_record(record)
-        elif "oss'" in line and "{'" in line:
+        if self.table.names and self._take_row(line):
+            return
+        if "oss'" in line and "{'" in line:
             self._take_record(records.parse_dictionary_record(line))
         elif 'oss"' in line and '{"' in line:
             self._take_record(records.parse_json_record(line))
         elif "/" in line and (found := parse_bar(line)):
-            # A bar may be of something else, where the training reports its steps in lines.
-            if not self.unit:
-                self._take_position(found.at)
-            rest = line[found.end :]
-            self._take_values(rest, losses_in_line(rest) if "oss" in rest else LineLosses())
+            self._take_bar(found, line[found.end :])
         elif "oss" in line or "LOSS" in line:
             self._take_losses(line)
         elif "skipped=" in line and (match := _DEEPSPEED_STEP_PATTERN.search(line)):
@@ -175,14 +172,36 @@ class _ProgressParser:
         elif "poch" in line and (at := parse_epoch_header(line)):
             self.counting, _, _ = advance_step_count(self.counting, at)
 
+    def _take_row(self, line: str) -> bool:
+        """Take a line if it is a row of the present table; its header was none where something else follows."""
+        record = records.parse_table_row(line, self.table)
+        if record.values:
+            self.table = self.table._replace(likely=False) if self.table.likely else self.table
+            self._take_record(record)
+        elif self.table.likely and any(map(str.isalnum, line)):
+            self.table = LogTable()
+        return bool(record.values)
+
+    def _take_bar(self, bar: TrainingBar, text: str) -> None:
+        """Take where a bar is, and what stands behind it."""
+        losses = losses_in_line(text) if "oss" in text else LineLosses()
+        if not bar.at:
+            self._add_evaluation(parse_number(losses.evaluation or losses.train))
+            return
+        # A bar may be of something else, where the training reports its steps in lines.
+        if not self.unit:
+            self._take_position(bar.at)
+        self._take_values(text, losses)
+
     def _take_losses(self, line: str) -> None:
         """Take the training's loss, an evaluation's, or both from a line."""
         found, at = losses_in_line(line), parse_logged_position(line)
         if not found.reports:
-            if table := records.parse_table_header(line):
+            table = records.parse_table_header(line)
+            if table and not (table.likely and self.table.names):
                 self.table = table
         elif found.evaluation and not found.train:
-            self._take_evaluation(found, at)
+            self._take_evaluation(found, at, line)
         elif at and at.step is not None:
             # The number of a process begins a line as that of a step does, but does not grow.
             if not at.unnamed or at.step > self.counting.step or self.counting.begun or not self.step:
@@ -196,16 +215,23 @@ class _ProgressParser:
         elif at or found.named:
             self._add_evaluation(parse_number(found.evaluation))
 
-    def _take_evaluation(self, losses: LineLosses, position: LoggedPosition | None) -> None:
+    def _take_evaluation(self, losses: LineLosses, position: LoggedPosition | None, line: str) -> None:
         """Take the loss of an evaluation from a line that reports no other; one of its batches is left out."""
         step = losses.step
         if position and position.step is not None:
             if position.batch:
                 return
-            step = step or position.step
+            step = step or (0 if self._counts_evaluation(position, line) else position.step)
         elif position:
             self._take_epoch(position)
         self._add_evaluation(parse_number(losses.evaluation), step)
+
+    def _counts_evaluation(self, position: LoggedPosition, line: str) -> bool:
+        """Return whether a step is one of the evaluation: of fewer than the training's, and named behind its word."""
+        named = parse_logged_position(text_about_evaluation(line) or "")
+        if not named or named.step != position.step or position.overall:
+            return False
+        return (position.step or 0) < self.step or 0 < position.steps < self.steps
 
     def _take_position(self, position: LoggedPosition) -> None:
         """Take the step of a line."""
@@ -303,7 +329,10 @@ def _matched_named_groups(expression: re.Pattern[str], line: str) -> dict[str, s
 
 def _search_number(pattern: re.Pattern[str], line: str, default: float | None) -> float | None:
     match = pattern.search(line)
-    return _number_or_default(parse_number(match[1]), default) if match else default
+    number = parse_number(match[1]) if match else None
+    if match and number is not None and pattern.groups > 1 and match[2]:
+        number *= _FACTOR_BY_SUFFIX[match[2].lower()]
+    return _number_or_default(number, default)
 
 
 def _steps_or_default(value: float | None, default: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from .losses import text_about_evaluation
 from .step_lines import LoggedPosition, parse_count, parse_logged_position
 
 # A bar with a caption is only read where that is about steps: others are of data that is mapped, weights that load.
@@ -27,9 +28,9 @@ _EPOCH_PAIR_PATTERN = re.compile(r"\s*(\d+)/(\d+)")
 
 
 class TrainingBar(NamedTuple):
-    """Where a bar says that its training is, and where in the line it ends: losses follow."""
+    """Where a bar says that its training is, None for that of an evaluation; and where it ends: losses follow."""
 
-    at: LoggedPosition
+    at: LoggedPosition | None
     end: int
 
 
@@ -39,6 +40,8 @@ def parse_bar(line: str) -> TrainingBar | None:
         if line.find("|Loss: ") > 0 and (match := _TORCHTUNE_PATTERN.match(line)):
             return _bar_with_step(match, LoggedPosition(parse_count(match["step"]), overall=True))
         match = _TQDM_PATTERN.match(line)
+        if match and match["caption"] and text_about_evaluation(match["caption"]) is not None:
+            return TrainingBar(None, match.end())
     elif "━" in line:
         match = _LIGHTNING_PATTERN.match(line) or _ULTRALYTICS_PATTERN.match(line) or _KERAS_PATTERN.match(line)
     else:

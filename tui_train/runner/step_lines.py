@@ -27,12 +27,27 @@ _BATCH_PATTERN = re.compile(rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?{_VALU
 _EPOCH_PATTERN = re.compile(rf"(?<![\w/-])(?:epochs?|ep)(?:\(train\))?{_VALUE_PATTERN}", re.IGNORECASE)
 # `[65/200]`, `(65/200)`, `[ 640/60000 (1%)]`; DCGAN's `[0/5][7/1583]` are epoch and batch.
 _BRACKETED_PAIR_PATTERN = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
-# `65/200 loss 0.1` at the beginning, `epoch 001:    100 / 1000 loss=8.2`; no date, and no time behind it.
-_BARE_PAIR_PATTERN = re.compile(r"(?:^|\bepoch:? \d{1,9}[:,] )\s*(\d+)\s*/\s*(\d+)(?![\d/.]|\s+\d+:\d)", re.IGNORECASE)
+# `65/200 loss 0.1` at the beginning, `epoch 001:    100 / 1000 loss=8.2`; no date, and no time behind it. At the end,
+# `(640/1280)  10/391`: a script may have gone back there by backspaces.
+_BARE_PAIR_PATTERN = re.compile(
+    r"(?:^|\bepoch:? \d{1,9}[:,] |\)(?: |\\x08){1,400}(?=\d+/\d+\s*$))\s*(\d+)\s*/\s*(\d+)(?![\d/.]|\s+\d+:\d)",
+    re.IGNORECASE,
+)
+# A pair behind a loss counts steps only right behind it: `loss: 2.303494  [   64/60000]`.
+_LOSS_BEFORE_PAIR_PATTERN = re.compile(
+    r"loss\w{0,40}[ :=]{1,12}[-+]?(?:\d[\d.,]{0,20}(?:e[-+]?\d{1,4})?|nan|inf)(?: \([\d.e+-]{1,20}\))?[\s,;|]{0,12}",
+    re.IGNORECASE,
+)
+# `acc: 90.1% (9010/10000)`, `GPU mem (10/80)`.
+_COUNTED_OTHERWISE_PATTERN = re.compile(
+    r"(?<![a-z])(?:acc|accuracy|correct|mem|memory|gpus?)\w{0,10}[ :=@]{0,4}(?:[\d.]{1,12} ?%?)?[ :,=]{0,4}$",
+    re.IGNORECASE,
+)
 # `[ 10] loss=0.5`, `10 | loss 0.5`, `i=10 loss: 0.5`, also behind a time or a level of a logger: no word names it.
 _UNNAMED_STEP_PATTERN = re.compile(
-    r"(?:^|\bINFO\b\W{1,3}|\d:\d\d(?:[.,]\d{1,6})?\]? )\s*(?:[int]\s?[=:]\s?)?[\[(]?\s*(\d{1,9})\s*[\])]?"
-    r"(?:\s*[:|,;-])?\s{0,12}(?:(?:train|training|batch|avg|average|mean|running) )?(?:\w{1,20}[_/])?loss\b",
+    r"(?:^|\bINFO\b\W{1,3}|\d:\d\d(?:[.,]\d{1,6})?\]? )\s{0,12}(?:[int]\s?[=:]\s?)?[\[(]?\s{0,12}(\d{1,9})"
+    r"\s{0,12}[\])]?(?:\s{0,12}[:|,;-])?\s{0,12}"
+    r"(?:(?:train|training|batch|avg|average|mean|running) )?(?:\w{1,20}[_/])?loss\b",
     re.IGNORECASE,
 )
 # timm's `Train: 0 [  50/1251 (  4%)]`.
@@ -154,15 +169,28 @@ def _generic_position(line: str) -> LoggedPosition | None:
         return LoggedPosition(parse_count(overall[1]), epoch=_number_pair(epoch)[0], overall=True)
     step = _STEP_PATTERN.search(line)
     if step is None and "/" in line:
-        pairs = [
-            match
-            for match in _BRACKETED_PAIR_PATTERN.finditer(line, epoch.end() if epoch else 0)
-            if _is_number_within_total(match)
-        ][:2]
+        pairs = _bracketed_step_pairs(line, epoch.end() if epoch else 0)[:2]
         if len(pairs) > 1 and epoch is None:
             epoch = pairs.pop(0)
         step = pairs[0] if pairs else next(filter(_is_number_within_total, _BARE_PAIR_PATTERN.finditer(line)), None)
     return _position_of_matches(step or _BATCH_PATTERN.search(line), epoch)
+
+
+def _bracketed_step_pairs(line: str, begin: int) -> list[re.Match[str]]:
+    """Return the pairs in brackets that may count steps or epochs, not what is right of how many, or memory."""
+    pairs = [match for match in _BRACKETED_PAIR_PATTERN.finditer(line, begin) if _is_number_within_total(match)]
+    before = line[: pairs[-1].start()].lower() if pairs else ""
+    if "loss" in before:
+        losses = [*_LOSS_BEFORE_PAIR_PATTERN.finditer(line)]
+        ends = {match.end() for match in losses}
+        pairs = [pair for pair in pairs if not losses or pair.start() < losses[0].start() or pair.start() in ends]
+    if "acc" in before or "correct" in before or "mem" in before or "gpu" in before:
+        pairs = [
+            pair
+            for pair in pairs
+            if not _COUNTED_OTHERWISE_PATTERN.search(line, max(0, pair.start() - 40), pair.start())
+        ]
+    return pairs
 
 
 def _unnamed_position(line: str) -> LoggedPosition | None:
