@@ -354,6 +354,7 @@ FALSE_FRIENDS = [
     "gpu mem: 10.5 [10/80] loss 0.5",
     "loss 0.5 eta (1/24)",
     "step 3 loss 0,5",
+    "step 3 loss 0,500",
     "step 3 loss 12_345",
     "step 3 loss 1,23",
     "step 3 loss 1e5,3",

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 # `2.31`, `1e-05`, `12,345.6`; nothing of `0,5`, `12_345`, `1.2.3`, which would be another number.
 NUMBER_PATTERN = (
-    r"[-+]?(?:(?:\d+\.?\d*|\.\d+|\d{1,3}(?:,\d{3})+(?:\.\d+)?)(?:e[-+]?\d+)?|nan|inf)(?![\d_]|[.,]\d|e[-+]?\d)"
+    r"[-+]?(?:(?:\d+\.?\d*|\.\d+|[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?)(?:e[-+]?\d+)?|nan|inf)(?![\d_]|[.,]\d|e[-+]?\d)"
 )
 ASSIGNMENT_PATTERN = r"[ :=\[]{1,12}"
 # `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`; not `loss 2.1 -> 1.9`, `packet loss: 5%`.

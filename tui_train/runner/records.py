@@ -17,7 +17,7 @@ _WRAPPED_NUMBER_PATTERN = re.compile(
     rf"\b(?:(?:np\.|numpy\.|torch\.)?(?:float|int)\d{{1,3}}|tensor|array)\(({NUMBER_PATTERN})(?:,[^()]{{0,120}})?\)",
     re.IGNORECASE,
 )
-_THOUSANDS_PATTERN = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
+_THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 _STEP_KEYS = ("global_step", "step", "iter", "iteration", "num_updates", "update", "it", "trainer/global_step")
 _COUNTING_NAMES = {*_STEP_KEYS, "epoch", "batch"}
 _TOTAL_STEPS_KEYS = ("total_steps", "max_steps", "num_steps")
