@@ -158,7 +158,9 @@ def test_what_trainers_print(line, told):
 
 
 @pytest.mark.parametrize(
-    "line", ["step 1 loss" + " loss: step " * 100_000, " " * 1300 + "1" + " " * 2600 + "x loss"], ids=["words", "blanks"]
+    "line",
+    ["step 1 loss" + " loss: step " * 100_000, " " * 1300 + "1" + " " * 2600 + "x loss"],
+    ids=["words", "blanks"],
 )
 def test_a_long_line_takes_no_time(line):
     assert not advance_progress(Progress(), [line] * 10).curve.size
