@@ -37,6 +37,14 @@ FORMS = {
     "processes that begin lines with their number": (
         ["[0] loss 1.0", "[1] loss 1.1", "[0] loss 0.9", "[1] loss 1.0"], 1, 0, [(0, 1.0), (1, 1.1)], [],
     ),
+    "a test at the end": (
+        ["epoch 1 loss 0.5 val loss 0.6", "epoch 2 loss 0.4 val loss 0.5", "test loss: 0.77"],
+        2, 0, [(1, 0.5), (2, 0.4)], [(1, 0.6), (2, 0.5)],
+    ),
+    "a test after each epoch": (
+        ["epoch 1 loss 0.5", "Test set: Average loss: 0.6", "epoch 2 loss 0.4", "Test set: Average loss: 0.5"],
+        2, 0, [(1, 0.5), (2, 0.4)], [(1, 0.6), (2, 0.5)],
+    ),
     "ep": (["ep 1 loss 0.5", "Ep: 002 | loss 0.4"], 2, 0, [(1, 0.5), (2, 0.4)], []),
     "thousands": (["step 1,000 of 12,500 loss 2.31"], 1000, 12500, [(1000, 2.31)], []),
     "no zero": (["step 3 loss .25"], 3, 0, [(3, 0.25)], []),

@@ -430,6 +430,8 @@ Traceback (most recent call last):
         "[W socket.cpp:601] [c10d] The client socket has failed to connect to [host]:29500 (errno: 97 - Address).",
         "ModuleNotFoundError: No module named 'apex' - using native AMP",
         "step 1 loss 2.0\nstep 2 loss 1.9\nCUDA is not available, running on cpu\nstep 3 loss 1.8",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB, caught, skipped\nstep 9 loss 2.0",
+        "save failed: [Errno 28] No space left on device, retrying\nsaved on retry",
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_own_code_ended_it_whatever_was_reported_before(reported):
@@ -438,6 +440,16 @@ def test_a_mistake_in_the_own_code_ended_it_whatever_was_reported_before(reporte
     assert (found.failure, found.line) == ("user_exception", "KeyError: 'lbl'")
     middle = "\nDuring handling of the above exception, another exception occurred:\n\n"
     assert said(f"{reported}\n{IN_OWN_CODE.format('ValueError: x')}{middle}{end}").failure == "user_exception"
+    other = said(f"{reported}\n{IN_OWN_CODE.format('ValueError: invalid literal for int()')}")
+    assert (other.failure, other.source_line) == ("user_exception", 30)
+
+
+def test_what_a_program_raises_itself_may_be_about_what_it_reported():
+    raised = IN_OWN_CODE.replace('y = batch["lbl"]', 'raise ValueError("training failed")')
+    assert (
+        said(f"save failed: [Errno 28] No space left on device\n{raised.format('ValueError: training failed')}").failure
+        == "disk_full"
+    )
 
 
 @pytest.mark.parametrize(

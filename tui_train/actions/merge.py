@@ -52,7 +52,8 @@ def require_loadable_weights(run_result: RunResult) -> Weights:
     if run_result.weights is None:
         where = f" in {visible(run_result.output)}" if run_result.output else ""
         raise NotFound(
-            f"{visible(run_result.run)} has no adapter and no model{where}", "See its log: tui-train logs RUN"
+            f"{visible(run_result.run)} has no adapter and no model{where}",
+            f"See its log: tui-train logs {visible(run_result.run)}",
         )
     if run_result.weights.problem:
         weights = run_result.weights

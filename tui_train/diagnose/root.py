@@ -24,10 +24,12 @@ from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, re
 
 _FRAME_PATTERN = re.compile(r'\s+File "')
 _TRACEBACK_HEADER = "(most recent call last)"
+_RAISE_PATTERN = re.compile(r"\s+raise\b")
 _CHAIN_TEXTS = ("During handling of the above exception", "The above exception was the direct cause")
 # Errors of Python itself, which a program seldom raises to say that something else failed.
 _PLAIN_MISTAKE_PATTERN = re.compile(
-    r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Recursion|NotImplemented|Indentation|Syntax)Error\b"
+    r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Value|Recursion|NotImplemented|Assertion|Overflow"
+    r"|FileNotFound|ModuleNotFound|Import|UnicodeDecode|UnicodeEncode|Indentation|Syntax)Error\b"
 )
 # From here on a signature is a verdict from outside of the training.
 _MIN_OUTSIDE_VERDICT_STRENGTH = 88
@@ -240,7 +242,9 @@ def _own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
     """
     at = next((index for index, line in enumerate(lines) if line is end), 0)
     innermost, begin = "", None
-    if not _PLAIN_MISTAKE_PATTERN.match(end.text):
+    # What a program raises by itself may be about what it reported before.
+    raised = at > 0 and _RAISE_PATTERN.match(lines[at - 1].text)
+    if raised or not _PLAIN_MISTAKE_PATTERN.match(end.text):
         return None
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != end.rank:

@@ -1,6 +1,7 @@
 """Summary of a plan: its title, its numbers with their sources, its notes."""
 
 import math
+import re
 from collections import Counter
 
 from tui_train.base.text import counted, display_path, percent, visible
@@ -13,6 +14,7 @@ from tui_train.setup.machine import other_hosts
 from tui_train.setup.machine.idle_cards import left_out_cards_sentence
 from tui_train.setup.recipe import data_questions, launcher_config
 from tui_train.setup.recipe.effective import global_batch_change_sentence, is_unset_by_user
+from tui_train.setup.recipe.given_arguments import script_source
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, profile_paths, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, arguments_summary
@@ -21,6 +23,10 @@ from tui_train.trainers.finetune import keeps_best_checkpoint
 _WANDB_OFFLINE_MODES = frozenset({"offline", "dryrun"})
 # Machines whose processes are listed one by one.
 _MAX_MACHINES_LISTED = 8
+# Names of arguments by which scripts take a checkpoint to go on from.
+_RESUME_NAME_PATTERN = re.compile(
+    r"(?:auto[-_])?(?:resume|restore|continue)(?:[-_]\w+)?|(?:load[-_])?(?:ckpt|checkpoint)(?:[-_]path)?"
+)
 
 
 def plan_title(setup: Setup) -> str:
@@ -129,7 +135,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     if not setup.preset.checkpoints and not resumes_itself:
         by = f"The preset “{setup.preset.label}” cannot resume"
         by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO_PRESET else by
-        sentences.append(f"{by}: each attempt starts from step 0.")
+        sentences.append(f"{by}: each attempt starts from step 0{_resume_argument_hint(setup)}.")
     if profile.nodes.hosts and not setup.is_slurm_job:
         sharded = setup.preset.checkpoints and profile.trainer.strategy != "ddp"
         sentences += _ssh_host_notes(profile, needs_shared_disk=bool(sharded) or resumes_itself)
@@ -144,6 +150,16 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
         if setup.preset.checkpoints and not resumes_itself:
             sentences.append("It resumes only with --resume, given on all machines.")
     return tuple(sentences)
+
+
+def _resume_argument_hint(setup: Setup) -> str:
+    """Return which argument of the script may take a checkpoint, and how it is passed; empty for none."""
+    source = script_source(setup.profile, setup.facts, setup.preset)
+    for parameter in source.parameters if source else ():
+        if _RESUME_NAME_PATTERN.fullmatch(parameter.name.lstrip("-")):
+            own = visible(parameter.name)
+            return f", unless you give it {own}; a preset of your own can pass a checkpoint by that (docs/scripts.md)"
+    return ""
 
 
 def _script_notes(profile: Profile, facts: Facts) -> list[str]:

@@ -85,6 +85,8 @@ class Progress(NamedTuple):
     """What earlier lines say of later ones."""
     table: LogTable = LogTable()
     """What the head of a table says of its rows."""
+    validated_step: int = -1
+    """The newest step at which a line with another word than `test` reported an evaluation; -1: none."""
 
     @property
     def first(self) -> LossPoint | None:
@@ -141,6 +143,7 @@ class _ProgressParser:
         self.batch = progress.batch
         self.counting = progress.counting
         self.table = progress.table
+        self.validated_step = progress.validated_step
 
     def take_expression_values(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
@@ -224,7 +227,12 @@ class _ProgressParser:
             step = step or (0 if self._counts_evaluation(position, line) else position.step)
         elif position:
             self._take_epoch(position)
-        self._add_evaluation(parse_number(losses.evaluation), step)
+        # At the end many scripts test as well: that is no other validation of its step.
+        is_test = "test" in line.lower()
+        if position or not is_test or self.validated_step != self.step:
+            before = self.validated_step
+            self._add_evaluation(parse_number(losses.evaluation), step)
+            self.validated_step = before if is_test else self.validated_step
 
     def _counts_evaluation(self, position: LoggedPosition, line: str) -> bool:
         """Return whether a step is one of the evaluation: of fewer than the training's, and named behind its word."""
@@ -301,6 +309,7 @@ class _ProgressParser:
         """Add a loss of an evaluation, of this step or of the present one."""
         last = self.points.last
         if loss is not None:
+            self.validated_step = self.step
             self.evaluations.add(LossPoint(step or self.step or (last.step if last else 0), loss, self.lr, self.tokens))
 
     def progress(self) -> Progress:
@@ -318,6 +327,7 @@ class _ProgressParser:
             batch=self.batch,
             counting=self.counting,
             table=self.table,
+            validated_step=self.validated_step,
         )
 
 

@@ -44,7 +44,7 @@ def weights_files_written(run: RunDir, since: float, until: float, folders: Iter
     `since` and `until` are seconds since 1970.
     """
     profile = _profile_starting_script(run)
-    where = dict.fromkeys((*folders, *((_working_folder(profile),) if profile else ())))
+    where = dict.fromkeys((*_with_subfolders(folders), *((_working_folder(profile),) if profile else ())))
     found = {path: time for folder in where for path, time in _file_times(folder) if path.suffix in _WEIGHTS_SUFFIXES}
     return tuple(
         sorted((path for path, time in found.items() if since <= time <= until), key=lambda path: -found[path])
@@ -71,6 +71,18 @@ def _script_argument_values(profile: Profile) -> Iterator[str]:
     own = read_source(profile.trainer.script)
     known = given_arguments(own, words)
     yield from (each.default for each in own.parameters if each.type in {"", "str"} and each.name not in known)
+
+
+def _with_subfolders(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield folders and what is right in them: many scripts make one for each checkpoint."""
+    for folder in folders:
+        yield folder
+        try:
+            with os.scandir(folder) as entries:
+                checked = [entry for _, entry in zip(range(_MAX_FILES_CHECKED), entries, strict=False)]
+                yield from (Path(entry.path) for entry in checked if entry.is_dir(follow_symlinks=False))
+        except (OSError, ValueError):
+            continue
 
 
 def _newest_file_time(folder: Path) -> float:

@@ -1,5 +1,6 @@
 """Runs side by side: their losses over steps, tokens or time, what came of them, and the settings that differ."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Literal
@@ -224,10 +225,11 @@ def _number_comparison_row(
     """Return a row of numbers; `lower_is_better` tells that less is better, None that neither is."""
     known = [value for value in values if value is not None]
     best = None
-    if lower_is_better is not None and len(known) == len(values) and not _nearly_equal(min(known), max(known), label):
+    comparable = len(known) == len(values) and all(map(math.isfinite, known))
+    if lower_is_better is not None and comparable and not _nearly_equal(min(known), max(known), label):
         best = values.index(min(known) if lower_is_better else max(known))
     note = ""
-    if len(known) == len(values) == 2 and known[0] != known[1]:
+    if comparable and len(values) == 2 and known[0] != known[1]:
         note = _difference_text(known[0], known[1], unit, nearly_equal=lower_is_better is None or best is None)
     return ComparisonRow(label=label, cells=tuple(_number_text(value, unit) for value in values), note=note, best=best)
 

@@ -157,8 +157,12 @@ def _unusable_output_folder(setup: Setup) -> Iterator[Finding]:
         yield error(key, message, remedy, change=change)
     elif facts.paths.get(output) == "folder":
         message = f"the output folder {visible(output)} is there already"
-        remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
-        yield warning(key, message, remedy)
+        resumes = setup.preset.checkpoints or setup.trainer.resumes_itself
+        goes_on = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
+        begins_anew = (
+            "The run begins with the first step, and may overwrite what is in it. Name another one to keep that."
+        )
+        yield warning(key, message, goes_on if resumes else begins_anew)
 
 
 def refused_environment_variables(setup: Setup) -> Iterator[Finding]:

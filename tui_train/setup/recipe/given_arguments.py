@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 from tui_train.base.text import visible
@@ -172,7 +173,15 @@ def preset_arguments(preset: Preset, parameter: ScriptParameter) -> tuple[Preset
 
 
 def likely_placeholder(parameter: ScriptParameter) -> str:
-    """Return the placeholder of the recipe that a parameter's name may mean, empty for none."""
+    """Return the placeholder of the recipe that a parameter's name may mean, empty for none.
+
+    An output whose default is a file is none: the recipe's is a folder.
+    """
+    name = _placeholder_by_name(parameter)
+    return "" if name == "output" and PurePath(parameter.default).suffix else name
+
+
+def _placeholder_by_name(parameter: ScriptParameter) -> str:
     plain_names = {re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags)}
     if parameter.form not in {"option", "key"} or parameter.takes_several or parameter.choices:
         return ""
@@ -190,7 +199,7 @@ def likely_output_paths(source: ScriptSource, words: Sequence[str]) -> tuple[str
     values = (
         given_by_name[parameter.name].values[-1:] if parameter.name in given_by_name else (parameter.default,)
         for parameter in parameters_in_scope(source, words)
-        if likely_placeholder(parameter) == "output"
+        if _placeholder_by_name(parameter) == "output"
     )
     return tuple(value for found in values for value in found if value and not PLACEHOLDER_PATTERN.search(value))
 
