@@ -465,6 +465,9 @@ FAULTS = [
     error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"}, replace(facts(),
         sources={"/t.py": ScriptSource(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
         "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
+    warning(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
+        sources={"/t.py": ScriptSource(trains_alone=True)}), "hardware.processes",
+        "the script joins no process group: each of 2 processes"),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
         problem="it is not Python", not_python="a notebook")}), "trainer.script", "/t.py is a notebook"),
     warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT, replace(facts(),

@@ -331,3 +331,20 @@ def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_
         right = apply_change(findings[0].change, chosen)
         assert right.trainer.preset == "auto"
         assert not of_key(right, "trainer.preset")
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("import argparse, torch\nfrom tqdm import tqdm\nmodel = torch.nn.Linear(1, 1)\n", True),
+        ("import torch\ntorch.distributed.init_process_group()\n", False),
+        ("import torch\nfrom torch.distributed import fsdp\n", False),
+        ("import torch\nmodel = torch.nn.DataParallel(model)\n", False),
+        ("import torch, os\nrank = os.environ.get('RANK')\n", False),
+        ("import torch, accelerate\n", False),
+        ("import torch, mylib\n", False),
+        ("import numpy\n", False),
+    ],
+)
+def test_a_script_that_knows_of_no_other_process(text, alone):
+    assert parse_source(text.encode()).trains_alone == alone

@@ -102,6 +102,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     _only_for("trainer.preset", preset.refused_preset_arguments),
     _only_for("trainer.script", script.non_python_script),
     _only_for("trainer.script", script.ranks_unset_by_launcher),
+    _only_for("trainer.script", script.processes_without_group),
     _only_for("trainer.script", script.script_ignoring_checkpoint),
     _only_for("trainer.script", script.unpassed_local_rank),
     _only_for("trainer.progress", script.invalid_progress_expression),

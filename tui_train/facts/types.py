@@ -273,6 +273,8 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     """The line that fails without `rank`."""
     rank: str = ""
     """The variable or the function of a launcher that it needs."""
+    trains_alone: bool = False
+    """Several processes of it would surely train each for itself."""
     not_python: str = ""
     """The kind of file, if not Python."""
     problem: str = ""

@@ -87,6 +87,15 @@ def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
     return "error" if tuple(other) == own else "warning"
 
 
+def processes_without_group(setup: Setup) -> Iterator[Finding]:
+    """Several processes of a script that knows of no others: each would train all of it, and write the same files."""
+    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    if source and source.trains_alone and setup.world_size > 1:
+        message = f"the script joins no process group: each of {setup.world_size} processes would train all for itself"
+        remedy = "Wrap its model (torch.nn.parallel.DistributedDataParallel, or accelerate), or start one process."
+        yield warning("hardware.processes", message, remedy)
+
+
 def ranks_unset_by_launcher(setup: Setup) -> Iterator[Finding]:
     """A script that reads a rank, and a launcher that sets none for one process."""
     launcher = LAUNCHERS[setup.launcher]

@@ -1,15 +1,42 @@
-"""The line of a script that cannot do without the ranks that a launcher sets."""
+"""What a script makes of ranks: the line that cannot do without them, and whether it surely knows of no others."""
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
+
+from tui_train.facts.scripts.script_syntax import ScriptModule, last_name
 
 _RANK_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
 _RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
 _INIT_FUNCTION = "init_process_group"
+# Others may make one, as trainers do.
+_LIBRARIES_WITHOUT_PROCESS_GROUP = frozenset(sys.stdlib_module_names) | {
+    "PIL", "click", "cv2", "fire", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorboard", "tokenizers",
+    "torch", "torchaudio", "torchmetrics", "torchvision", "tqdm", "typer", "wandb", "yaml",
+}  # fmt: skip
 _NODES_THAT_MAY_NOT_RUN = (
     ast.Try, ast.IfExp, ast.BoolOp, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
 )  # fmt: skip
+
+
+def surely_trains_alone(modules: Sequence[ScriptModule]) -> bool:
+    """Return whether no module names a process group, and none imports a library that might make one."""
+    names = {last_name(node).lower() for module in modules for node in module.nodes}
+    imported = {name.partition(".")[0] for module in modules for name in _imported_modules(module)}
+    own = {module.file.removesuffix(".py").partition("/")[0] for module in modules}
+    texts = {node.value for module in modules for node in module.nodes if isinstance(node, ast.Constant)}
+    groups = any("distributed" in name or "parallel" in name for name in names) or not texts.isdisjoint(_RANK_VARIABLES)
+    return "torch" in imported and not groups and imported <= _LIBRARIES_WITHOUT_PROCESS_GROUP | own
+
+
+def _imported_modules(module: ScriptModule) -> Iterator[str]:
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            # Of torch a part may be a group's.
+            yield node.module if node.module and not node.module.startswith("torch.distributed") else "torch_group"
 
 
 def first_required_rank_line_and_name(nodes: Sequence[ast.AST]) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from tui_train.facts.scripts.script_arguments import unnamed_argument_line
 from tui_train.facts.scripts.script_declared import declared_arguments, requires_subcommand, script_subcommands
 from tui_train.facts.scripts.script_kind import command_line_kind, may_read_file
 from tui_train.facts.scripts.script_modules import DEPTH_ERRORS, MAX_SCRIPT_BYTES, PARSE_ERRORS, read_modules
-from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name
+from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name, surely_trains_alone
 from tui_train.facts.scripts.script_syntax import ScriptModule, keyword_value, last_name, text_constant
 from tui_train.facts.types import ScriptSource
 
@@ -80,6 +80,7 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         ignores_unknown=any(map(_ignores_unknown_arguments, modules)),
         rank_line=rank_line,
         rank=rank,
+        trains_alone=surely_trains_alone(modules),
     )
 
 
