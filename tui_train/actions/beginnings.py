@@ -18,6 +18,7 @@ from tui_train.setup.profile_summary import UNNAMED_PROFILE, training_summary
 # Some hundred paths: more was copied by mistake, such as a whole log.
 _MAX_TEXT_CHARACTERS = 20_000
 _MAX_SHOWN_CHARACTERS = 80
+_FILE_SCHEME = "file://"
 _HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 _WHAT_CAN_BE_OPENED = (
     f"Open data ({', '.join(DATA_FILE_SUFFIXES)}), a script (.py), a profile (.toml), a model's folder "
@@ -146,7 +147,11 @@ def _split_into_words(text: str) -> list[str]:
 
 
 def _without_scheme(word: str) -> str:
-    return unquote(urlsplit(word).path) if word.startswith("file://") else word
+    """Return the path in the address of a file, which may name a host; other words as they are."""
+    if not word.startswith(_FILE_SCHEME):
+        return word
+    _host, slash, path = word.removeprefix(_FILE_SCHEME).partition("/")
+    return unquote(f"{slash}{path}")
 
 
 def _recognise(word: str) -> _Recognised:
