@@ -218,9 +218,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Find how many GPUs can train: to judge them takes imports for which no key waits."""
         from tui_train.views.gpus_line import gpus_line
 
-        worker, words = get_current_worker(), styled((gpus_line(facts), MUTED))
+        worker, words = get_current_worker(), gpus_line(facts)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self.query_one(StepBar).show_aside, words, visible(facts.machine.hostname))
+            self.app.call_from_thread(self._show_machine, visible(facts.machine.hostname), words)
+
+    def _show_machine(self, name: str, gpus_in_words: str) -> None:
+        self.query_one(StepBar).show_aside(styled((gpus_in_words, MUTED)), name)
 
     def _show_hint(self) -> None:
         """Explain the row in which the cursor is."""
