@@ -54,7 +54,7 @@ def to_recipe(terminal: Terminal) -> None:
     terminal.see("See it work")
     terminal.press("\r", "● 1 Hardware")
     terminal.press("\r", "● 2 Backend")
-    terminal.press("\x1b[C", "▌● Pretrain")
+    terminal.press("\x1b[C", "Pretrain a new one")
     terminal.press("\r", "● 3 Recipe")
 
 

@@ -16,4 +16,7 @@ def gpus_line(facts: Facts) -> str:
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
     busy = sum(bool(verdict.busy) for verdict in verdicts)
     few = f"{usable} of " if usable < len(verdicts) else ""
-    return f"{few}{count}{' can train' if toolchain else ''}{f', {busy} busy' if busy else ''}"
+    words = f"{few}{count} can train" if toolchain else count
+    if len(verdicts) == 1 and not usable:
+        words = "the GPU cannot train"
+    return f"{words}, {busy} busy" if busy else words
