@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support import HOSTILE, profile
 
-from tui_train.actions.beginnings import profile_for_pasted_text, recognised_text
+from tui_train.actions.beginnings import DATA_FILE_SUFFIXES, profile_for_pasted_text, recognised_text
 from tui_train.base.errors import BadInput
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.programs.data.data_rows import DATA_FILE_SUFFIXES
+from tui_train.programs.data import data_rows
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +80,10 @@ def chosen(text: str) -> tuple[str, str, tuple[str, ...], str]:
 )
 def test_data_and_models_begin_a_fine_tune(folder, text, model, data):
     assert chosen(text.replace("{}", str(folder))) == ("finetune", model, data, "")
+
+
+def test_data_is_what_is_read_as_data():
+    assert DATA_FILE_SUFFIXES == data_rows.DATA_FILE_SUFFIXES
 
 
 def test_a_folder_is_no_name_on_the_hub(folder):

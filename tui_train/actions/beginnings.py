@@ -9,12 +9,13 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, visible
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
-from tui_train.programs.data.data_rows import DATA_FILE_SUFFIXES, UnreadableError, data_files_at
 from tui_train.programs.hub_cache import is_valid_model_id
 from tui_train.runner.paths import path_state
 from tui_train.runs.results.weights import ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE, read_weights
 from tui_train.setup.profile_summary import UNNAMED_PROFILE, training_summary
 
+# As data_rows of the programs has them, which import each other by other names than ours.
+DATA_FILE_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".txt")
 # Some hundred paths: more was copied by mistake, such as a whole log.
 _MAX_TEXT_CHARACTERS = 20_000
 _MAX_SHOWN_CHARACTERS = 80
@@ -33,6 +34,7 @@ _CONFIG = (
         "and name the file as its config file (trainer.config)."
     ),
 )
+_SAVED_DATASET = "was written by save_to_disk of datasets", 'Write JSONL instead: dataset.to_json("data.jsonl")'
 _TABLE = "is a table, but not CSV", "Save it as CSV or JSONL."
 _DOCUMENT = "is a document", "Save its text as .txt, with one sample a line."
 # What is wrong with a file, and what to do; {} is its path as a shell takes it.
@@ -58,7 +60,7 @@ _REFUSAL_BY_SUFFIX = {
     ".pth": _WEIGHTS,
     ".ckpt": _WEIGHTS,
     ".gguf": ("is a model for inference only (GGUF)", "Open the Hugging Face model that it was made from."),
-    ".arrow": ("was written by the datasets library", 'Write JSONL instead: dataset.to_json("data.jsonl")'),
+    ".arrow": _SAVED_DATASET,
     ".tsv": _TABLE,
     ".xlsx": _TABLE,
     ".ods": _TABLE,
@@ -204,10 +206,10 @@ def _recognise_folder(folder: Path) -> _Recognised:
         return _Recognised("model", str(folder))
     if any(name.endswith(".py") for name in names):
         raise BadInput(f"{shown} has scripts in it", "Open the script, or the files of data.")
-    try:
-        data_files_at(str(folder))
-    except UnreadableError as error:
-        raise BadInput(f"{shown} has neither config.json nor data: it {error}", _WHAT_CAN_BE_OPENED) from None
+    if {"state.json", "dataset_info.json"} <= names:
+        raise BadInput(f"{shown} {_SAVED_DATASET[0]}", _SAVED_DATASET[1])
+    if not any(name.endswith(DATA_FILE_SUFFIXES) and not name.startswith(".") for name in names):
+        raise BadInput(f"{shown} has neither config.json nor data", _WHAT_CAN_BE_OPENED)
     return _Recognised("data", str(folder))
 
 
