@@ -9,7 +9,6 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_train.screens.messages import SetProfile
 
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.store import save_profile
@@ -54,12 +53,12 @@ async def train(pilot: Pilot[int], values: dict[str, object], *, pictured: bool)
     for key, value in values.items():
         profile = profile_with_value(profile, key, value)
     save_profile(profile, overwrite=True)
-    await settle(pilot)
-    await pilot.press("n")
+    row, home = f"profile:{profile.name}", app.screen
+    await until(pilot, lambda: row in home.state.profiles)
+    home.row_list.go_to_row(row)
+    await pilot.press("enter")
     for step in _STEPS_OF_THE_WAY:
         await until(pilot, lambda name=step: type(app.screen).__name__ == f"{name}Screen" and not app.looking)
-        if step == "Hardware":
-            app.post_message(SetProfile(profile))
         await settle(pilot)
         if pictured:
             take(pilot, step.lower())

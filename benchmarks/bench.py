@@ -24,8 +24,8 @@ import psutil
 
 from tui_train.diagnose.reader import lines_that_matter
 
-# What the header of each screen of the wizard reads, in their order.
-HOME, *STEPS = ("New training", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview", "● 5 Run")
+# What a Home without runs shows, and the header of each step, in their order.
+HOME, *STEPS = ("See it work", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview", "● 5 Run")
 HELLO = """
 from textual.app import App
 from textual.widgets import Static

@@ -52,7 +52,7 @@ def asked(count: int, env: dict[str, str], folder: Path) -> tuple[float, list[fl
     terminal = Terminal([sys.executable, "-m", "tui_train"], env)
     terminal.until("many")
     terminal.drain(1)
-    terminal.press(DOWN + DOWN + ENTER, STEPS[0])  # after the quickstart
+    terminal.press(ENTER, STEPS[0])
     deadline = time.monotonic() + 60
     while not asking(terminal) and time.monotonic() < deadline:
         terminal.drain(0.05)

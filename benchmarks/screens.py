@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from bench import HOME, STEPS, Terminal
+from bench import STEPS, Terminal
 
 # A list beside a bare screen, which the same keys move in, open and close.
 HELLO = """
@@ -56,7 +56,8 @@ sys.argv = ["tui-train"]
 from tui_train.__main__ import main
 main()
 """
-# From Home to Preview.
+# From a Home with a profile, where the cursor begins, to Preview.
+HOME = "New training"
 WAY = (HOME, *STEPS[:4])
 ROUND = 2 * (len(WAY) - 1)
 ENTER, ESCAPE, DOWN, UP = "\r", "\x1b", "\x1b[B", "\x1b[A"
@@ -221,6 +222,9 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as name:
         env = {"XDG_STATE_HOME": f"{name}/state", "XDG_CONFIG_HOME": f"{name}/config"}
+        profiles = Path(name, "config/tui-train/profiles")
+        profiles.mkdir(parents=True)
+        (profiles / "small.toml").write_text('schema = 2\nname = "small"\n')
         measured: dict[str, Callable[[], None]] = {
             "memory": lambda: memory((12, 60, 180) if quick else (12, 60, 180, 1000), env, Path(name)),
             "keys": lambda: keys(2 if quick else 25, env),

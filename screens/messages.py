@@ -59,10 +59,14 @@ class ContinueDraft(Message):
 
 @dataclass
 class OpenStep(Message):
-    """A step is to be opened, by its module's name; nothing is where another screen lies over its `opener`."""
+    """A step is to be opened, by its module's name, and something said on it.
+
+    Nothing is where another screen lies over its `opener`.
+    """
 
     module: str
     opener: "Screen[Any] | None" = None
+    notice: str = ""
 
 
 @dataclass

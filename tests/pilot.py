@@ -54,6 +54,8 @@ CUDA = Toolchain(
 BARE = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
 DOCKER = ContainerEngine(name="docker", version="28.2.2", gpus=True, images=("nvcr.io/nvidia/nemo:25.04",))
 Run = Callable[[Pilot[Any]], Awaitable[None]]
+# Among the keys of `keys`: Home opens Hardware with a profile's defaults, which pretrain a small model.
+PRETRAIN = "pretrain"
 
 
 async def until_true(
@@ -106,7 +108,11 @@ def keys(*pressed: str) -> Run:
     async def user(pilot: Pilot[Any]) -> None:
         await settle(pilot)
         for key in pressed:
-            await pilot.press(key)
+            if key == PRETRAIN:
+                home: Any = pilot.app.screen
+                home.open_profile(Profile(), save_as_draft=False)
+            else:
+                await pilot.press(key)
             await settle(pilot)
         for entry in pilot.app.screen.query(Input):
             entry.cursor_blink = False

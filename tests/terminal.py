@@ -49,10 +49,21 @@ class Terminal:
         return self.see(wanted)
 
 
+def to_recipe(terminal: Terminal) -> None:
+    """Go from a Home without runs to the recipe of a small new model."""
+    terminal.see("See it work")
+    terminal.press("\r", "● 1 Hardware")
+    terminal.press("\r", "● 2 Backend")
+    terminal.press("\x1b[C", "Pretrain a new one")
+    terminal.press("\r", "● 3 Recipe")
+
+
 def to_launch(terminal: Terminal) -> None:
     """Go from Home to Preview with the profile that was used last."""
-    terminal.see("Continue the draft")
-    terminal.press("\x1b[B", "▌+ Continue")
+    runs_lead = "+ New training" in terminal.see("Continue the draft")
+    terminal.press("\x1b[F", "▌+ New" if runs_lead else "▌Continue")
+    if runs_lead:
+        terminal.press("\x1b[A", "▌+ Continue")
     terminal.press("\r", "● 1 Hardware")
     terminal.see("No GPU")
     terminal.press("\r", "● 2 Backend")

@@ -47,6 +47,8 @@ class NavigationApp(HostProbingApp):
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
         if not there or event.opener in {None, self.screen}:
             self._show_step(event.module)
+            if event.notice:
+                self.notify(event.notice, markup=False)
 
     def _show_step(self, module: str) -> None:
         """Open a step, or go back to it where it is open."""

@@ -1,4 +1,4 @@
-"""How Home draws its rows: live runs in two lines, ended ones in one, profiles, and what starts a new training."""
+"""How Home draws its rows: live runs in two lines, ended ones in one, profiles, and what begins a training."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -29,11 +29,10 @@ from ..widgets.text_layout import (
     OPEN_MARK,
     WARNING_MARK,
     columns,
-    heading,
     share_bar,
     styled,
 )
-from .home_start import make_start_row
+from .home_start import blank_row, foot_rows, page_rows, title_row
 from .home_state import HomeState
 
 RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
@@ -69,8 +68,14 @@ class ColumnWidths(NamedTuple):
         return min(self.name, max(_GUARANTEED_NAME_WIDTH + max(0, (list_width - 78) // 4), room))
 
 
-def home_rows(state: HomeState, start_rows: Sequence[ListRow]) -> tuple[ListRow, ...]:
-    """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
+def home_rows(state: HomeState) -> tuple[ListRow, ...]:
+    """Return the rows of the list: live runs, the others, profiles, and what begins a training, which alone is a page.
+
+    With a filter only the runs and profiles that match it.
+    """
+    draft_note = _profile_about_text(state.draft) if state.draft else None
+    if not (state.filter_text or state.runs or state.profiles):
+        return page_rows(draft_note)
     runs = [
         run
         for run in state.runs.values()
@@ -82,23 +87,17 @@ def home_rows(state: HomeState, start_rows: Sequence[ListRow]) -> tuple[ListRow,
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
     today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
-    listed: list[ListRow] = [] if state.filter_text else [_title_row("Start"), *_start_rows(state.draft, start_rows)]
+    panels: list[list[ListRow]] = []
     if live:
-        listed += [
-            _blank_row(listed),
-            _title_row("Running"),
-            *(_live_run_row(run, state.marked, widths) for run in live),
-        ]
+        panels.append([title_row("Running"), *(_live_run_row(run, state.marked, widths) for run in live)])
     for name, group in _run_groups(ended, is_grouped=state.grouped):
-        listed += [
-            _blank_row(listed),
-            _title_row(name),
-            *(_ended_run_row(run, state.marked, today, widths) for run in group),
-        ]
+        panels.append([title_row(name), *(_ended_run_row(run, state.marked, today, widths) for run in group)])
     if profiles:
-        listed += [_blank_row(listed), _title_row("Profiles")]
-        listed += [_profile_row(card, widths) for card in profiles]
-    return tuple(row for row in listed if row.height) or (_no_match_row(),)
+        panels.append([title_row("Profiles"), *(_profile_row(card, widths) for card in profiles)])
+    if not state.filter_text:
+        panels.append([*foot_rows(draft_note)])
+    rows = [row for panel in panels for row in (blank_row(), *panel)]
+    return tuple(rows[1:]) or (_no_match_row(),)
 
 
 def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
@@ -144,15 +143,6 @@ def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tupl
     return [(visible(name), group) for name, group in by_profile.items()]
 
 
-def _start_rows(draft: ProfileCard | None, rows: Sequence[ListRow]) -> Iterable[ListRow]:
-    """Return what begins a training, the draft after the first of them."""
-    return (
-        *rows[:1],
-        *([make_start_row("draft", "Continue the draft", _profile_about_text(draft))] if draft else []),
-        *rows[1:],
-    )
-
-
 def _profile_about_text(card: ProfileCard) -> str:
     return ", ".join(filter(None, (card.name, card.about.text)))
 
@@ -167,15 +157,6 @@ def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -
     return ColumnWidths(
         min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, name + 4)), steps + 2 if steps else 0, max(details, default=0)
     )
-
-
-def _title_row(title: str) -> ListRow:
-    return ListRow("", title, lambda width: (heading(title, "", width),))
-
-
-def _blank_row(rows_above: Sequence[ListRow]) -> ListRow:
-    """Return an empty line between panels; nothing at the top."""
-    return ListRow("", "", lambda _width: (Content(),), height=1 if rows_above else 0)
 
 
 def _no_match_row() -> ListRow:

@@ -1,29 +1,100 @@
-"""The rows of Home that begin a training: drawn before anything else is known."""
+"""The ways to begin a training: the page of a Home without runs and profiles, drawn before anything else is known."""
+
+from typing import NamedTuple
 
 from textual.content import Content
 
 from tui_train.base.text import visible
 
 from ..widgets.cursor_list import ListRow
-from ..widgets.text_layout import MUTED, columns, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, columns, fit, heading, styled
 
-_NAME_WIDTH = 22
+_FOOT_TITLE_WIDTH = 22
+_SECTION = "start"
 
 
-def make_start_row(key: str, title: str, note: str) -> ListRow:
-    """Return the row of a way to begin."""
+class Beginning(NamedTuple):
+    """A way to begin: its title, what it needs and how long it takes, and more in the hint of its row."""
+
+    key: str
+    title: str
+    note: str
+    hint: str
+
+
+BEGINNINGS = (
+    Beginning(
+        "finetune",
+        "Fine-tune a model on my data",
+        "a model and JSONL, CSV, Parquet or text; minutes to hours",
+        "Model: Hub or folder. Data: chats, prompts with answers, text, preferences.",
+    ),
+    Beginning(
+        "script",
+        "Train with my own script",
+        "a .py file and a Python with its packages; as long as it takes",
+        "Your train.py and its arguments, on one GPU or several.",
+    ),
+    Beginning(
+        "quickstart",
+        "See it work",
+        "a small model on sample text, nothing downloaded; about a minute",
+        "Opens the preview of a small training with defaults; Enter there starts it.",
+    ),
+    Beginning(
+        "open",
+        "Open a path or a model",
+        "data, a script, a model's folder or its name on the Hub",
+        "Data and models open a fine-tune, .py your script, .toml its profile.",
+    ),
+)
+_PASTE_NOTE = "; or paste it here"  # of the last one, on the page
+
+
+def title_row(title: str) -> ListRow:
+    """Return the title of a panel."""
+    return ListRow("", title, lambda width: (heading(title, "", width),))
+
+
+def blank_row() -> ListRow:
+    """Return an empty line between rows."""
+    return ListRow("", "", lambda _width: (Content(),))
+
+
+def _page_row(key: str, title: str, note: str) -> ListRow:
+    """Return a way to begin as a row of the page: its title, and below it what it needs."""
 
     def draw(width: int) -> tuple[Content, ...]:
-        return (
-            columns(
-                width, (styled(("+ ", "$primary"), (title, "b")), _NAME_WIDTH), (styled((visible(note), MUTED)), 0)
-            ),
-        )
+        return fit((title, "b"), width), fit((visible(note), MUTED), width)
 
-    return ListRow(key, (title, note), draw, section="start")
+    return ListRow(key, (title, note), draw, height=2, section=_SECTION)
 
 
-START_ROWS = (
-    make_start_row("new", "New training", "begins with defaults"),
-    make_start_row("quickstart", "Quickstart", "a small model on sample text, to see it work"),
-)
+def _foot_row(key: str, title: str, pressed: str, note: str) -> ListRow:
+    """Return a way to begin as a line below runs and profiles, with the key that does the same."""
+
+    def draw(width: int) -> tuple[Content, ...]:
+        name = styled(("+ ", "$primary"), (title, "b"))
+        about = styled((f"{pressed}   " if pressed else "", KEY_STYLE), (visible(note), MUTED))
+        return (columns(width, (name, _FOOT_TITLE_WIDTH), (about, 0)),)
+
+    return ListRow(key, (title, note), draw, section=_SECTION)
+
+
+def page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
+    """Return the page of all ways to begin, and below them the draft where there is one."""
+    notes = (f"{each.note}{_PASTE_NOTE if each.key == 'open' else ''}" for each in BEGINNINGS)
+    rows = [_page_row(each.key, each.title, note) for each, note in zip(BEGINNINGS, notes, strict=True)]
+    if draft_note is not None:
+        rows.append(_page_row("draft", "Continue the draft", draft_note))
+    first, *others = rows
+    return title_row("Start"), first, *(part for row in others for part in (blank_row(), row))
+
+
+def foot_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
+    """Return what begins a training below runs and profiles."""
+    draft = () if draft_note is None else (_foot_row("draft", "Continue the draft", "", draft_note),)
+    return *draft, _foot_row("new", "New training", "n", "fine-tune, own script, quickstart, paste a path")
+
+
+START_ROWS = page_rows()

@@ -1,4 +1,4 @@
-"""Home: what runs, what ran, the saved profiles, and a new training; it is found by typing, and tidied here."""
+"""Home: what runs, what ran, the saved profiles, and ways to begin a training; found by typing, and tidied here."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,23 +16,22 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, size_text, visible
 
-from ..base import WizardScreen
-from ..messages import CompareRuns, ContinueDraft, ErrorToShow, OpenRun, OpenStep, SetProfile
+from ..messages import CompareRuns, ContinueDraft, ErrorToShow, OpenRun, OpenStep
 from ..textual_fixes import forward_key
 from ..widgets.bar import StepBar
 from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.text_layout import MUTED, styled
+from .beginning import BeginningScreen
 from .filter import FilterLine
 from .home_reader import HomeContents, HomeReader, update_remote_runs
-from .home_start import START_ROWS
+from .home_start import BEGINNINGS, START_ROWS
 from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
     from tui_train.plan.render.prepare import PreparedPlan
-    from tui_train.profile.types import Profile
     from tui_train.runner.progress import Progress
     from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import DigestCache, RunDigest
@@ -42,9 +41,9 @@ _REFRESH_SECONDS = 2.0
 _ASK_HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
 _HINT_DELAY_SECONDS = 0.03
 _HINT_BY_ROW_KEY = {
-    "new": "Five steps from defaults: hardware, backend, recipe, preview, run. You can leave and continue later.",
+    **{beginning.key: beginning.hint for beginning in BEGINNINGS},
     "draft": "The same steps with the values that you edited last.",
-    "quickstart": "Opens the preview of a small model on sample text, which trains in a minute or two.",
+    "new": "Or paste a path or a model's name (ORG/NAME) here.",
 }
 
 
@@ -63,12 +62,13 @@ class _HomeList(CursorList):
         forward_key(focused, event)
 
 
-class HomeScreen(WizardScreen):
+class HomeScreen(BeginningScreen):
     """The first screen."""
 
     HELP = """Home
 
-Start a training, or open a run or a profile. A run continues when you leave. Keys that can take
+Start a training, or open a run or a profile. A run continues when you leave. Paste a path or a model's name (ORG/NAME)
+to begin with it: data and models open a fine-tune, a .py file a script, a .toml file its profile. Keys that can take
 several runs (Delete, Note, Stop, Compare) take the marked ones where there are any, else the one under the cursor; all
 others take the one under the cursor.
 
@@ -76,7 +76,8 @@ others take the one under the cursor.
   Enter           open a run; begin with a profile
   /               show only what has these words: name, model,
                   data, state, note; Esc shows all again
-  n               new training, from defaults
+  n               new training: fine-tune, own script,
+                  a small one to see it work, or a path
   b               runs by profile, or by age
   Space           mark a run; Esc takes all marks away
   c               compare the marked runs
@@ -121,6 +122,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._reader: HomeReader | None = None
         self._reading = self._is_read_again = False
         self._hint_timer: Timer | None = None
+        self._described_machine: object = None  # of which the title was made
 
     def compose(self) -> ComposeResult:
         """Put a list under the filter."""
@@ -139,6 +141,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
+        self.watch_facts()
         self.refresh_list()
 
     # What is read
@@ -170,8 +173,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     @on(HomeContents)
     def _take_contents(self, event: HomeContents) -> None:
+        was_empty = not (self.state.runs or self.state.profiles)
         self.state.update(event.runs, event.profiles, event.draft)
         self._show_list()
+        if was_empty and (self.state.runs or self.state.profiles):
+            # The live or newest run, wherever the cursor was among the ways to begin.
+            self.row_list.action_go_to_end(-1)
 
     def _update_remote_runs_if_any(self) -> None:
         """Have the hosts of live runs asked, while the screen is shown."""
@@ -191,20 +198,32 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from .home_rows import home_rows, listed_counts_text
 
         self.state.filter_text = self.query_one(FilterLine).text
-        listed = home_rows(self.state, START_ROWS)
+        listed = home_rows(self.state)
         self.row_list.show(listed, self._next_cursor)
         self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
         self.query_one(FilterLine).show_count(listed_counts_text(self.state, listed))
         self._show_hint()
 
     def watch_facts(self) -> None:
-        """Say which machine this is."""
-        machine = self.facts.machine if self.facts else None
-        if machine is None or not self.is_mounted:
+        """Say which machine this is, while the screen is shown."""
+        facts = self.facts
+        if facts is None or not facts.machine.hostname or self.app.screen is not self:
             return
-        busy = sum(any(not process.graphics for process in gpu.processes) for gpu in machine.gpus)
-        cards = f"   {busy} of {len(machine.gpus)} GPUs busy" if machine.gpus else ""
-        self.query_one(StepBar).show_aside(styled((f"{visible(machine.hostname)}{cards}", MUTED)))
+        if (known := (facts.machine, facts.toolchains)) != self._described_machine:
+            self._described_machine = known
+            self._describe_machine(facts)
+
+    @work(thread=True, group="title", exclusive=True)
+    def _describe_machine(self, facts: "Facts") -> None:
+        """Find how many GPUs can train: to judge them takes imports for which no key waits."""
+        from tui_train.views.gpus_line import gpus_line
+
+        worker, words = get_current_worker(), gpus_line(facts)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_machine, visible(facts.machine.hostname), words)
+
+    def _show_machine(self, name: str, gpus_in_words: str) -> None:
+        self.query_one(StepBar).show_aside(styled((gpus_in_words, MUTED)), name)
 
     def _show_hint(self) -> None:
         """Explain the row in which the cursor is."""
@@ -323,20 +342,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         elif event.key == "draft":
             self.post_message(ContinueDraft())
             self.post_message(OpenStep("hardware", self))
-        elif event.key == "quickstart":
-            from tui_train.profile.types import Profile
-
-            self._open_profile(Profile(), "preview", save_as_draft=False)
         elif kind == "profile":
             self._open_saved_profile(name, "hardware")
         elif event.key in self.state.runs:
             self.post_message(OpenRun(self.state.runs[event.key].run))
-
-    def action_new(self) -> None:
-        """Begin with defaults; the draft stays until something of them is changed."""
-        from tui_train.profile.types import Profile
-
-        self._open_profile(Profile(), save_as_draft=False)
+        else:
+            self.begin(event.key)
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
@@ -350,13 +361,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
         try:
             # What is only looked at takes no draft away.
-            self._open_profile(store.load_profile_file(reference), step, save_as_draft=False)
+            self.open_profile(store.load_profile_file(reference), step, save_as_draft=False)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
-
-    def _open_profile(self, profile: "Profile", step: str = "hardware", *, save_as_draft: bool = True) -> None:
-        self.post_message(SetProfile(profile, save_as_draft=save_as_draft))
-        self.post_message(OpenStep(step, self))
 
     # Starting and stopping
 
@@ -407,7 +414,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
         def answered(answer: str | None) -> None:
             if answer:
-                self._open_profile(prepared.profile, answer)
+                self.open_profile(prepared.profile, answer)
 
         self.app.push_screen(ChoiceDialog(f"{visible(name)} cannot start here.\n\n{errors_text}", answers), answered)
 

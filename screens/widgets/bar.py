@@ -13,6 +13,7 @@ from .text_layout import DONE_MARK, LIVE_MARK, MUTED, OPEN_MARK, RULE_STYLE, fit
 _MAX_MACHINE_CHARACTERS = 14
 _MIN_ALL_NAMES_WIDTH = 69  # cells in which every step has its name
 _MIN_LONG_RULES_WIDTH = 92
+_SPACE_AFTER_NAME = 3  # cells between the name of a machine and what is true of it
 _CURRENT_STEP_STYLE = "b reverse $primary"
 
 
@@ -30,13 +31,14 @@ class StepBar(Widget):
         self.step = step
         self.title = title
         self._aside: Content = Content()
+        self._name_beside = ""
         self._spans: list[tuple[int, int, str]] = []
         self._wrong: frozenset[str] = frozenset()
 
-    def show_aside(self, aside: Content) -> None:
-        """Show something at the right, beside a title."""
-        if not aside.is_same(self._aside):
-            self._aside = aside
+    def show_aside(self, aside: Content, name: str = "") -> None:
+        """Show something at the right, beside a title, and before it a name, which is cut first."""
+        if not aside.is_same(self._aside) or name != self._name_beside:
+            self._aside, self._name_beside = aside, name
             self.refresh()
 
     def mark_wrong_steps(self, modules: frozenset[str]) -> None:
@@ -54,7 +56,9 @@ class StepBar(Widget):
         width = self.content_size.width
         if self.title:
             left = styled(name, "  ", (f" {self.title} ", _CURRENT_STEP_STYLE))
-            aside = fit(self._aside, max(0, width - left.cell_length - 2))
+            room = max(0, width - left.cell_length - 2)
+            before = fit((self._name_beside, MUTED), room - self._aside.cell_length - _SPACE_AFTER_NAME)
+            aside = fit(styled(before, " " * (_SPACE_AFTER_NAME if before else 0), self._aside), room)
             return styled(left, " " * max(1, width - left.cell_length - aside.cell_length), aside)
         return fit(self._steps_line(name, width), width)
 

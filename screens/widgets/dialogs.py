@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.events import Paste
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -27,11 +28,11 @@ def _keys_with_words_line(*keys_and_words: tuple[str, str]) -> Content:
 
 
 class ChoiceDialog(ModalScreen[str]):
-    """Asks for one of some answers, given as id and words; Esc answers with nothing."""
+    """Asks for one of some answers, given as id and words, of one line or more; Esc answers with nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
-    def __init__(self, question: str, answers: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, question: str, answers: tuple[tuple[str, str | Content], ...]) -> None:
         super().__init__()
         self.question = question
         self.answers = answers
@@ -48,11 +49,19 @@ class ChoiceDialog(ModalScreen[str]):
         self.dismiss(event.option_id or "")
 
 
+class _LineInput(Input):
+    """The input of a dialog, which takes all lines of what is pasted, as one."""
+
+    def on_paste(self, event: Paste) -> None:
+        """Join them: the input itself would take the first alone."""
+        event.text = " ".join(event.text.splitlines())
+
+
 class TextDialog(ModalScreen[str | None]):
     """Asks for a line of text, which may be empty; Esc answers with None.
 
-    Where there is a `change` that the text makes, it is asked on until that takes it, and answers with what it says.
-    A path is completed by `list_folder_names`.
+    Where there is a `change` that the text makes, it is asked on until that takes it, and answers with what it says;
+    `refusal` is why it did not take the first value. A path is completed by `list_folder_names`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -66,9 +75,11 @@ class TextDialog(ModalScreen[str | None]):
         value: str = "",
         change: Callable[[str], str] | None = None,
         list_folder_names: ListFolderNames | None = None,
+        refusal: TuiTrainError | None = None,
     ) -> None:
         super().__init__()
         self.list_folder_names = list_folder_names
+        self._refusal = refusal
         self.question = question
         self.value = value
         self.change = change
@@ -78,8 +89,8 @@ class TextDialog(ModalScreen[str | None]):
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
             suggester = PathSuggester(list_folder_names=self.list_folder_names) if self.list_folder_names else None
-            yield Input(visible(self.value), compact=True, suggester=suggester)
-            yield Static(id="refused", markup=False)
+            yield _LineInput(visible(self.value), compact=True, suggester=suggester)
+            yield Static(_refusal_line(self._refusal) if self._refusal else "", id="refused", markup=False)
             completes = (("Tab", "Complete"),) if self.list_folder_names else ()
             yield Static(_keys_with_words_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
@@ -101,10 +112,13 @@ class TextDialog(ModalScreen[str | None]):
         try:
             report = change(text)
         except TuiTrainError as error:
-            words = styled(FAILED_MARK, f" {visible(error.message)}. {visible(error.remedy)}")
-            self.app.call_from_thread(self.query_one("#refused", Static).update, words)
+            self.app.call_from_thread(self.query_one("#refused", Static).update, _refusal_line(error))
         else:
             self.app.call_from_thread(self.dismiss, report)
+
+
+def _refusal_line(error: TuiTrainError) -> Content:
+    return styled(FAILED_MARK, f" {visible(error.message)}. {visible(error.remedy)}")
 
 
 class HelpScreen(ModalScreen[None]):

@@ -186,7 +186,7 @@ async def test_marked_runs_are_compared_by_a_key(
     async with app.run_test(size=size) as pilot:
         await until_shown(pilot, "slow")
         assert "c Compare" not in shows(pilot)
-        await keys("tab", "space", "space", "c")(pilot)
+        await keys("space", "space", "c")(pilot)
         await until_shown(pilot, "✓ 1.105")
         shown = shows(pilot)
         assert "A slow  B fast  by step" in shown

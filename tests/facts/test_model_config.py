@@ -7,7 +7,7 @@ import click
 import msgspec
 import pytest
 from hub import SHA, Hub
-from pilot import SEED, keys, settle, shows
+from pilot import PRETRAIN, SEED, keys, settle, shows
 from support import facts, gpu, profile
 
 from tui_train.actions import model_config
@@ -141,7 +141,7 @@ async def test_f3_asks_and_fetches(hub, machine):
     machine(SEED)
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter", "enter", "enter")(pilot)
+        await keys(PRETRAIN, "enter", "enter")(pilot)
         app.set_profile(profile({**CHOSEN, "recipe.global_batch": 2}))
         await settle(pilot)
         assert "its sizes are not known here" in shows(pilot)

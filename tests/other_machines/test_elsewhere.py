@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import ssh as secure_shell
 import warm
-from pilot import keys, settle, shows
+from pilot import PRETRAIN, keys, settle, shows
 from support import GIB, UUIDS, check, gpu, inside, machine, plan, profile, sample, toolchain
 
 from tui_train.actions import machine_facts
@@ -253,7 +253,7 @@ async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypa
     async with make_wizard(source=FactsSource(machine=box)).run_test(size=size) as pilot:
         for step in ("", "Hardware", "Backend", "Recipe", "Preview"):
             if step:
-                await keys("enter")(pilot)
+                await keys(PRETRAIN if step == "Hardware" else "enter")(pilot)
             await settle(pilot)
             text = shows(pilot)
             assert "box.json" in text.splitlines()[0]
@@ -279,7 +279,7 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
         machine_facts, "facts_for_profile", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
     )
     async with make_wizard(source=FactsSource(machine=box)).run_test(size=(80, 24)) as pilot:
-        await keys("enter", "enter")(pilot)
+        await keys(PRETRAIN, "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
             pilot.app.set_profile(profile_with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")

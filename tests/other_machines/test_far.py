@@ -421,7 +421,7 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         await settle(pilot)
         app.set_profile(chosen, save_as_draft=False)
         await settle(pilot)
-        await pilot.press("n")
+        await pilot.press("n", "enter")
         app.set_profile(chosen, save_as_draft=False)
         for step in ("Hardware", "Backend", "Recipe"):
             await reached(pilot, step)

@@ -76,7 +76,7 @@ def test_a_login_that_fails_is_said(box):
 def test_the_wizard_hands_the_terminal_to_ssh(box):
     hosts.save_host("lab", "box")
     terminal = Terminal()
-    terminal.see("Quickstart")
+    terminal.see("See it work")
     terminal.press("\r", "● 1 Hardware")
     terminal.see("No GPU")
     terminal.press("h", "Where does it train?")

@@ -99,7 +99,7 @@ async def begin(pilot: Pilot[Any]) -> None:
     """Go to Hardware with the values that were used last, and wait until the machine is known."""
     await settle_but_data(pilot)
     await until_shown(pilot, "Continue the draft")
-    await press(pilot, "down", "enter")
+    await press(pilot, "end", "enter")
     await settle_but_data(pilot)
 
 
@@ -297,7 +297,7 @@ async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
         await settle_but_data(pilot)
         await press(pilot, "enter")
         await settle_but_data(pilot)
-        await press(pilot, "enter", "left")
+        await press(pilot, "enter")
         assert pilot.app.profile.trainer.kind == "finetune"
         form = pilot.app.screen.form
         assert [row.key for row in form.state.rows][:5] == [

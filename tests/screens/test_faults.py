@@ -391,7 +391,7 @@ def test_the_terminal_is_restored_without_a_traceback(change, pressed, code):
     terminal = Terminal(command=[sys.executable, "-c", f"{INJECT}\n{change}\nsys.argv = ['tui-train']\nmain()"])
     terminal.child.logfile_read = written = io.BytesIO()
     if pressed:
-        terminal.see("New training")
+        terminal.see("See it work")
         terminal.press(pressed[0], "Internal error: Runt")
         terminal.child.send(pressed[1])
     terminal.child.expect(pexpect.EOF, timeout=60)

@@ -1,7 +1,7 @@
 """Help that keeps its tables, dialogs without boxes, and a palette that finds fields and steps."""
 
 import pytest
-from pilot import SEED, keys, opened, settle, shows, until_true
+from pilot import PRETRAIN, SEED, keys, opened, settle, shows, until_true
 from support import sample
 from tui_train.screens.help_lines import help_lines
 from tui_train.screens.home.screen import HomeScreen
@@ -40,7 +40,7 @@ def test_a_key_stands_alone_in_its_column(width):
 @pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (200, 50)], 3, 1), ids=str)
 async def test_help_of_a_step_explains_its_fields(machine, size):
     machine(SEED)
-    async with opened("enter", "enter", "enter", "f1", "end", size=size) as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "f1", "end", size=size) as pilot:
         assert "recipe.lr_base_batch" in shows(pilot) or "ladder.consent" in shows(pilot)
         await keys("escape")(pilot)
         assert type(pilot.app.screen) is RecipeScreen
@@ -48,7 +48,7 @@ async def test_help_of_a_step_explains_its_fields(machine, size):
 
 @pytest.mark.whole
 async def test_the_palette_goes_to_a_field_and_to_a_step(machine):
-    async with opened("enter") as pilot:
+    async with opened(PRETRAIN) as pilot:
         app = pilot.app
         for wanted in ("Seed", "Training data", "Learning rate"):
             (command,) = (each for each in app.get_system_commands(app.screen) if each.title.startswith(f"{wanted} ("))

@@ -1,26 +1,32 @@
-"""Home: what it lists and in which order, what is found by typing, and what its keys do with runs and profiles."""
+"""Home: how a training begins there, what it lists and in which order, what is found by typing, and what keys do."""
 
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from pilot import CPU, finished_run, keys, opened, shows, until_shown, until_true
+from pilot import CARDS, CPU, SEED, finished_run, keys, opened, settle, shows, until_shown, until_true
 from support import bash, copies, facts, profile, ready, sleeping, until
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.home.filter import FilterLine
+from tui_train.screens.home.home_start import BEGINNINGS
 from tui_train.screens.home.home_state import HomeState
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.widgets import cursor_list
 from tui_train.screens.widgets.cursor_list import CursorList
+from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
 
+from tui_train.actions.last_profile import remember_profile
 from tui_train.base.text import size_text
 from tui_train.diagnose import diagnose_run
+from tui_train.facts.types import GpuProcess
 from tui_train.places.place import Place
 from tui_train.profile import store
+from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.runs import folders, rundir
 from tui_train.runs.rundir import RunDir
@@ -31,6 +37,7 @@ from tui_train.views.digest_text import relative_date_text, remaining_time_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import make_wizard
 
+TITLES = [each.title for each in BEGINNINGS]
 STEPS = """
 import sys, time
 from pathlib import Path
@@ -107,6 +114,119 @@ def cursor(pilot: Pilot[Any]) -> str:
     return pilot.app.screen_stack[0].query_one(CursorList).cursor
 
 
+@pytest.mark.parametrize("by_dialog", [False, True])
+async def test_an_empty_home_offers_four_ways_to_begin(by_dialog):
+    async with opened() as pilot:
+        app = pilot.app
+        assert [title for title in titles(pilot) if title in TITLES] == TITLES
+        assert "New training" not in shows(pilot)
+        opened_by_row = (("Hardware", "finetune"), ("Hardware", "script"), ("Preview", "builtin"))
+        for number, (step, kind) in enumerate(opened_by_row):
+            before = ("n",) if by_dialog else ("home",)
+            await keys(*before, *["down"] * number, "enter")(pilot)
+            assert type(app.screen).__name__ == f"{step}Screen"
+            assert app.profile == profile_with_value(Profile(), "trainer.kind", kind)
+            await keys(*["escape"] * (4 if step == "Preview" else 1))(pilot)
+            assert isinstance(app.screen, HomeScreen)
+        await keys(*(("n", "up") if by_dialog else ("end",)), "enter")(pilot)
+        assert isinstance(app.screen, TextDialog)
+
+
+async def test_below_runs_and_profiles_one_row_begins_a_training(run_of):
+    run = run_of("mine")
+    remember_profile(profile({"recipe.steps": 5}))
+    async with opened() as pilot:
+        assert cursor(pilot) == f"run:{run.path}"
+        assert titles(pilot)[2:6] == ["Runs", "mine", "Continue the draft", "New training"]
+        assert not {*TITLES} & {*titles(pilot)}
+        await keys("end", "enter")(pilot)
+        assert isinstance(pilot.app.screen, ChoiceDialog)
+        await keys("enter")(pilot)
+        assert pilot.app.profile == profile({"trainer.kind": "finetune"})
+        await keys("escape", "slash", *"mine")(pilot)
+        assert titles(pilot)[2:5] == ["Runs", "mine", titles(pilot)[4]]
+        assert "New training" not in shows(pilot)
+
+
+async def test_the_cursor_goes_to_the_first_run_as_soon_as_there_is_one(run_of):
+    async with opened("down", "down") as pilot:
+        assert cursor(pilot) == "quickstart"
+        run = run_of("first")
+        await until_shown(pilot, "first")
+        assert cursor(pilot) == f"run:{run.path}"
+        folders.remove_run(run)
+        await until_shown(pilot, "See it work")
+        assert cursor(pilot) == "finetune"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "my chats.jsonl"
+    path.write_text('{"prompt": "a", "completion": "b"}\n')
+    return path
+
+
+async def paste(pilot: Pilot[Any], text: str) -> None:
+    """Paste a text as a terminal does."""
+    pilot.app.post_message(Paste(text))
+    await settle(pilot)
+
+
+async def test_what_is_pasted_opens_its_steps_and_one_key_leads_to_backend(rows):
+    async with opened(notifications=True) as pilot:
+        await paste(pilot, f"acme/base '{rows}'")
+        await until_shown(pilot, "● 1 Hardware")
+        (notice,) = pilot.app._notifications
+        assert notice.message == "acme/base: the model, my chats.jsonl: data for a fine-tune"
+        await keys("enter")(pilot)
+        assert "● 2 Backend" in shows(pilot)
+        trainer = pilot.app.profile.trainer
+        assert (trainer.kind, trainer.model, trainer.data) == ("finetune", "acme/base", (str(rows),))
+
+
+async def test_what_is_typed_opens_the_same(rows):
+    async with opened("n", "up", "enter") as pilot:
+        await keys(*str(rows.parent / "my"), "tab")(pilot)
+        assert pilot.app.screen.query_one(Input).value == str(rows)
+        await keys("enter", "enter")(pilot)
+        assert "● 2 Backend" in shows(pilot)
+        assert pilot.app.profile.trainer.data == (str(rows),)
+
+
+async def test_what_cannot_be_opened_is_at_hand_with_the_reason(rows):
+    async with opened() as pilot:
+        await paste(pilot, f"{rows}.gz\nacme/base\x1b")
+        entry = pilot.app.screen.query_one(Input)
+        assert entry.value == f"{rows}.gz acme/base\\x1b"
+        assert "there is no file or folder" in shows(pilot)
+        await keys("ctrl+u")(pilot)
+        await paste(pilot, f"'{rows}'\nacme/base")
+        assert entry.value == f"'{rows}' acme/base"
+        await keys("enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        assert pilot.app.profile.trainer.data == (str(rows),)
+        await keys("escape")(pilot)
+        await paste(pilot, " \n")
+        assert isinstance(pilot.app.screen, HomeScreen)
+
+
+async def test_what_is_pasted_into_the_filter_filters(run_of, rows):
+    run_of("mine")
+    async with opened("slash") as pilot:
+        await paste(pilot, str(rows))
+        assert "0 of 1 run" in shows(pilot)
+        assert isinstance(pilot.app.screen, HomeScreen)
+
+
+@pytest.mark.parametrize(("width", "name"), [(80, "gpu-box-of-the-lab"), (60, "gpu-bo…")])
+async def test_the_title_says_what_can_train_and_cuts_the_name_first(machine, width, name):
+    busy = msgspec.structs.replace(CARDS[0], processes=(GpuProcess(7, "python", "ann", 9 << 30),))
+    old = msgspec.structs.replace(CARDS[1], compute_capability="3.5")
+    machine(msgspec.structs.replace(SEED, hostname="gpu-box-of-the-lab", gpus=(busy, old, CARDS[2])))
+    async with opened(size=(width, 20)) as pilot:
+        assert shows(pilot).splitlines()[0].rstrip().endswith(f" {name}   2 of 3 GPUs can train, 1 busy")
+
+
 @pytest.mark.whole
 async def test_live_runs_come_first_with_what_they_do(run_of):
     live = run_of("going", steps=10_000, pause=0.02)
@@ -115,10 +235,8 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
     store.save_profile(profile({"name": "mine", "trainer.model": "/m/tiny", "hardware.processes": 2}))
     async with opened() as pilot:
         await until_shown(pilot, "ValueError: the data")
-        order = ["Start", "New training", "Quickstart", "Running", "going", "CPU", "Runs", "broken", "done", "Profiles"]
-        assert titles(pilot)[2:13] == [*order, "mine"]
-        assert cursor(pilot) == "new"
-        await keys("tab")(pilot)
+        order = ["Running", "going", "CPU", "Runs", "broken", "done", "Profiles", "mine", "New training"]
+        assert titles(pilot)[2:11] == order
         assert cursor(pilot) == f"run:{live.path}"
         seen = dict(zip(titles(pilot), shown_lines(pilot), strict=True))
         for row, words in (("going", "/200"), ("CPU", "loss"), ("done", "eval loss 1.250"), ("done", "3/200"),
@@ -135,18 +253,18 @@ async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of):
         store.save_profile(profile({"name": f"p{number:02}"}))
     async with opened() as pilot:
         assert "71 runs, 40 profiles" in shows(pilot)
-        await keys("tab", "tab")(pilot)
+        await keys("tab")(pilot)
         assert cursor(pilot) == "profile:p00"
         await keys("tab")(pilot)
         assert cursor(pilot) == "new"
         await keys("tab", "shift+tab", "end")(pilot)
+        assert cursor(pilot) == "new"
+        await keys("up")(pilot)
         assert cursor(pilot) == "profile:p39"
         await keys("home", *["pagedown"] * 3)(pilot)
         line = shows(pilot).splitlines()
         assert any("▌" in row for row in line)
         await keys("home")(pilot)
-        assert cursor(pilot) == "new"
-        await keys("tab")(pilot)
         assert cursor(pilot) == f"run:{rundir.list_runs()[0].path}"
 
 
@@ -190,9 +308,9 @@ async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of):
 @pytest.mark.parametrize(("size", "drawn"), [((120, 40), True), ((80, 24), False)])
 async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of, size, drawn):
     run_of("curve", steps=30)
-    async with opened("tab", size=size) as pilot:
+    async with opened(size=size) as pilot:
         await until_true(pilot, lambda: (has_braille(shows(pilot)), "Loss " in shows(pilot)) == (drawn, drawn))
-        await keys("home")(pilot)
+        await keys("end")(pilot)
         await until_true(pilot, lambda: not has_braille(shows(pilot)))
 
 
@@ -205,13 +323,13 @@ async def test_runs_by_their_profile(run_of):
     for name in ("one", "two", "one"):
         run_of(name)
     async with opened() as pilot:
-        assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
+        assert named(pilot)[2:6] == ["Runs", "one", "two", "one"]
         assert {"By profile"} == {"By profile", "By age"} & offered(pilot)
         await keys("b")(pilot)
-        assert named(pilot)[5:10] == ["one", "one", "one", "two", "two"]
+        assert named(pilot)[2:7] == ["one", "one", "one", "two", "two"]
         assert {"By age"} == {"By profile", "By age"} & offered(pilot)
         await keys("b")(pilot)
-        assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
+        assert named(pilot)[2:6] == ["Runs", "one", "two", "one"]
 
 
 def offered(pilot: Pilot[Any]) -> set[str]:
@@ -236,7 +354,6 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
     assert DigestCache().read_digest(run).resumable
     async with opened(size=(120, 40)) as pilot:
         assert "can resume" in shows(pilot)
-        await keys("tab")(pilot)
         assert "Resume" in offered(pilot)
         await keys("r")(pilot)
         await until_shown(pilot, "● 5 Run")
@@ -247,7 +364,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
 @pytest.mark.whole
 async def test_a_stopped_run_is_asked_about_first(run_of):
     run = run_of("going", steps=10_000, pause=0.05)
-    async with opened("tab", notifications=True) as pilot:
+    async with opened(notifications=True) as pilot:
         assert not {"Delete", "Rename"} & offered(pilot)
         await keys("d", "m")(pilot)
         refused = " ".join(notice.message for notice in pilot.app._notifications)
@@ -263,7 +380,7 @@ async def test_a_stopped_run_is_asked_about_first(run_of):
 async def test_deleting_says_what_it_frees_and_asks(run_of):
     first, second, third, gone = (run_of(name) for name in "abcd")
     (gone.path / "big").write_bytes(b"x" * (3 << 20))
-    async with opened("tab", "d") as pilot:
+    async with opened("d") as pilot:
         await until_shown(pilot, f"It frees {size_text(folders.folder_extent(gone).size)}", gone.name)
         await keys("enter")(pilot)
         assert gone.path.exists()
@@ -291,7 +408,7 @@ async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
         return [folders.read_note(run) for run in (first, second, third)]
 
     async with opened() as pilot:
-        await keys("tab", "i", *"try 2", "enter")(pilot)
+        await keys("i", *"try 2", "enter")(pilot)
         assert notes() == ["", "", "try 2"]
         await keys("i", "escape")(pilot)
         assert notes() == ["", "", "try 2"]
@@ -314,7 +431,6 @@ async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
 async def test_profiles_are_copied_renamed_and_deleted():
     store.save_profile(profile({"name": "mine", "recipe.steps": 5}))
     async with opened(notifications=True) as pilot:
-        await keys("tab")(pilot)
         assert cursor(pilot) == "profile:mine"
         await keys("y", "enter")(pilot)
         assert store.saved_profile_names() == ("mine", "mine-2")
@@ -338,7 +454,7 @@ async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
     store.save_profile(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
     monkeypatch.setattr(Place, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
     async with opened() as pilot:
-        await keys("tab", "g")(pilot)
+        await keys("g")(pilot)
         await until_shown(pilot, "cannot start here")
         assert "/nowhere/at/all.py" in shows(pilot)
         assert not rundir.list_runs()
@@ -366,7 +482,6 @@ def real_look(chosen: Profile) -> Any:
 async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of):
     first = run_of("first")
     async with opened() as pilot:
-        await keys("tab")(pilot)
         second = run_of("second")
         await until_shown(pilot, "second")
         assert cursor(pilot) == f"run:{first.path}"
@@ -410,7 +525,7 @@ def test_dates_and_times_are_called_as_near_ones_are():
 @pytest.mark.parametrize(("size", "left_out"), [((80, 24), True), ((200, 50), False)])
 async def test_the_footer_says_how_many_keys_it_leaves_out_and_the_palette_has_them(run_of, size, left_out):
     run_of("mine")
-    async with opened("tab", size=size) as pilot:
+    async with opened(size=size) as pilot:
         assert (", +" in shows(pilot).splitlines()[-1]) is left_out
         commands = [command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)]
         assert {"Note", "Rename", "Delete"} <= {*commands}
@@ -427,7 +542,6 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of):
     assert found.failure == "session_killed"
     async with make_wizard().run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "session killed")
-        await keys("tab")(pilot)
         await until_shown(pilot, found.cause.rstrip("."))
         await keys("enter")(pilot)
         await until_shown(pilot, "✗ The session was killed")
@@ -440,7 +554,7 @@ async def test_escape_goes_back_to_where_one_came_from(run_of):
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         app = pilot.app
         await until_shown(pilot, "2 runs")
-        await keys("tab", "enter", "e")(pilot)
+        await keys("enter", "e")(pilot)
         await until_shown(pilot, "● 3 Recipe")
         await keys("escape")(pilot)
         await until_shown(pilot, "● 2 Backend")
@@ -448,7 +562,7 @@ async def test_escape_goes_back_to_where_one_came_from(run_of):
         await until_shown(pilot, "● 1 Hardware")
         await keys("escape")(pilot)
         await until_shown(pilot, "● 5 Run")
-        await keys("escape", "home", "tab", "space", "space", "c", "enter")(pilot)
+        await keys("escape", "home", "space", "space", "c", "enter")(pilot)
         await until_shown(pilot, "● 5 Run")
         await keys("escape")(pilot)
         await until_shown(pilot, "Home › Compare")
@@ -465,7 +579,7 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
     async with make_wizard().run_test(size=(80, 24), notifications=True) as pilot:
         app = pilot.app
         await until_shown(pilot, "1 run")
-        await keys("tab", "e")(pilot)
+        await keys("e")(pilot)
         await until_shown(pilot, "● 3 Recipe")
         await keys("escape", "escape", "escape")(pilot)
         assert isinstance(app.screen, HomeScreen)
@@ -476,7 +590,7 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
         await keys("space", "4", "2", "escape", "escape")(pilot)
         await until_shown(pilot, "kept as the draft")
         await until_shown(pilot, "Continue the draft")
-        await keys("home", "down", "enter")(pilot)
+        await keys("end", "up", "enter")(pilot)
         await until_shown(pilot, "● 1 Hardware")
         assert app.profile.trainer.arguments[-1] == "42"
 
@@ -486,7 +600,7 @@ async def test_what_was_said_goes_with_the_screen(run_of):
     async with opened(notifications=True) as pilot:
         pilot.app.notify("something wrong", severity="error", timeout=60)
         await until_shown(pilot, "something wrong")
-        await keys("tab", "enter")(pilot)
+        await keys("enter")(pilot)
         await until_shown(pilot, "● 5 Run")
         assert "something wrong" not in shows(pilot)
 

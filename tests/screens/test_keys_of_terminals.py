@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import textual._parser
-from terminal import Terminal
+from terminal import Terminal, to_recipe
 from textual import events
 from tui_train.screens.app import terminal as terminal_module
 from tui_train.screens.app.terminal import KeyParser
@@ -94,9 +94,7 @@ def test_escdelay_is_what_the_user_says(monkeypatch):
 @pytest.mark.training
 def test_esc_and_a_divided_arrow_in_a_terminal(terminals):
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))
-    terminal.see("New training")
-    for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
-        terminal.press("\r", step)
+    to_recipe(terminal)
     terminal.see("▌Layers")
     os.write(terminal.child.fileno(), b"\x1b[")
     time.sleep(0.2)

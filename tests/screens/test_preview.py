@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from hostile import WAYS, built
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pilot import keys, opened, settle, shows
+from pilot import PRETRAIN, keys, opened, settle, shows
 from support import HOSTILE, OF_BASH, attempted, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
@@ -26,7 +26,7 @@ from tui_train.setup.setup import Setup
 from tui_train.views import overview
 from tui_train.views.previous_run import change_lines, changes_in_effect, expected_pace, find_previous_run
 
-TO_PREVIEW = ("enter",) * 4
+TO_PREVIEW = (PRETRAIN, *["enter"] * 3)
 
 
 def said(values=None, found=None, rate=None):

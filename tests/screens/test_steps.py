@@ -7,8 +7,8 @@ import weakref
 from typing import Any
 
 import pytest
-from pilot import SEED, keys, opened, settle, shows, to, until_shown, until_true
-from terminal import Terminal
+from pilot import PRETRAIN, SEED, keys, opened, settle, shows, to, until_shown, until_true
+from terminal import Terminal, to_recipe
 from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
@@ -47,7 +47,7 @@ async def test_steps_that_are_left_are_released(machine, made):
         kept = []
         for rounds in (1, 2):
             for _ in range(rounds):
-                await keys(*["enter"] * 4, *["escape"] * 4)(pilot)
+                await keys(PRETRAIN, *["enter"] * 3, *["escape"] * 4)(pilot)
             gc.collect()
             kept.append(sum(isinstance(part, StylesCache) for part in gc.get_objects()))
         assert [type(widget).__name__ for widget in made if isinstance(widget, Screen)] == ["HomeScreen"]
@@ -75,7 +75,7 @@ async def test_what_is_left_is_cleared_away_before_the_next_step(machine):
 @pytest.mark.whole
 async def test_a_step_shows_what_changes_while_it_is_covered(machine):
     machine(SEED)
-    async with opened("enter", "enter", "enter", "enter") as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "enter") as pilot:
         recipe = pilot.app.screen_stack[-2]
         pilot.app.set_profile(type(pilot.app.profile)())
         await keys("escape", "4", "2")(pilot)
@@ -90,7 +90,7 @@ async def test_a_step_shows_what_changes_while_it_is_covered(machine):
 async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
     """Also where something else is wrong, and was found first."""
     machine(SEED)
-    async with opened("enter", "enter", "left", size=(80, 40)) as pilot:
+    async with opened(PRETRAIN, "enter", "left", size=(80, 40)) as pilot:
         wrong = [finding.row_key for finding in pilot.app.screen.findings() if finding.forbids_plan]
         assert {"trainer.model", "trainer.data"} < set(wrong)
         form = pilot.app.screen.query_one(Form)
@@ -105,7 +105,7 @@ async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
 
 @pytest.mark.whole
 async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machine):
-    async with opened("enter", "enter", "right") as pilot:
+    async with opened(PRETRAIN, "enter", "right") as pilot:
 
         def hint() -> str:
             return str(pilot.app.screen.query_one(Hint).render())
@@ -121,7 +121,7 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
 
 @pytest.mark.whole
 async def test_a_part_that_is_opened_scrolls_into_view(machine):
-    async with opened("enter", "enter") as pilot:
+    async with opened(PRETRAIN, "enter") as pilot:
         assert "Webhook at the end" not in shows(pilot)
         await to(pilot, ADVANCED_GROUP_KEY)
         assert "Webhook at the end" in shows(pilot)
@@ -130,7 +130,7 @@ async def test_a_part_that_is_opened_scrolls_into_view(machine):
 @pytest.mark.whole
 async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine):
     address = "https://h.example/planted0"
-    async with opened("enter", "enter", size=(80, 40)) as pilot:
+    async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
         app = pilot.app
         await to(pilot, ADVANCED_GROUP_KEY, "notify.webhook")
         form = app.screen.query_one(Form)
@@ -156,7 +156,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
 
 @pytest.mark.whole
 async def test_what_is_not_kept_for_the_next_session_is_said(machine):
-    async with opened("enter", "enter", size=(80, 40), notifications=True) as pilot:
+    async with opened(PRETRAIN, "enter", size=(80, 40), notifications=True) as pilot:
         await to(pilot, ADVANCED_GROUP_KEY, "notify.command")
         await keys(*"curl -u me:planted0 h.example", "escape")(pilot)
         await until_shown(pilot, "Not kept for the next session", "notify.command")
@@ -165,7 +165,7 @@ async def test_what_is_not_kept_for_the_next_session_is_said(machine):
 
 async def test_a_hint_has_the_lines_that_it_needs(machine):
     machine(SEED)
-    async with opened("enter", "enter") as pilot:
+    async with opened(PRETRAIN, "enter") as pilot:
         hint = pilot.app.screen.query_one(Hint)
         heights = []
         for words in ("short", "word " * 40, "short"):
@@ -178,7 +178,7 @@ async def test_a_hint_has_the_lines_that_it_needs(machine):
 @pytest.mark.parametrize("size", [(80, 24), (40, 10)], ids=str)
 async def test_help_stays_among_the_keys_and_none_is_cut(machine, size):
     machine(SEED)
-    async with opened("enter", "enter", "right", "right", size=size) as pilot:
+    async with opened(PRETRAIN, "enter", "right", "right", size=size) as pilot:
         line = str(pilot.app.screen.query_one(KeyBar).render())
         assert len(line) <= size[0]
         assert "F1 Help" in line
@@ -213,9 +213,7 @@ def written(terminal: Terminal, seconds: float) -> int:
 @pytest.mark.training
 def test_a_step_writes_nothing_that_has_not_changed(terminals):
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))
-    terminal.see("New training")
-    for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
-        terminal.press("\r", step)
+    to_recipe(terminal)
     terminal.see("× accumulation")
     written(terminal, 1)
     for _ in range(4):  # rows that are in sight
@@ -228,7 +226,7 @@ def test_a_step_writes_nothing_that_has_not_changed(terminals):
 async def test_a_terminal_that_changes_its_size_is_filled(machine):
     machine(SEED)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
-        for pressed in ((), ("enter", "enter", "enter")):
+        for pressed in ((), (PRETRAIN, "enter", "enter")):
             await keys(*pressed)(pilot)
             for width, height in ((60, 20), (120, 40), (160, 50), (80, 24)):
                 await pilot.resize_terminal(width, height)
@@ -241,7 +239,7 @@ async def test_a_terminal_that_changes_its_size_is_filled(machine):
 def test_without_colour_the_terminals_own_are_left(terminals, changes):
     """Neither black on black nor any other pair of its own: text is bold, dim or reversed."""
     terminals.append(terminal := Terminal(SSH_CONNECTION="", **changes))
-    terminal.see("New training")
+    terminal.see("See it work")
     fragments = [fragment for line in terminal.screen.buffer.values() for fragment in line.values()]
     assert {fragment.bg for fragment in fragments} == {"default"}
     assert "black" not in {fragment.fg for fragment in fragments}

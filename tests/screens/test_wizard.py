@@ -17,6 +17,7 @@ from pilot import (
     CARDS,
     CPU,
     CUDA,
+    PRETRAIN,
     SEED,
     finished_run,
     keys,
@@ -28,7 +29,7 @@ from pilot import (
     until_shown,
     until_true,
 )
-from support import GIB, UUIDS, holder, marked, sample
+from support import GIB, UUIDS, holder, marked, profile, sample
 from textual.widgets import Input
 from tui_train.screens import tuning
 from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
@@ -74,15 +75,15 @@ SETS = msgspec.structs.replace(SEED, gpus=MIXED)
     ("found", "pressed"),
     [
         pytest.param(CPU, (), id="home"),
-        pytest.param(CPU, ("enter",), id="hardware-cpu"),
-        pytest.param(SEED, ("enter",), id="hardware-seed"),
-        pytest.param(SETS, ("enter",), id="hardware-sets"),
-        pytest.param(SEED, ("enter", "enter"), id="backend"),
-        pytest.param(SEED, ("enter", "enter", "right"), id="backend-script"),
-        pytest.param(SEED, ("enter", "enter", "enter"), id="recipe"),
-        pytest.param(CPU, ("enter", "enter", "enter", "enter"), id="preview"),
-        pytest.param(CPU, ("enter", "enter", "enter", "f1"), id="help"),
-        pytest.param(CPU, ("enter", "enter", "enter", "enter", "s"), id="save"),
+        pytest.param(CPU, (PRETRAIN,), id="hardware-cpu"),
+        pytest.param(SEED, (PRETRAIN,), id="hardware-seed"),
+        pytest.param(SETS, (PRETRAIN,), id="hardware-sets"),
+        pytest.param(SEED, (PRETRAIN, "enter"), id="backend"),
+        pytest.param(SEED, (PRETRAIN, "enter", "right"), id="backend-script"),
+        pytest.param(SEED, (PRETRAIN, "enter", "enter"), id="recipe"),
+        pytest.param(CPU, (PRETRAIN, "enter", "enter", "enter"), id="preview"),
+        pytest.param(CPU, (PRETRAIN, "enter", "enter", "f1"), id="help"),
+        pytest.param(CPU, (PRETRAIN, "enter", "enter", "enter", "s"), id="save"),
     ],
 )
 def test_pictures(snap_compare, machine, size, found, pressed):
@@ -123,7 +124,7 @@ async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(machin
 
 @pytest.mark.whole
 async def test_what_cannot_be_read_is_said_and_stops_next_until_it_is_put_right(machine):
-    async with opened("enter", "enter", "enter", "end", "x", "enter") as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "end", "x", "enter") as pilot:
         assert "Type a whole number" in shows(pilot)
         assert "● 3 Recipe" in shows(pilot)
         assert pilot.app.profile.recipe.layers is None
@@ -133,7 +134,7 @@ async def test_what_cannot_be_read_is_said_and_stops_next_until_it_is_put_right(
 
 async def test_cards_are_picked_by_space_and_kept_by_uuid(machine):
     machine(SEED)
-    async with opened("enter") as pilot:
+    async with opened(PRETRAIN) as pilot:
         assert shows(pilot).count("[x]") == 2, "the two that train well"
         for pressed, picked in (
             (("down", "space"), {card.uuid for card in CARDS}),
@@ -153,7 +154,7 @@ async def test_cards_are_picked_by_space_and_kept_by_uuid(machine):
 @pytest.mark.whole
 async def test_the_next_set_is_one_key_away(machine):
     machine(SETS)
-    async with opened("enter") as pilot:
+    async with opened(PRETRAIN) as pilot:
         assert shows(pilot).count("[x]") == 3, "the fastest set has all of them"
         await keys("s")(pilot)
         assert pilot.app.profile.hardware.gpus == (MIXED[2].uuid,)
@@ -177,7 +178,7 @@ async def test_what_the_cards_do_is_shown_as_it_changes(machine, monkeypatch):
 
     monkeypatch.setattr(live_samples, "live_samples", samples)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "New training", during=True)
+        await until_shown(pilot, "See it work", during=True)
         await pilot.press("enter")
         for sample, words in (
             (CardSample(uuid=UUIDS[0], memory_free=5 * GIB, use=97, temperature=71, power=320), "97 % 71 °C 320 W"),
@@ -194,7 +195,7 @@ async def test_what_the_cards_do_is_shown_as_it_changes(machine, monkeypatch):
 
 @pytest.mark.whole
 async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_consent(machine):
-    async with opened("enter", "enter", "enter", size=(80, 40)) as pilot:
+    async with opened(PRETRAIN, "enter", "enter", size=(80, 40)) as pilot:
         await to(pilot, "ladder")
         await keys(*["down"] * 4, "right_square_bracket")(pilot)
         assert pilot.app.profile.ladder.rungs[3:] == ("activation_checkpointing", "micro_batch")
@@ -219,7 +220,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
     remember_profile(msgspec.structs.replace(Profile(), trainer=trainer))
     async with make_wizard().run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "Continue the draft")
-        await keys("down", "enter", "enter", "enter")(pilot)
+        await keys("end", "enter", "enter", "enter")(pilot)
         begun.append(ResourcesInUse(run="other", outputs=(str(tmp_path / "out"),)))
         await keys("enter")(pilot)
         await until_shown(pilot, "the run other is already writing")
@@ -231,7 +232,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
 
 async def test_preview_is_what_is_exported(machine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    async with opened("enter", "enter", "enter", "enter") as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "enter") as pilot:
         shown = {file.path: file.content for file in pilot.app.screen._prepared.files}
         copied = []
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", copied.append)
@@ -248,7 +249,7 @@ async def test_preview_is_what_is_exported(machine, tmp_path, monkeypatch):
 
 async def test_saving_asks_before_it_replaces(machine):
     store.save_profile(Profile(name="quickstart"))
-    async with opened("enter", "enter", "enter", "enter", "s", "enter", notifications=True) as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "enter", "s", "enter", notifications=True) as pilot:
         assert "already exists" in shows(pilot)
         await keys("down", "enter")(pilot)
         assert "Replaced" in shows(pilot)
@@ -256,7 +257,7 @@ async def test_saving_asks_before_it_replaces(machine):
 
 @pytest.mark.whole
 async def test_every_action_is_in_the_palette(machine):
-    async with opened("enter", "enter", "enter", "enter", size=(120, 40)) as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
         offered = {command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)}
         assert {"Run", "Back", "Save profile", "Export", "Copy", "File", "Undo", "Help", "Quit"} <= offered
         assert "Look again at the machine and its Pythons" in offered
@@ -274,7 +275,7 @@ async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
         secret = with_trainer(kind="script", script=f"/{evil}.py", environment={f"{evil}X_TOKEN": "x"})
         for profile in (None, msgspec.structs.replace(secret, name=evil)):
             pilot.app.set_profile(profile or pilot.app.profile)
-            for pressed in (*["enter"] * 3, "f2", "enter", "s", "escape", "f2", "f2", "s", *["escape"] * 6):
+            for pressed in (PRETRAIN, "enter", "enter", "f2", "enter", "s", "escape", "f2", "f2", "s", *["escape"] * 6):
                 await keys(pressed)(pilot)
                 assert not {"\x1b", "\x07"} & {*shows(pilot)}, pressed
             assert type(pilot.app.screen).__name__ == "HomeScreen"
@@ -303,7 +304,7 @@ def with_trainer(**values: Any) -> Profile:
 
 @pytest.mark.whole
 async def test_an_unknown_preset_is_said_on_every_step_and_can_be_mended(machine):
-    async with opened("enter", size=(80, 40)) as pilot:
+    async with opened(PRETRAIN, size=(80, 40)) as pilot:
         pilot.app.set_profile(with_trainer(kind="script", preset="no-such"))
         await keys()(pilot)
         assert "no-such" in shows(pilot)
@@ -327,16 +328,16 @@ async def test_losses_that_cannot_be_drawn_are_left_out_of_the_plot_and_called_o
 
 @pytest.mark.whole
 async def test_what_was_edited_is_a_draft_that_a_lost_connection_keeps(machine):
-    async with opened("enter", "enter", "enter", "4", "2", "escape") as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "4", "2", "escape") as pilot:
         assert last_session_profile().recipe.layers == 42, "kept as soon as the step is left"
         await keys("escape", "escape")(pilot)
         await until_shown(pilot, "Continue the draft")
         await keys("home", "enter")(pilot)
-        assert pilot.app.profile == Profile(), "a new training begins with defaults"
-        await keys("escape", "home", "down", "enter")(pilot)
+        assert pilot.app.profile == profile({"trainer.kind": "finetune"}), "a new training begins with defaults"
+        await keys("escape", "end", "enter")(pilot)
         assert pilot.app.profile.recipe.layers == 42
-        await keys("escape", "down", "enter")(pilot)
-        assert "● 4 Preview" in shows(pilot), "quickstart"
+        await keys("escape", "up", "up", "enter")(pilot)
+        assert "● 4 Preview" in shows(pilot), "See it work"
         assert pilot.app.profile == Profile()
 
 
@@ -352,7 +353,7 @@ async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
 @pytest.mark.whole
 async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatch):
     go = threading.Event()
-    async with opened("enter", "enter", "enter", "enter", notifications=True) as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "enter", notifications=True) as pilot:
         monkeypatch.setattr(probe, "probe_machine", lambda: go.wait(20) and SEED)
         pilot.app.action_look()
         await pilot.press("enter")
@@ -366,7 +367,7 @@ async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatc
 
 
 async def test_opening_hardware_looks_at_the_machine_again(machine):
-    async with opened("enter", "escape") as pilot:
+    async with opened(PRETRAIN, "escape") as pilot:
         machine(SEED)
         await keys("enter")(pilot)
         assert "RTX 3090" in shows(pilot)
@@ -374,7 +375,7 @@ async def test_opening_hardware_looks_at_the_machine_again(machine):
 
 async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypatch):
     go = threading.Event()
-    async with opened("enter", "enter", size=(80, 40)) as pilot:
+    async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
         monkeypatch.setattr(probe, "probe_toolchains", lambda *_args: go.wait(20) and (CUDA, BARE))
         pilot.app.set_profile(with_trainer(python="/opt/other/bin/python"))
         await pilot.pause()
@@ -387,7 +388,7 @@ async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypa
 async def test_a_blocked_card_says_that_it_cannot_be_picked(machine):
     old = msgspec.structs.replace(CARDS[1], compute_capability="3.5")
     machine(msgspec.structs.replace(SEED, gpus=(CARDS[0], old)))
-    async with opened("enter", "down") as pilot:
+    async with opened(PRETRAIN, "down") as pilot:
         shown = " ".join(shows(pilot).split())
         assert "It cannot be picked" in shown
         assert "Space picks it" not in shown
@@ -544,7 +545,7 @@ async def test_colours_of_a_log_are_kept_where_there_are_colours(machine, tmp_pa
 
 @pytest.mark.whole
 async def test_a_value_with_control_characters_cannot_be_typed_over(machine):
-    async with opened("enter", "enter", size=(80, 40)) as pilot:
+    async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
         pilot.app.set_profile(with_trainer(arguments=("--text", "a\nb")))
         await settle(pilot)
         await to(pilot, "advanced", "trainer.arguments")
@@ -579,7 +580,7 @@ async def test_the_script_is_run_for_its_help_only_when_asked(machine, tmp_path,
         "parser.add_argument('--fast', action='store_true')\n"
         "parser.parse_args()\n"
     )
-    async with opened("enter", size=(80, 40), notifications=True) as pilot:
+    async with opened(PRETRAIN, size=(80, 40), notifications=True) as pilot:
         app = pilot.app
         app.set_profile(with_trainer(kind="script", script=str(script), preset="total-batch"))
         await keys("enter")(pilot)
@@ -608,7 +609,7 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(machine):
     presets_folder().mkdir(parents=True)
     (presets_folder() / "bad.toml").write_text("label = 5")
     (presets_folder() / "good.toml").write_text('label = "Mine [b]"\nabout = "x"\n')
-    async with opened("enter", size=(200, 40)) as pilot:
+    async with opened(PRETRAIN, size=(200, 40)) as pilot:
         pilot.app.set_profile(with_trainer(kind="script", script="/t.py"))
         await keys("enter")(pilot)
         await to(pilot, "trainer.preset")
@@ -653,7 +654,7 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
     monkeypatch.chdir(tmp_path / "clone")
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
-    async with opened("enter", "enter") as pilot:
+    async with opened(PRETRAIN, "enter") as pilot:
         await to(pilot, "trainer.python")
         await keys("space")(pilot)
         assert re.search(r"✗ .venv here +in this folder, not started", shows(pilot))
@@ -671,7 +672,7 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
 
 @pytest.mark.whole
 async def test_rows_of_a_container_are_there_when_one_is_chosen(machine):
-    async with opened("enter", "enter", size=(120, 50)) as pilot:
+    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
         assert ("Shared memory" in shows(pilot), "Other Python" in shows(pilot)) == (False, True)
         await to(pilot, "container.engine")
         await keys("space")(pilot)
@@ -688,7 +689,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
     machine(SEED)
     go = threading.Event()
     monkeypatch.setattr(container_images, "read_image", lambda *_args: go.wait(20) and NEMO)
-    async with opened("enter", "enter", size=(120, 50)) as pilot:
+    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
         pilot.app.set_profile(in_container())
         await pilot.pause()
         assert "is not on this machine" not in shows(pilot)
@@ -706,7 +707,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
 async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch):
     asked = []
     monkeypatch.setattr(here, "read_chosen_image", lambda profile: asked.append(profile.container.image) or ())
-    async with opened("enter", "enter", size=(120, 50)) as pilot:
+    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
         pilot.app.set_profile(in_container(image=""))
         await settle(pilot)
         asked.clear()
@@ -728,7 +729,7 @@ async def test_v_says_what_is_in_the_image(machine, monkeypatch):
 
     monkeypatch.setattr(container_images, "read_image", lambda *_args: NEMO)
     monkeypatch.setattr(container_images, "run_in_image", run)
-    async with opened("enter", "enter", size=(120, 50)) as pilot:
+    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
         pilot.app.set_profile(in_container())
         await keys("v")(pilot)
         text = shows(pilot)
@@ -741,7 +742,7 @@ async def test_v_says_what_is_in_the_image(machine, monkeypatch):
 
 async def test_memory_is_estimated_while_one_types(machine):
     machine(SEED)
-    async with opened("enter", "enter", "enter") as pilot:
+    async with opened(PRETRAIN, "enter", "enter") as pilot:
         assert re.search("70 MiB of 22.0 GiB reserved ±15 % +✓ fits", shows(pilot))
         await keys("down", *"12800", "down", *"40")(pilot)
         assert "✗ will not fit" in shows(pilot).splitlines()[2]
@@ -753,7 +754,7 @@ async def test_memory_is_estimated_while_one_types(machine):
 @pytest.mark.training
 async def test_f3_traces_the_memory_and_ends_it(machine, monkeypatch):
     own_python(monkeypatch)
-    async with opened("enter", "enter", "enter") as pilot:
+    async with opened(PRETRAIN, "enter", "enter") as pilot:
         await pilot.press("f3")
         await until_shown(pilot, "F3 ends it", during=True)
         await pilot.press("f3")
@@ -786,14 +787,14 @@ def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:
 def test_picture_of_the_trials(snap_compare, machine, monkeypatch, size):
     machine(SEED)
     monkeypatch.setattr(tuning, "run_tuning", trials_of_a_card)
-    assert snap_compare(make_wizard(), terminal_size=size, run_before=keys("enter", "enter", "enter", "f4", "enter"))
+    assert snap_compare(make_wizard(), terminal_size=size, run_before=keys(PRETRAIN, "enter", "enter", "f4", "enter"))
 
 
 @pytest.mark.whole
 async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
     machine(SEED)
     monkeypatch.setattr(tuning, "run_tuning", trials_of_a_card)
-    async with opened("enter", "enter", "enter", "f4") as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "f4") as pilot:
         assert "Also bf16" in shows(pilot)
         await keys("p")(pilot)
         assert "bf16 is tried as well" in shows(pilot)
@@ -808,7 +809,7 @@ async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
 
 async def test_what_cannot_be_tuned_says_why(machine):
     machine(SEED)
-    async with opened("enter", "enter", "enter", notifications=True) as pilot:
+    async with opened(PRETRAIN, "enter", "enter", notifications=True) as pilot:
         pilot.app.set_profile(profile_with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
         await until_shown(pilot, "the global batch 13 is not a multiple")
@@ -819,7 +820,7 @@ async def test_what_cannot_be_tuned_says_why(machine):
 @pytest.mark.parametrize("key", sample(["escape", "q"], 2, 1))
 async def test_whoever_leaves_ends_the_trial_under_way(machine, monkeypatch, key):
     own_python(monkeypatch)
-    async with opened("enter", "enter", "enter", "f4") as pilot:
+    async with opened(PRETRAIN, "enter", "enter", "f4") as pilot:
         await pilot.press("enter")
         await until_shown(pilot, "A trial is under way", during=True)
         await until_true(pilot, lambda: [*trials_folder().glob("*/trial-1/events.jsonl")])

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from pilot import SEED, keys, settle, shows, to
+from pilot import PRETRAIN, SEED, keys, settle, shows, to
 from support import facts, profile
 from textual.events import Key
 from tui_train.screens.messages import ValueChosen
@@ -17,7 +17,7 @@ from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.wizard import make_wizard
 
-TO_RECIPE = ("enter",) * 3
+TO_RECIPE = (PRETRAIN, "enter", "enter")
 OWN = {"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom", "trainer.model": "gpt2"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import driver_environment, tui
-from pilot import keys, shows, to
+from pilot import PRETRAIN, keys, shows, to
 from support import (
     GIB,
     UUIDS,
@@ -369,7 +369,7 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch):
     monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: where.machine)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: where.toolchains)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
-        await keys("enter")(pilot)
+        await keys(PRETRAIN)(pilot)
         text = " ".join(shows(pilot).split())
         assert "2 RTX 3090 are idle: this Python's torch cannot use GPUs. F2 installs torch 2.13 for CUDA" in text
         assert text.count("PyTorch") == 1, "the cause is told once, not for each card"
@@ -437,7 +437,7 @@ async def shown(pilot, words):
 async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter")(pilot)
+        await keys(PRETRAIN)(pilot)
         await shown(pilot, "2 RTX 3090 are idle")
         await pilot.press("f2")
         await shown(pilot, "Downloading torch (500 MiB)")
@@ -468,7 +468,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
 async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter")(pilot)
+        await keys(PRETRAIN)(pilot)
         await shown(pilot, "2 RTX 3090 are idle")
         await pilot.press("f2")
         await shown(pilot, "Downloading torch")

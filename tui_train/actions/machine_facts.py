@@ -16,7 +16,7 @@ from tui_train.places import place_of
 from tui_train.places.place import Place
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.toolchain import pick_toolchain
+from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
 
 
 class FactsSource(NamedTuple):
@@ -74,9 +74,7 @@ def facts_and_toolchain_of_source(source: FactsSource) -> tuple[Facts, Toolchain
     )
     if own:
         return msgspec.structs.replace(facts, toolchains=(own,)), own
-    # Whether a card can train depends on torch alone; the rest can be installed beside it.
-    torch = next((tool for tool in facts.toolchains if tool.torch and not tool.problem), None)
-    return facts, pick_toolchain(Profile(), facts) or torch
+    return facts, toolchain_to_judge_cards(facts)
 
 
 def facts_for_profile(profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None) -> Facts:

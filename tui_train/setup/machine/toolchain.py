@@ -64,6 +64,13 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
     return next(iter(usable), None)
 
 
+def toolchain_to_judge_cards(facts: Facts) -> Toolchain | None:
+    """Return the Python for which the cards of a machine are judged, whatever trains; None where none has torch."""
+    # Whether a card can train depends on torch alone; the rest can be installed beside it.
+    torch = next((tool for tool in facts.toolchains if tool.torch and not tool.problem), None)
+    return pick_toolchain(Profile(), facts) or torch
+
+
 def _expand_masked_home(python: str) -> str:
     """Return a Python of a saved machine, whose home is masked, as a profile names it."""
     return absolute_path(python, Path("/"))

@@ -1,0 +1,94 @@
+"""The ways to begin a training on Home: one is chosen, or follows from a path or a model's name, pasted or typed."""
+
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.events import Paste
+
+from tui_train.base.errors import TuiTrainError
+
+from ..base import WizardScreen
+from ..messages import OpenStep, SetProfile
+from ..widgets.text_layout import MUTED, styled
+from .home_start import BEGINNINGS
+
+if TYPE_CHECKING:
+    from tui_train.profile.types import Profile
+
+_QUESTION = """Data, a script, a profile, a model's folder or its name on the Hub:
+
+Several files, or a model and its data, go in one line."""
+
+
+class BeginningScreen(WizardScreen):
+    """A screen on which a training begins."""
+
+    def open_profile(
+        self, profile: "Profile", step: str = "hardware", *, save_as_draft: bool = True, notice: str = ""
+    ) -> None:
+        """Open a step with a profile, and say something there."""
+        self.post_message(SetProfile(profile, save_as_draft=save_as_draft))
+        self.post_message(OpenStep(step, self, notice))
+
+    def action_new(self) -> None:
+        """Ask how to begin."""
+        from ..widgets.dialogs import ChoiceDialog
+
+        answers = tuple((each.key, styled((each.title, "b"), (f"\n{each.note}", MUTED))) for each in BEGINNINGS)
+        self.app.push_screen(ChoiceDialog("New training", answers), self.begin)
+
+    def begin(self, key: str | None) -> None:
+        """Begin in one of the ways, with defaults; the draft stays until something of them is changed."""
+        from tui_train.profile.fields import profile_with_value
+        from tui_train.profile.types import Profile
+
+        if key in {"finetune", "script"}:
+            self.open_profile(profile_with_value(Profile(), "trainer.kind", key), save_as_draft=False)
+        elif key == "quickstart":
+            self.open_profile(Profile(), "preview", save_as_draft=False)
+        elif key == "open":
+            self._ask_path()
+
+    def on_paste(self, event: Paste) -> None:
+        """Begin with what is pasted, as with what is typed for it."""
+        event.stop()
+        if event.text.strip():
+            self._open_pasted_text(event.text)
+
+    @work(thread=True, group="paste", exclusive=True)
+    def _open_pasted_text(self, text: str) -> None:
+        """Open what a text begins; where that is nothing, ask on with the text at hand."""
+        try:
+            profile, notice = _recognise(text)
+        except TuiTrainError as error:
+            self.app.call_from_thread(self._ask_path, " ".join(text.splitlines()), error)
+        else:
+            self.app.call_from_thread(self.open_profile, profile, save_as_draft=False, notice=notice)
+
+    def _ask_path(self, text: str = "", refusal: TuiTrainError | None = None) -> None:
+        """Ask for a path or a model's name until it begins something."""
+        from tui_train.facts.machine.folder_names import names_in_local_folder
+
+        from ..widgets.dialogs import TextDialog
+
+        recognised: list[Profile] = []
+
+        def recognise(typed: str) -> str:
+            profile, notice = _recognise(typed)
+            recognised[:] = [profile]
+            return notice
+
+        def answered(notice: str | None) -> None:
+            if notice is not None:
+                self.open_profile(recognised[0], save_as_draft=False, notice=notice)
+
+        if self.app.screen is self:
+            self.app.push_screen(TextDialog(_QUESTION, text, recognise, names_in_local_folder, refusal), answered)
+
+
+def _recognise(text: str) -> "tuple[Profile, str]":
+    """Return the profile that a text begins, and what was recognised; for a worker: disks may be slow."""
+    from tui_train.actions.beginnings import profile_for_pasted_text, recognised_text
+
+    profile = profile_for_pasted_text(text)
+    return profile, recognised_text(profile)

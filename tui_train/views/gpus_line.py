@@ -1,0 +1,22 @@
+"""The GPUs of a machine in a few words: how many can train, and how many are busy."""
+
+from tui_train.base.text import counted
+from tui_train.facts.gpus.verdicts import gpu_verdicts
+from tui_train.facts.types import Facts
+from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
+
+
+def gpus_line(facts: Facts) -> str:
+    """Return `2 of 3 GPUs can train, 1 busy`; before a Python with torch is known only how many there are."""
+    machine = facts.machine
+    if not machine.gpus:
+        return "no usable GPU" if any(gap.hides for gap in machine.gaps) else "no GPU"
+    toolchain, count = toolchain_to_judge_cards(facts), counted(len(machine.gpus), "GPU")
+    verdicts = gpu_verdicts(machine.gpus, toolchain, machine.driver_cuda)
+    usable = sum(verdict.kind != "blocked" for verdict in verdicts)
+    busy = sum(bool(verdict.busy) for verdict in verdicts)
+    few = f"{usable} of " if usable < len(verdicts) else ""
+    words = f"{few}{count} can train" if toolchain else count
+    if len(verdicts) == 1 and not usable:
+        words = "the GPU cannot train"
+    return f"{words}, {busy} busy" if busy else words
