@@ -239,7 +239,7 @@ async def test_what_stands_in_the_data_is_shown_as_text(tmp_path, tuner):
 @pytest.mark.whole
 async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_path, model, tuner):
     last_values(model, chats(tmp_path, 8))
-    async with on_backend(size=(120, 40)) as pilot:
+    async with on_backend(size=(110, 40)) as pilot:
         pilot.app.post_message(OpenStep("recipe"))
         await settle(pilot)
         form = pilot.app.screen.form
@@ -285,7 +285,7 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
     tuner(packages={})
     last_values("", chats(tmp_path))
     async with on_backend() as pilot:
-        assert "no Python here can fine-tune" in shows(pilot)
+        assert "no Python here has TRL" in shows(pilot)
         await to(pilot, "trainer.python")
         assert "tui-train env create hf" in shows(pilot)
         await press(pilot, "space")
@@ -360,7 +360,7 @@ async def test_the_lines_of_preview(tmp_path, model, tuner):
 async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tuner):
     del tuner
     last_values("")
-    async with on_backend(size=(120, 40)) as pilot:
+    async with on_backend(size=(110, 40)) as pilot:
         app = pilot.app
         form = app.screen.form
         for kind in TRAINERS:

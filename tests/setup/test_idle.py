@@ -450,7 +450,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await shown(pilot, "An environment is being made.")
         await pilot.press("escape", "f2")
         (slow_uv / "go").touch()
-        await shown(pilot, "is ready, in")
+        await shown(pilot, "The profile uses it now")
         await pilot.press("escape")
         await shown(pilot, "✓ use")
         await keys()(pilot)

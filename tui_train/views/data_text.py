@@ -63,7 +63,7 @@ def why_data_unread(setup: Setup) -> str:
     if profile.container.engine != "none":
         return "it is read by the Python of the image, once it trains"
     if setup.toolchain is None:
-        return "it is read by a Python that can fine-tune, and none here has TRL"
+        return "no Python here has TRL, by which it is read"
     missing = [path for path in profile.trainer.data if facts.paths.get(path) == "missing"]
     return visible(f"{missing[0]} does not exist") if missing else "not read yet"
 
