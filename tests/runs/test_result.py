@@ -165,6 +165,15 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     assert read_result(named).written == ()
 
 
+def test_a_model_without_a_tokenizer_is_not_offered_to_talk_with(tmp_path):
+    run = ended(tmp_path / "run", **{"trainer.model": ""})
+    put_model(run.path / "output")
+    (run.path / "output/tokenizer.json").unlink(missing_ok=True)
+    assert "needs a tokenizer beside it" in command("result", f"{run.path}/").stdout
+    (run.path / "output/tokenizer.json").write_text("{}")
+    assert "tui-train try " in command("result", f"{run.path}/").stdout
+
+
 def test_a_quantized_base_is_told(tmp_path):
     run = ended(tmp_path / "run", **{"trainer.arguments": ("--load_in_4bit=True",)})
     assert read_result(run).quantized

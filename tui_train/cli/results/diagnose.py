@@ -16,6 +16,8 @@ from tui_train.diagnose.reader import LogReadObserver
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis
 from tui_train.profile.changes import Change
 from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
+from tui_train.runs.follow import LogSilence
+from tui_train.runs.health import STANDSTILL_MINUTES
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
@@ -89,6 +91,9 @@ def _no_failure_text(name: str, run: RunDir | None) -> str:
     state = f"; {_TEXT_BY_STATE[status.state]}" if status and status.state in _TEXT_BY_STATE else ""
     if run and status and status.trains_on:
         state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
+    if run and status and status.live and status.attempts:
+        minutes = LogSilence(run.attempt_log(status.attempts[-1].number), status.attempts[-1].started).minutes()
+        state += f"; no output for {minutes} min" if minutes >= STANDSTILL_MINUTES else ""
     if run and status and not status.live and (why := slurm_end_reason(run.path)):
         state += f" ({why})"
     out_of_memory = [

@@ -75,7 +75,8 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
         yield served.server, visible(served.command) or served.why
     if weights and not weights.problem:
         name = visible(run_result.run)
-        yield "try", f"tui-train try {name}"
+        needs_tokenizer = "needs a tokenizer beside it: give the Trainer processing_class, or copy one there"
+        yield "try", needs_tokenizer if run_result.lacks_tokenizer else f"tui-train try {name}"
         if weights.kind == "adapter":
             yield "merge", f"tui-train merge {name} FOLDER"
 

@@ -95,6 +95,11 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return f"full model, trained from {named}" if named else "full model"
 
     @property
+    def lacks_tokenizer(self) -> bool:
+        """True for the weights of a new model without a tokenizer; one that was trained from another has that one's."""
+        return self.weights is not None and not self.base and not self.weights.has_tokenizer
+
+    @property
     def energy_text(self) -> str:
         """Energy used by the GPUs, in words; empty where that was not metered."""
         if self.joules is None:

@@ -21,6 +21,7 @@ ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE = "adapter_config.json", "config.json"
 _ADAPTER_WEIGHTS_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 _MODEL_WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
 _WEIGHTS_INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json")
 _MAX_CONFIG_BYTES = 4 << 20
 _MAX_INDEX_BYTES = 64 << 20
 
@@ -48,6 +49,11 @@ class Weights(Struct, frozen=True, kw_only=True):
     """How the files of a model are quantized."""
     problem: str = ""
     """Why it cannot be loaded, empty if nothing is wrong with it."""
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """True where a tokenizer was saved beside it."""
+        return bool(_existing_names(Path(self.path), _TOKENIZER_FILES))
 
     @property
     def changed_at(self) -> float:
