@@ -73,7 +73,7 @@ def _no_smaller_batch_note(setup: Setup) -> Finding:
     effective, key, change = setup.effective.recipe, "recipe.micro_batch", None
     message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
     if setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
-        message = "after out of memory no smaller batch is tried: no argument of the script is known as its gradient accumulation"
+        message = "after out of memory no smaller batch is tried: no argument is its gradient accumulation by name"
         return note(key, message, "A smaller batch would change the training.")
     if effective.micro_batch is not None and effective.global_batch is not None:
         name = next(name for name in ("micro_batch", "global_batch") if setup.values[name].source.endswith("default"))
