@@ -450,6 +450,9 @@ def test_what_a_program_raises_itself_may_be_about_what_it_reported():
         said(f"save failed: [Errno 28] No space left on device\n{raised.format('ValueError: training failed')}").failure
         == "disk_full"
     )
+    asserted = IN_OWN_CODE.replace('y = batch["lbl"]', "assert torch.cuda.is_available(), 'needs CUDA'")
+    old = "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11000)."
+    assert said(f"{old}\n{asserted.format('AssertionError: needs CUDA')}").failure == "cuda_driver_too_old"
 
 
 @pytest.mark.parametrize(

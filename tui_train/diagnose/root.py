@@ -24,7 +24,7 @@ from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, re
 
 _FRAME_PATTERN = re.compile(r'\s+File "')
 _TRACEBACK_HEADER = "(most recent call last)"
-_RAISE_PATTERN = re.compile(r"\s+raise\b")
+_RAISE_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _CHAIN_TEXTS = ("During handling of the above exception", "The above exception was the direct cause")
 # Errors of Python itself, which a program seldom raises to say that something else failed.
 _PLAIN_MISTAKE_PATTERN = re.compile(
