@@ -159,10 +159,10 @@ def _unusable_output_folder(setup: Setup) -> Iterator[Finding]:
         message = f"the output folder {visible(output)} is there already"
         resumes = setup.preset.checkpoints or setup.trainer.resumes_itself
         goes_on = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
-        begins_anew = (
+        starts_over = (
             "The run begins with the first step, and may overwrite what is in it. Name another one to keep that."
         )
-        yield warning(key, message, goes_on if resumes else begins_anew)
+        yield warning(key, message, goes_on if resumes else starts_over)
 
 
 def refused_environment_variables(setup: Setup) -> Iterator[Finding]:

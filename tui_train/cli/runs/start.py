@@ -102,8 +102,8 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     why_not = why_not_resumable(run_dir, status)
     if why_not == PASSES_NO_CHECKPOINT and not force:
         name = visible(run_dir.name)
-        anew = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
-        raise Unavailable(f"{name} {why_not}", f"{start_again_remedy(run_dir)}\n  {anew}")
+        again = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
+        raise Unavailable(f"{name} {why_not}", f"{start_again_remedy(run_dir)}\n  {again}")
     with defer_signals(click.echo) as interrupts:
         words = place_of_run(run_dir).resume(run_dir, interrupts)
         with _exit_on_lost_terminal(interrupts):

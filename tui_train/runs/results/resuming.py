@@ -26,7 +26,7 @@ def resume_mode(run: RunDir) -> str:
 
 
 def start_again_remedy(run: RunDir) -> str:
-    """Return the command that goes on with a run that was stopped, or begins it anew where it takes no checkpoint."""
+    """Return the command that goes on with a run that was stopped, or starts over where it takes no checkpoint."""
     if resume_mode(run) == "never":
         return f"Train again: tui-train run {visible(shlex.quote(str(run.profile)))}"
     return f"Resume it: tui-train resume {visible(run.name)}"
