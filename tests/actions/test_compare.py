@@ -78,6 +78,11 @@ def test_times_differ_by_what_is_shown(first: float, second: float, said: str) -
     assert _number_comparison_row("Time", [first, second], "time", lower_is_better=None).note == said
 
 
+def test_a_loss_that_is_no_number_is_never_better() -> None:
+    row = _number_comparison_row("Loss, last", [float("nan"), 2.0], "loss", lower_is_better=True)
+    assert (row.best, row.note) == (None, "")
+
+
 def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
     assert [(row.key, row.cells) for row in differing_setting_rows(read_compared_runs(two))] == [
         ("recipe.learning_rate", ("0.0001", "0.0002"))

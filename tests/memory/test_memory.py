@@ -485,6 +485,13 @@ def test_a_folder_tells_shape_and_exact_count(tmp_path):
     assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
 
 
+def test_layers_of_an_unknown_kind_are_told_not_raised(tmp_path):
+    sizes = {"hidden_size": 64, "intermediate_size": 100, "num_attention_heads": 4, "num_key_value_heads": 4}
+    config = {"model_type": "llama", "num_hidden_layers": 8, "vocab_size": 100, "full_attention_interval": 4, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "linear_attention" in read_model_folder(str(tmp_path)).problem
+
+
 def test_files_in_mxfp4_are_not_counted_by_their_elements(tmp_path):
     made = CONFIG | {"model_type": "gpt_oss", "num_local_experts": 2, "num_experts_per_tok": 1}
     (tmp_path / "config.json").write_text(json.dumps(made | {"quantization_config": {"quant_method": "mxfp4"}}))
