@@ -13,7 +13,7 @@ from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size_text, visible
+from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
 from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
@@ -215,10 +215,10 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
 
 
 def _losses_text(last: StepLoss, best: StepLoss | None) -> Content:
-    words = styled((loss_text(last.loss), "b"), (f" last, step {grouped_digits(last.step)}", MUTED))
+    words = styled((loss_text(last.loss), "b"), (f" last, {last.position_text}", MUTED))
     if best is None or best == last:
         return words
-    return styled(words, "   ", (loss_text(best.loss), "b"), (f" best, step {grouped_digits(best.step)}", MUTED))
+    return styled(words, "   ", (loss_text(best.loss), "b"), (f" best, {best.position_text}", MUTED))
 
 
 def _merge_result_lines(merged: MergeResult) -> list[Content]:

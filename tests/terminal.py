@@ -60,7 +60,8 @@ def to_recipe(terminal: Terminal) -> None:
 
 def to_launch(terminal: Terminal) -> None:
     """Go from Home to Preview with the profile that was used last."""
-    runs_lead = "+ New training" in terminal.see("Continue the draft")
+    # A screen arrives from its top: what stands below the draft may still be missing.
+    runs_lead = "See it work" not in terminal.see("Continue the draft")
     terminal.press("\x1b[F", "▌+ New" if runs_lead else "▌Continue")
     if runs_lead:
         terminal.press("\x1b[A", "▌+ Continue")

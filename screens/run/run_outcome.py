@@ -59,7 +59,11 @@ def _loss_parts(news: RunNews) -> list[Content]:
     found = [styled((loss_text(progress.last.loss), "b"), (f" last, {loss_text(progress.first.loss)} first", MUTED))]
     if best := progress.best_evaluation:
         found.append(
-            styled(("eval ", MUTED), (loss_text(best.loss), "b"), (f" best, step {grouped_digits(best.step)}", MUTED))
+            styled(
+                ("eval ", MUTED),
+                (loss_text(best.loss), "b"),
+                (f" best, {progress.position_word} {grouped_digits(best.step)}", MUTED),
+            )
         )
     if progress.tokens_per_second:
         found.append(styled((grouped_digits(progress.tokens_per_second), "b"), (" tokens/s last", MUTED)))

@@ -106,11 +106,11 @@ def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
         share = percent(part)
         side = 2 + counts.cell_length + 4 + len(share)
         if side > width - 8:
-            yield fit(styled("step ", counts), width)
+            yield fit(styled(f"{progress.position_word} ", counts), width)
             return
         yield styled(share_bar(part, width - side, style), "  ", counts, " " * 4, share)
     elif step:
-        yield styled("step ", (grouped_digits(step), "b"))
+        yield styled(f"{progress.position_word} ", (grouped_digits(step), "b"))
 
 
 def _metric_parts(news: RunNews) -> list[Content]:
@@ -120,7 +120,7 @@ def _metric_parts(news: RunNews) -> list[Content]:
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b")))
     newest, best = progress.evaluations.last, progress.best_evaluation
     if newest and best:
-        at = f"step {grouped_digits(best.step)}"
+        at = f"{progress.position_word} {grouped_digits(best.step)}"
         where = f" best, {at}" if best.step == newest.step else f" best {loss_text(best.loss)}, {at}"
         found.append(styled(("eval ", MUTED), (loss_text(newest.loss), "b"), (where, MUTED)))
     elif newest:

@@ -465,6 +465,8 @@ FAULTS = [
     error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"}, replace(facts(),
         sources={"/t.py": ScriptSource(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
         "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
+    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
+        train_switch_line=9)}), "trainer.arguments", "line 9 of the script trains only with --do_train", fix=True),
     warning(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
         sources={"/t.py": ScriptSource(trains_alone=True)}), "hardware.processes",
         "the script joins no process group: each of 2 processes"),

@@ -103,10 +103,18 @@ NAMED = [
      "found 500, which is not a multiple of 200."), "config_invalid", ("500 is not a multiple", "multiple of 200")),
     ("ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`: Please run `pip install x`",
      "missing_module", ("module accelerate", "pip install 'accelerate>=1.1.0'")),
+    (("RuntimeError: Error downloading train.gz:\nTried https://data.example.com/mnist/, got:\n"
+     "<urlopen error [Errno -2] Name or service not known>"), "hub_network", ("data.example.com", "the script looks")),
+    (("urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='raw.example.com', port=443): Max retries exceeded "
+     "with url: /train.txt (Caused by NameResolutionError(\"Failed to resolve 'raw.example.com'\"))"), "hub_network",
+     ("raw.example.com",)),
+    (("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded "
+     "with url: /x (Caused by NameResolutionError(\"Failed to resolve 'huggingface.co'\"))"), "hub_network",
+     ("model hub", "hf download")),
     ("RuntimeError: WandbCallback requires wandb to be installed. Run `pip install wandb`.", "missing_module",
      ("module wandb", "pip install wandb")),
     ("ImportError: You need to install `galore_torch` to use it. Install it with `pip install git+https://h`",
-     "missing_module", ("module galore_torch", "trainer.working_directory")),
+     "missing_module", ("module galore_torch", "on PYTHONPATH")),
     ("ImportError: You passed `peft_config` but the `peft` library is not installed. `pip install trl[peft]`.",
      "missing_module", ("pip install peft",)),
     ("ImportError: \nLlamaTokenizer requires the SentencePiece library but it was not found in your environment. Check",

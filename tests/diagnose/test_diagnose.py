@@ -26,6 +26,7 @@ from tui_train.diagnose.reader import lines_that_matter
 from tui_train.diagnose.remedies import change_that_helps
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.types import ScriptSource
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.presets import get_preset, shipped_presets
@@ -311,8 +312,9 @@ def test_a_change_mends_the_profile():
     )
     lower = profile_with_value(lower, "trainer.strategy", "zero2")
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
-    refused = lines_that_matter(io.BytesIO(b"t.py: error: unrecognized arguments: --nope\n"))
-    evidence = Evidence(lines=refused, takes=passed, world_size=3)
+    refused = b"t.py: error: unrecognized arguments: --nope\nModuleNotFoundError: No module named 'net'\n"
+    above = ScriptSource(packages_above={"net": "/project"})
+    evidence = Evidence(lines=lines_that_matter(io.BytesIO(refused)), takes=passed, world_size=3, source=above)
     lower = profile_with_value(lower, "trainer.arguments", ("--nope",))
     tuned = profile_with_value(profile_with_value(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
     tuned = profile_with_value(
@@ -369,6 +371,31 @@ def test_a_mistake_on_one_rank_is_the_root_of_what_the_others_say():
     assert said(timeout + echo).failure == "nccl_timeout"
     cut = OWN.format(error="torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15")
     assert said(cut + echo).failure == "sigterm"
+
+
+def test_a_module_of_the_project_above_the_script_is_put_on_the_path(tmp_path):
+    script = tmp_path / "tools/train.py"
+    (tmp_path / "net").mkdir()
+    script.parent.mkdir()
+    for file in (tmp_path / "net/__init__.py", tmp_path / "setup.py"):
+        file.touch()
+    script.write_text("import net\n")
+    chosen = support.profile({
+        "trainer.kind": "script", "trainer.script": str(script), "trainer.environment": {"PYTHONPATH": "/other"},
+    })  # fmt: skip
+    failed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    found = said(failed.stderr, failed.returncode, chosen, source=read_source(str(script)))
+    assert (found.failure, str(tmp_path) in found.remedy) == ("missing_module", True)
+    variables = apply_change(found.change, chosen).trainer.environment
+    assert variables == {"PYTHONPATH": f"{tmp_path}:/other"}
+    assert subprocess.run([sys.executable, script], env=variables, check=False).returncode == 0
+
+
+def test_the_file_with_which_each_python_of_a_run_begins_is_no_file_of_the_users(tmp_path):
+    run = f'  File "{tmp_path}/shim/sitecustomize.py", line 92, in call'
+    text = f'Traceback (most recent call last):\n  File "{tmp_path}/own.py", line 4, in setup\n    join()\n{run}\n'
+    text += "    return original()\nRuntimeError: Distributed package doesn't have NCCL built in\n"
+    assert f"line 4 of {tmp_path}/own.py" in said(text).remedy
 
 
 @pytest.mark.parametrize(

@@ -348,3 +348,38 @@ def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_
 )
 def test_a_script_that_knows_of_no_other_process(text, alone):
     assert parse_source(text.encode()).trains_alone == alone
+
+
+def test_what_a_script_imports_from_above_its_folder(tmp_path):
+    """Only within its project, and only where nothing of that name lies beside the script."""
+    folder = tmp_path / "project/tools/deep"
+    folder.mkdir(parents=True)
+    for name in ("project/net.py", "project/tools/shapes/__init__.py", "project/beside.py", "outside.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (folder / "beside.py").touch()
+    text = b"import net.layers, beside, outside, json, torch\nfrom shapes import one\nfrom . import net\n"
+    assert parse_source(text, str(folder)).packages_above == {}
+    (tmp_path / "project/setup.py").touch()
+    project = str(tmp_path / "project")
+    assert parse_source(text, str(folder)).packages_above == {"shapes": f"{project}/tools", "net": project}
+    assert parse_source(text).packages_above == {}
+
+
+SWITCHED = (
+    "from transformers import HfArgumentParser, TrainingArguments\nargs, = HfArgumentParser((TrainingArguments,))"
+)
+SWITCHED += ".parse_args_into_dataclasses()\nif args.do_train:\n    n = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("if args.do_train:\n    done = trainer.train()\n", 5),
+        ("if args.do_train or True:\n    trainer.train()\n", 0),
+        ("args.do_train = True\nif args.do_train:\n    trainer.train()\n", 0),
+        ("trainer.train()\n", 0),
+    ],
+)
+def test_the_line_that_trains_only_with_do_train(more, line):
+    assert parse_source((SWITCHED + more).encode()).train_switch_line == line

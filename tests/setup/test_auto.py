@@ -11,6 +11,7 @@ from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
+from tui_train.checks import find_problems
 from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
 from tui_train.facts.scripts.script_source import parse_source, read_source
@@ -283,6 +284,44 @@ def test_what_the_script_does_not_say_is_its_own(tmp_path):
     assert settings["recipe.learning_rate"].text == SCRIPT_DEFAULT_SOURCE
     held = Setup(chosen, known).values["learning_rate"]
     assert (held.value, held.display_text) == (None, SCRIPT_DEFAULT_SOURCE)
+
+
+HELPED = "import argparse\np = argparse.ArgumentParser()\np.add_argument('{}', type=int, default=8, help='{}')\n"
+HELPED += "p.parse_args()\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "help_text", "passed", "change"),
+    [
+        ("--batch-size", "images in a batch", "--batch-size=4", None),
+        ("--batch-size", "mini-batch of each GPU, not the total", "--batch-size=4", None),
+        ("--batch-size", "the total batch of all GPUs", "", None),
+        ("--batch", "Total batch size", "", None),
+        ("--batch", "batch", "", "--batch={micro_batch}"),
+        ("--niter", "number of epochs to train for", "", "--niter={whole_epochs}"),
+        ("--niter", "iterations", "", "--niter={steps}"),
+        ("--num_batches", "", "", "--num_batches={steps}"),
+    ],
+)
+def test_a_help_may_say_that_an_argument_is_not_what_its_name_says(tmp_path, name, help_text, passed, change):
+    text = HELPED.format(name, help_text)
+    chosen, known = script(tmp_path, text, ladder__rungs=())
+    offered = [edit for found in find_problems(Setup(chosen, known)) if found.change for edit in found.change.edits]
+    assert ("trainer.arguments", (change,)) in offered if change else not offered
+    micro, known = script(tmp_path, text, ladder__rungs=(), recipe__micro_batch=4)
+    if passed:
+        assert passed in words(tmp_path, text, recipe__micro_batch=4, ladder__rungs=())
+    elif "atch" in name and not change:
+        assert any(found.key == "recipe.micro_batch" for found in find_problems(Setup(micro, known)))
+
+
+def test_a_default_of_the_scripts_own_class_is_no_default_of_the_library(tmp_path):
+    text = "import transformers\nfrom dataclasses import dataclass, field\n@dataclass\nclass Arguments("
+    text += "transformers.TrainingArguments):\n    learning_rate: float = field(default=0.0002)\n"
+    text += "args, = transformers.HfArgumentParser((Arguments,)).parse_args_into_dataclasses()\n"
+    held = Setup(*script(tmp_path, text)).values
+    assert held["learning_rate"].display_text == "0.0002, the script's default"
+    assert held["epochs"].display_text == "3.0, Hugging Face Trainer's default"
 
 
 def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):

@@ -101,6 +101,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     _only_for("trainer.preset", preset.shadowed_preset),
     _only_for("trainer.preset", preset.refused_preset_arguments),
     _only_for("trainer.script", script.non_python_script),
+    _only_for("trainer.script", script.untrained_script),
     _only_for("trainer.script", script.ranks_unset_by_launcher),
     _only_for("trainer.script", script.processes_without_group),
     _only_for("trainer.script", script.script_ignoring_checkpoint),

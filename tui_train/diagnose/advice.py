@@ -28,8 +28,8 @@ _TRACEBACK_HEADER = "Traceback (most recent call last)"
 FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
-# Libraries, the standard library, and what has no file.
-LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<")
+# Libraries, the standard library, what has no file, and what each Python of a run begins with.
+LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|/shim/sitecustomize\.py$|^<")
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
 _LIBRARY_TITLES = {"peft": "PEFT", "trl": "TRL"}
 _RAISED_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
@@ -54,7 +54,9 @@ def remedy_and_values(
     """Return the remedy for a failure that a line shows, and the values that its text names."""
     if signature.failure == "missing_module" and not signature.remedy:
         module, limit = match_values.get("module", ""), match_values.get("limit", "")
-        return packages.missing_module_remedy(module, limit), match_values
+        folder = evidence.source.packages_above.get(module, "") if evidence.source else ""
+        # Braces would be taken for those of a signature.
+        return re.sub("[{}]", "", packages.missing_module_remedy(module, limit, folder)), match_values
     if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
         return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:

@@ -2,6 +2,8 @@
 
 import re
 
+from tui_train.base.text import visible
+
 # An error names the module or the package: those of one name, and the others by either name.
 _MODULES_NAMED_AS_PACKAGE = (
     "accelerate", "aiohttp", "albumentations", "apache-beam", "auto-round", "av", "axolotl", "bitsandbytes",
@@ -35,17 +37,19 @@ PIP_PACKAGE_BY_MODULE: dict[str, str] = {
 }
 
 
-def missing_module_remedy(module: str, limit: str = "") -> str:
+def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str:
     """Return what to do about a missing module; what an error calls it is never repeated as a package to install.
 
-    `limit` is the version that is needed (>=1.1.0).
+    `limit` is the version that is needed (>=1.1.0); `folder` that of the script's project which holds it.
     """
+    if folder:
+        return f"It lies in {visible(folder)}: put that folder on PYTHONPATH (trainer.environment)."
     package = PIP_PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower())
     if package:
         wanted = f"'{package}{limit}'" if limit and " " not in package else package
         return f"Install it there: `PYTHON -m pip install {wanted}`, or choose the environment that has it."
     return (
-        "If it is your own, start in its folder (trainer.working_directory) or put that on PYTHONPATH; else choose the "
+        "If it is your own, put the folder that holds it on PYTHONPATH (trainer.environment); else choose the "
         "environment that has it, or see in the script's documentation which package that is: a package of the same "
         "name may be somebody else's."
     )

@@ -1,5 +1,6 @@
 """The Changes of a profile that fix a failure, by the name that a signature gives."""
 
+import re
 from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
@@ -18,6 +19,8 @@ from tui_train.setup.ladder_context import LadderContext
 from tui_train.trainers import trainer_has_own_field
 
 _PORT_STEP_AT_MAXIMUM = 1000
+_PYTHON_PATH = "PYTHONPATH"
+_MISSING_MODULE_PATTERN = re.compile(r"No module named '(\w+)")
 # Rungs of the ladder that keep the training the same, the most helpful first.
 _MEMORY_SAVING_RUNGS = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
 
@@ -188,6 +191,18 @@ def _learn_whole_conversations(profile: Profile, _evidence: Evidence) -> Change 
     return Change("learn from whole conversations", "needs no marks", (("finetune.answers_only", False),))
 
 
+def _put_project_on_python_path(profile: Profile, evidence: Evidence) -> Change | None:
+    above = evidence.source.packages_above if evidence.source else {}
+    missing = (match[1] for line in reversed(evidence.lines) if (match := _MISSING_MODULE_PATTERN.search(line.text)))
+    name = next(missing, "")
+    if name not in above or not trainer_has_own_field(profile, "trainer.script"):
+        return None
+    earlier = profile.trainer.environment.get(_PYTHON_PATH, "")
+    variables = {**profile.trainer.environment, _PYTHON_PATH: ":".join(filter(None, (above[name], earlier)))}
+    why = f"{name} lies in it, above the script"
+    return Change(f"put {above[name]} on {_PYTHON_PATH}", why, (("trainer.environment", variables),))
+
+
 def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
     return USE_TORCHRUN_CHANGE if trainer_has_own_field(profile, "trainer.script") else None
 
@@ -212,6 +227,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "all_linear_layers": _target_all_linear_layers,
     "no_quantization": _replace_qlora_by_lora,
     "torchrun": _use_torchrun,
+    "python_path": _put_project_on_python_path,
     "whole_conversations": _learn_whole_conversations,
     "leave_out": refused_arguments.refused_arguments_change,
 }

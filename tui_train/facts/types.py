@@ -275,6 +275,10 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     """The variable or the function of a launcher that it needs."""
     trains_alone: bool = False
     """Several processes of it would surely train each for itself."""
+    train_switch_line: int = 0
+    """The line that trains only where the argument --do_train is given."""
+    packages_above: dict[str, str] = {}
+    """The folders above its own that hold what it imports, by the name; Python does not look there by itself."""
     not_python: str = ""
     """The kind of file, if not Python."""
     problem: str = ""

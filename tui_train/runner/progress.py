@@ -89,6 +89,11 @@ class Progress(NamedTuple):
     """The newest step at which a line with another word than `test` reported an evaluation; -1: none."""
 
     @property
+    def position_word(self) -> Literal["epoch", "step"]:
+        """What its numbers of steps count: epochs, where its lines name nothing smaller."""
+        return self.unit or "step"
+
+    @property
     def first(self) -> LossPoint | None:
         """The first loss that was told."""
         return self.curve.first

@@ -46,10 +46,11 @@ def no_step_read_text(progress: Progress, line_count: int, loss_line_count: int,
 def _loss_problems(progress: Progress) -> tuple[str, ...]:
     broken = [*takewhile(lambda point: not math.isfinite(point.loss), progress.curve.backwards())]
     zero = [*takewhile(lambda point: point.loss == 0, progress.curve.backwards())]
+    word = progress.position_word
     if broken:
-        return (f"the loss is {broken[0].loss} since step {broken[-1].step}: the model no longer learns",)
+        return (f"the loss is {broken[0].loss} since {word} {broken[-1].step}: the model no longer learns",)
     if len(zero) >= _MIN_ZERO_LOSSES:
-        return (f"the loss is 0 since step {zero[-1].step}: check labels and masks of the data",)
+        return (f"the loss is 0 since {word} {zero[-1].step}: check labels and masks of the data",)
     return ()
 
 

@@ -1,6 +1,7 @@
 """The preset `auto`: what suits a script by its source; nothing is passed that the source does not declare."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -22,13 +23,23 @@ from tui_train.profile.rows import Field
 from tui_train.profile.types import AUTO_PRESET, Profile
 
 SCRIPT_DEFAULT_SOURCE = "the script's own"
+SCRIPT_DECLARED_SOURCE = f"{SCRIPT_LABEL}'s default"
 
 # Names of arguments that leave no doubt, dashes as underscores, by the placeholder that they take.
 _SURE_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
     "output": frozenset({"output_dir", "out_dir", "output_folder", "save_dir"}),
     "model": frozenset({"model_name_or_path"}),
     "micro_batch": frozenset({"batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"}),
-    "accumulation": frozenset({"gradient_accumulation_steps", "accumulation_steps", "grad_accum_steps"}),
+    "accumulation": frozenset(
+        {
+            "gradient_accumulation_steps",
+            "accumulation_steps",
+            "grad_accum_steps",
+            "gradient_accumulate_every",
+            "grad_accum_every",
+            "accumulate_grad_batches",
+        }
+    ),
     "learning_rate": frozenset({"lr", "learning_rate"}),
     "epochs": frozenset({"epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs"}),
     "steps": frozenset({"max_steps", "max_train_steps", "num_train_steps", "train_steps", "max_iters"}),
@@ -41,6 +52,13 @@ _SURE_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
     "seed": frozenset({"seed", "random_seed"}),
 }
 _INTEGER_PLACEHOLDER_BY_PLACEHOLDER = {"epochs": "whole_epochs"}
+# A help in which the first is found, and the second is not, says that an argument is something else than its name.
+_CONTRADICTING_HELP_BY_PLACEHOLDER = {
+    "micro_batch": (re.compile(r"\b(total|global|effective|overall|tokens)\b"), re.compile(r"\b(per|each|micro)\b")),
+    "steps": (re.compile(r"\bepochs?\b"), re.compile(r"\b(steps?|iterations?|batches)\b")),
+    "epochs": (re.compile(r"\b(steps?|iterations?|batches)\b"), re.compile(r"\bepochs?\b")),
+    "output": (re.compile(r"\bfiles?\b"), re.compile(r"\b(folders?|dir|directory|directories)\b")),
+}
 _RECIPE_NAME_BY_PLACEHOLDER = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
 # Placeholders that stand for the same value in another form.
 _PLACEHOLDERS_BY_RECIPE_NAME = {
@@ -174,6 +192,12 @@ def _with_declared_arguments(preset: Preset, source: ScriptSource, *, takes_all:
     )
 
 
+def names_of_declared_defaults(source: ScriptSource, user_arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the recipe's names of the defaults that a script's own source writes out."""
+    matched = dict(_unambiguous_placeholder_parameters(parameters_in_scope(source, user_arguments)))
+    yield from (name for name, _ in _declared_defaults(matched))
+
+
 def _without_sequence_length(preset: Preset, source: ScriptSource) -> Preset:
     """Return the preset without the length of a sequence for what has none: GRPO and similar count two of them."""
     if source.base not in _CONFIGS_WITHOUT_SEQUENCE_LENGTH:
@@ -243,10 +267,18 @@ def _unambiguous_placeholder_parameters(
             each
             for each in _single_value_options(parameters)
             if names & {_normalized_flag(flag) for flag in (each.name, *each.flags)}
+            and not contradicts_its_name(each, placeholder)
         ]
         if len(matches) == 1 and not matches[0].choices:
             integer_form = matches[0].type in {"int", ""} and _INTEGER_PLACEHOLDER_BY_PLACEHOLDER.get(placeholder)
             yield integer_form or placeholder, matches[0]
+
+
+def contradicts_its_name(parameter: ScriptParameter, placeholder: str) -> bool:
+    """Return whether the help of an argument says that it is something else than the value that its name may mean."""
+    name, help_text = _RECIPE_NAME_BY_PLACEHOLDER.get(placeholder, placeholder), parameter.help.lower()
+    contradicting, usual = _CONTRADICTING_HELP_BY_PLACEHOLDER.get(name, (None, None))
+    return bool(contradicting and usual and contradicting.search(help_text) and not usual.search(help_text))
 
 
 def _normalized_flag(flag: str) -> str:

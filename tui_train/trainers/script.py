@@ -6,9 +6,15 @@ from typing import ClassVar
 
 from tui_train.base.command import CommandPart
 from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.types import ScriptSource
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO_PRESET, Profile
-from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, preset_for_source
+from tui_train.trainers.auto_preset import (
+    SCRIPT_DECLARED_SOURCE,
+    SCRIPT_DEFAULT_SOURCE,
+    names_of_declared_defaults,
+    preset_for_source,
+)
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 
@@ -35,11 +41,19 @@ class Script(Trainer):
     @cached_property
     def preset(self) -> Preset:
         """The preset that is named, or what suits the script; without facts the script is read here."""
-        script = self.profile.trainer.script
         if self.profile.trainer.preset != AUTO_PRESET:
             return super().preset
-        own = self.facts.sources.get(script) if self.facts else read_source(script) if script else None
-        return preset_for_source(own, self.profile.trainer.arguments)
+        return preset_for_source(self._source(), self.profile.trainer.arguments)
+
+    def _source(self) -> ScriptSource | None:
+        script = self.profile.trainer.script
+        return self.facts.sources.get(script) if self.facts else read_source(script) if script else None
+
+    def own_default_source_by_name(self) -> Mapping[str, str]:
+        """Return the script as the source of the defaults that it writes out itself."""
+        source = self._source() if self.profile.trainer.preset == AUTO_PRESET else None
+        names = names_of_declared_defaults(source, self.profile.trainer.arguments) if source else ()
+        return dict.fromkeys(names, SCRIPT_DECLARED_SOURCE)
 
     def library_conventions_preset(self) -> str:
         """Return the preset."""

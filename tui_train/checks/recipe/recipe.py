@@ -13,6 +13,7 @@ from tui_train.profile.changes import Change
 from tui_train.setup.recipe.data_questions import training_steps
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
+from tui_train.trainers.auto_preset import SCRIPT_DECLARED_SOURCE
 
 # Checkpoints of a training that had none.
 _SUGGESTED_CHECKPOINT_COUNT = 4
@@ -77,7 +78,10 @@ def _no_smaller_batch_note(setup: Setup) -> Finding:
         return note(key, message, "A smaller batch would change the training.")
     if effective.micro_batch is not None and effective.global_batch is not None:
         name = next(name for name in ("micro_batch", "global_batch") if setup.values[name].source.endswith("default"))
-        assumed = f"{getattr(effective, name)} is {setup.values[name].source}, which the script may replace"
+        source = setup.values[name].source
+        assumed = f"{getattr(effective, name)} is {source}, which the script may replace"
+        if source == SCRIPT_DECLARED_SOURCE:
+            assumed = f"its batch is {source}, not chosen here"
         message = f"after out of memory no smaller batch is tried: {assumed}"
         edits = (("recipe.micro_batch", effective.micro_batch), ("recipe.global_batch", effective.global_batch))
         title = f"pass micro batch {effective.micro_batch} and global batch {effective.global_batch}"

@@ -13,10 +13,15 @@ from tui_train.profile.changes import Change
 from tui_train.profile.presets.log_expression import why_expression_unusable
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
+from tui_train.trainers.auto_preset import file_read_alone
 from tui_train.trainers.script import script_or_module_to_start
 
 _RESUME_OPTION = "--resume_from_checkpoint"
 _SCRIPT_KEY = "trainer.script"
+_ARGUMENTS_KEY = "trainer.arguments"
+_TRAIN_SWITCH = "--do_train"
+# What a script of Hugging Face's form is told to do.
+_WHAT_A_SCRIPT_DOES = frozenset({_TRAIN_SWITCH, "--do-train", "--do_eval", "--do_predict"})
 _NOT_PYTHON_PROBLEM_PREFIX = "it is not Python: "
 USE_TORCHRUN_CHANGE = Change(
     "use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),)
@@ -85,6 +90,23 @@ def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
     tool = setup.toolchain
     own, other = sys.version_info[:2], [*map(int, re.findall(r"\d+", tool.version)[:2])] if tool else []
     return "error" if tuple(other) == own else "warning"
+
+
+def untrained_script(setup: Setup) -> Iterator[Finding]:
+    """A script of Hugging Face's form that trains only with --do_train, without it."""
+    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    words = setup.profile.trainer.arguments
+    if source is None or not source.train_switch_line or file_read_alone(source, words):
+        return
+    declared = next((each for each in source.parameters if each.name == _TRAIN_SWITCH), None)
+    asked = any(word.partition("=")[0] in _WHAT_A_SCRIPT_DOES for word in words)
+    if asked or (declared and declared.default == "True"):
+        return
+    message = f"line {source.train_switch_line} of the script trains only with {_TRAIN_SWITCH}, which is not given"
+    change = Change(
+        f"add {_TRAIN_SWITCH}", "without it nothing is trained", ((_ARGUMENTS_KEY, (*words, _TRAIN_SWITCH)),)
+    )
+    yield error(_ARGUMENTS_KEY, message, f"Add {_TRAIN_SWITCH} to the arguments.", change=change)
 
 
 def processes_without_group(setup: Setup) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from tui_train.actions.merge import merge_adapter as merge_run
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import BadInput
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
-from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size_text, visible
+from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
 from tui_train.cli.plans.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.results.result import RunResult, StepLoss
@@ -63,10 +63,7 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
         yield "result", no_weights_text(run_result)
-    if run_result.loss:
-        yield "loss", _losses_text(run_result.loss, run_result.loss_best)
-    if run_result.eval_loss:
-        yield "eval loss", _losses_text(run_result.eval_loss, run_result.eval_loss_best)
+    yield from _labelled_losses(run_result)
     if run_result.seconds is not None:
         yield "time", duration_text(run_result.seconds)
     if run_result.energy_text:
@@ -81,9 +78,18 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
             yield "merge", f"tui-train merge {name} FOLDER"
 
 
+def _labelled_losses(run_result: RunResult) -> Iterator[tuple[str, str]]:
+    if run_result.loss:
+        yield "loss", _losses_text(run_result.loss, run_result.loss_best)
+    if run_result.eval_loss:
+        yield "eval loss", _losses_text(run_result.eval_loss, run_result.eval_loss_best)
+    if run_result.state == "finished" and not run_result.loss and not run_result.eval_loss:
+        yield "loss", "none was found in its log"
+
+
 def _losses_text(last: StepLoss, best: StepLoss | None) -> str:
-    words = f"{loss_text(last.loss)} last, step {grouped_digits(last.step)}"
-    return f"{words}; {loss_text(best.loss)} best, step {grouped_digits(best.step)}" if best and best != last else words
+    words = f"{loss_text(last.loss)} last, {last.position_text}"
+    return f"{words}; {loss_text(best.loss)} best, {best.position_text}" if best and best != last else words
 
 
 def merge_and_report(reference: str, folder: str, options: MergeOptions) -> None:

@@ -63,11 +63,13 @@ def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[s
 
 
 def _newest_loss_text(listed: ListedRun) -> str:
-    """Return the newest loss of a run; empty where its log reports none."""
+    """Return the newest loss of a run, that of an evaluation where its log reports no other; empty without one."""
     if listed.status is None or not listed.status.attempts:
         return ""
-    last = read_newest_progress(listed.run, listed.status.attempts[-1].number).last
-    return loss_text(last.loss) if last else ""
+    progress = read_newest_progress(listed.run, listed.status.attempts[-1].number)
+    if progress.last:
+        return loss_text(progress.last.loss)
+    return f"{loss_text(progress.evaluations.last.loss)} (eval)" if progress.evaluations.last else ""
 
 
 def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:

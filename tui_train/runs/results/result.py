@@ -14,7 +14,7 @@ from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
 from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
 from tui_train.runner import checkpoints
-from tui_train.runner.curve import LossPoint
+from tui_train.runner.curve import LossCurve
 from tui_train.runner.planned import SupervisorPlan, read_plan
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import RunStatus
@@ -43,10 +43,16 @@ _QUANTIZED_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
 
 
 class StepLoss(Struct, frozen=True):
-    """A loss and its step."""
+    """A loss and its step, or its epoch where the log names no steps."""
 
     step: int
     loss: float
+    unit: Literal["epoch", "step"] = "step"
+
+    @property
+    def position_text(self) -> str:
+        """Where it was reported: `step 1 200`."""
+        return f"{self.unit} {grouped_digits(self.step)}"
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -131,13 +137,15 @@ def read_result(run: RunDir) -> RunResult:
     status = read_status(run)
     progress = read_progress(run, status.attempts)
     joules, all_metered = energy_used_and_if_all_metered(run, status)
+    loss, best_loss = _last_and_best_loss(progress.curve, progress.position_word)
+    evaluation, best_evaluation = _last_and_best_loss(progress.evaluations, progress.position_word)
     partial = RunResult(
         run=run.name,
         state=status.state,
-        loss=_step_loss(progress.curve.last),
-        loss_best=_best_loss(progress.curve.points()),
-        eval_loss=_step_loss(progress.evaluations.last),
-        eval_loss_best=_best_loss(progress.evaluations.points()),
+        loss=loss,
+        loss_best=best_loss,
+        eval_loss=evaluation,
+        eval_loss_best=best_evaluation,
         seconds=training_seconds(status),
         joules=joules,
         all_metered=all_metered,
@@ -274,10 +282,10 @@ def _absolute_base_model(base: str, run: RunDir) -> str:
     return str(here) if here.is_dir() else base
 
 
-def _step_loss(point: LossPoint | None) -> StepLoss | None:
-    return StepLoss(point.step, point.loss) if point else None
-
-
-def _best_loss(points: Iterable[LossPoint]) -> StepLoss | None:
-    finite = (point for point in points if math.isfinite(point.loss))
-    return _step_loss(min(finite, key=lambda point: point.loss, default=None))
+def _last_and_best_loss(curve: LossCurve, unit: Literal["epoch", "step"]) -> tuple[StepLoss | None, StepLoss | None]:
+    finite = (point for point in curve.points() if math.isfinite(point.loss))
+    last, best = (
+        StepLoss(point.step, point.loss, unit) if point else None
+        for point in (curve.last, min(finite, key=lambda point: point.loss, default=None))
+    )
+    return last, best

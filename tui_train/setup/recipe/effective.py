@@ -87,7 +87,9 @@ def effective_values(
             values[name] = EffectiveValue(None, trainer.unset_value_source())
     values["micro_batch"] = _effective_micro_batch(trainer, values, copies, default)
     steps = user_values.get("accumulation") or (
-        EffectiveValue(defaults["accumulation"], default) if "accumulation" in defaults else None
+        EffectiveValue(defaults["accumulation"], sources.get("accumulation", default))
+        if "accumulation" in defaults
+        else None
     )
     global_batch = _effective_global_batch(values["global_batch"], values["micro_batch"], steps, copies, default)
     return {**values, "global_batch": global_batch}

@@ -9,7 +9,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
-from tui_train.trainers.auto_preset import parameters_in_scope
+from tui_train.trainers.auto_preset import contradicts_its_name, parameters_in_scope
 from tui_train.trainers.script import script_or_module_to_start
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
@@ -22,19 +22,24 @@ _LABEL_BY_TYPE_NAME = {"int": "a whole number", "float": "a number"}
 _MAX_CHOICES_SHOWN = 6  # choices that a sentence names
 
 
-# Names that may mean a value of the recipe, by its placeholder; dashes and underscores left out.
+_NAMES_OF_STEPS = frozenset({
+    "steps", "nsteps", "numsteps", "iterations", "niterations", "numiterations", "iters", "niters", "numiters", "niter",
+    "totalsteps", "numbatches",
+})  # fmt: skip
+_NAMES_OF_EPOCHS = frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})
+# Names that may mean a value of the recipe, by its placeholder; dashes and underscores left out. Where a help says
+# that it is not the first, the next holds.
 _LIKELY_NAMES_BY_PLACEHOLDER: Mapping[str, tuple[str, frozenset[str]]] = {
     "learning_rate": ("float", frozenset({"eta", "eta0", "rate", "stepsize", "initlr", "baselr", "peaklr", "lr0"})),
     "micro_batch": ("int", frozenset({"bs", "bsz", "b", "batch", "batchsz", "minibatch", "minibatchsize"})),
-    "steps": ("int", frozenset({"steps", "nsteps", "numsteps", "iterations", "niterations", "numiterations", "iters",
-                                "niters", "numiters", "niter", "totalsteps"})),
-    "whole_epochs": ("int", frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})),
-    "epochs": ("float", frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})),
+    "steps": ("int", _NAMES_OF_STEPS),
+    "whole_epochs": ("int", _NAMES_OF_EPOCHS | _NAMES_OF_STEPS),
+    "epochs": ("float", _NAMES_OF_EPOCHS),
     "sequence_length": ("int", frozenset({"seqlen", "ctx", "contextlength", "maxlen", "maxlength"})),
     "weight_decay": ("float", frozenset({"wd", "decay"})),
     "seed": ("int", frozenset({"randomstate", "rngseed", "manualseed"})),
     "output": ("str", frozenset({"out", "outdir", "output", "outputpath", "save", "savepath", "savedir", "saveto",
-                                 "dest", "destdir", "destination"})),
+                                 "dest", "destdir", "destination", "workdir"})),
 }  # fmt: skip
 
 
@@ -188,7 +193,7 @@ def _placeholder_by_name(parameter: ScriptParameter) -> str:
     matches = (
         name
         for name, (kind, names) in _LIKELY_NAMES_BY_PLACEHOLDER.items()
-        if kind == parameter.type and names & plain_names
+        if kind == parameter.type and names & plain_names and not contradicts_its_name(parameter, name)
     )
     return next(matches, "")
 
