@@ -52,6 +52,8 @@ FORMS = {
     "loss, its average, then where": (["loss: 2.30 (2.31) [ 640/60000]"], 640, 60000, [(640, 2.3)], []),
     "thousands of a loss": (["step 10 loss 1,234.56", "step 20 loss 987.65"], 20, 0, [(10, 1234.56), (20, 987.65)], []),
     "right of how many, and a step": (["acc (640/1280) [10/100] loss 0.5"], 10, 100, [(10, 0.5)], []),
+    "loss of a batch in a bar": (["Epoch 1/5:  18%|█▊        | 2/11 [00:15<01:10,  7.83s/img, loss (batch)=1.22]"], 2, 11, [(2, 1.22)], []),
+    "losses in brackets": (["step 4 loss (train): 2.31 loss (val): 2.4"], 4, 0, [(4, 2.31)], [(4, 2.4)]),
     "slash name": (["step=40 train/loss=2.31 val/loss=2.4"], 40, 0, [(40, 2.31)], [(40, 2.4)]),
     "loss/train": (["step 40 | loss/train: 2.31 | loss/val: 2.4"], 40, 0, [(40, 2.31)], [(40, 2.4)]),
     "parts and total": (["step 4 | recon_loss 0.5 | kl loss 0.1 | total loss 0.6"], 4, 0, [(4, 0.6)], []),

@@ -103,6 +103,10 @@ NAMED = [
      "found 500, which is not a multiple of 200."), "config_invalid", ("500 is not a multiple", "multiple of 200")),
     ("ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`: Please run `pip install x`",
      "missing_module", ("module accelerate", "pip install 'accelerate>=1.1.0'")),
+    (("stty: 'standard input': Inappropriate ioctl for device\nTraceback (most recent call last):\n  File "
+     '"/w/utils.py", line 45, in <module>\n    _, width = os.popen("stty size").read().split()\n'
+     "ValueError: not enough values to unpack (expected 2, got 0)"), "user_exception",
+     ("how large its terminal is", "line 45 of /w/utils.py")),
     (("RuntimeError: Error downloading train.gz:\nTried https://data.example.com/mnist/, got:\n"
      "<urlopen error [Errno -2] Name or service not known>"), "hub_network", ("data.example.com", "the script looks")),
     (("urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='raw.example.com', port=443): Max retries exceeded "

@@ -75,6 +75,7 @@ REAL = {
     "import_mismatch": "from json import no_such_name",
     "bad_data": "import json; json.loads('{\"a\": ')",
     "user_exception": "raise ZeroDivisionError('no steps')",
+    "needs_terminal": "import os, sys; sys.stdin = open(os.devnull); input('Overwrite? ')",
     "user_args": "import argparse; argparse.ArgumentParser().parse_args(['--wrong'])",
     "port_in_use": "import socket; a=socket.create_server(('127.0.0.1',0)); socket.create_server(a.getsockname())",
     "segfault": "import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(0)",

@@ -286,6 +286,15 @@ def test_what_the_script_does_not_say_is_its_own(tmp_path):
     assert (held.value, held.display_text) == (None, SCRIPT_DEFAULT_SOURCE)
 
 
+@pytest.mark.parametrize("given", [("-b", "4"), ("--bs=4",), ("--batch-size", "4")])
+def test_a_value_that_the_user_gives_by_another_spelling_is_in_force(tmp_path, given):
+    text = "import argparse\np = argparse.ArgumentParser()\np.parse_args()\n"
+    text += "p.add_argument('-b', '--bs', '--batch-size', type=int, default=128)\n"
+    text += "p.add_argument('--gradient_accumulation_steps', type=int, default=2)\n"
+    held = Setup(*script(tmp_path, text, trainer__arguments=given)).values
+    assert (held["micro_batch"].value, held["global_batch"].value) == (4, 8)
+
+
 HELPED = "import argparse\np = argparse.ArgumentParser()\np.add_argument('{}', type=int, default=8, help='{}')\n"
 HELPED += "p.parse_args()\n"
 

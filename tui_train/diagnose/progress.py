@@ -10,7 +10,9 @@ _LOSS_PATTERN = re.compile(
     rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_LOSS_VALUE_PATTERN}"
 )
 _STEP_PATTERN = re.compile(
-    r"(?i)\b(?:global_?)?(?:step|iteration|iter)s?\b[\"']?\W{1,3}(?P<step>\d{1,12})\b|\|\s*(?P<bar>\d{1,12})/\d+ \["
+    # In the plural it is how many there are, unless it is one of them: `accumulation steps: 4`, `steps: 4/100`.
+    r"(?i)\b(?:global_?)?(?:step|iteration|iter)(?:\b|s\b(?=\W{1,3}\d{1,12} ?/))[\"']?\W{1,3}(?P<step>\d{1,12})\b"
+    r"|\|\s*(?P<bar>\d{1,12})/\d+ \["
 )
 # Bars of datasets and of downloads, which count rows, files and bytes.
 _PREPARATION_BAR_PATTERN = re.compile(

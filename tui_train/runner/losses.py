@@ -11,10 +11,13 @@ NUMBER_PATTERN = (
     r"[-+]?(?:(?:\d+\.?\d*|\.\d+|[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?)(?:e[-+]?\d+)?|nan|inf)(?![\d_]|[.,]\d|e[-+]?\d)"
 )
 ASSIGNMENT_PATTERN = r"[ :=\[]{1,12}"
-# `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`; not `loss 2.1 -> 1.9`, `packet loss: 5%`.
+# `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`, `loss (batch)=2.1`; not `loss 2.1 -> 1.9`
+# and `packet loss: 5%`.
 _LOSS_PATTERN = re.compile(
-    rf"(?<![\w.-])((?:\w{{1,24}}[/.])?\w{{0,40}}loss(?:[/.]?\w{{1,40}})?)(?: (train|val|value))?{ASSIGNMENT_PATTERN}"
-    rf"(?:tensor\()?({NUMBER_PATTERN})(?![.e]|\s*(?:->|%))",
+    r"(?<![\w.-])((?:\w{1,24}[/.])?\w{0,40}loss(?:[/.]?\w{1,40})?)"
+    r"(?: (?P<word>train|val|value)| \((?P<bracketed>train|val|valid|eval|batch|mean|avg|total)\))?"
+    rf"{ASSIGNMENT_PATTERN}"
+    rf"(?:tensor\()?(?P<number>{NUMBER_PATTERN})(?![.e]|\s*(?:->|%))",
     re.IGNORECASE,
 )
 # What a line is about from this word on; `valid tokens` and a metric's name such as `val_acc` are other things.
@@ -88,10 +91,10 @@ def losses_in_line(line: str) -> LineLosses:
         kind_here = _loss_kind_in_line(line, match, roles)
         worth = {"train": 3, "plain": 2, "part": 1}.get(kind_here, 0)
         if kind_here == "eval" and not losses.evaluation:
-            losses = losses._replace(evaluation=match[3])
+            losses = losses._replace(evaluation=match["number"])
         elif worth > best:
             best = worth
-            losses = losses._replace(train=match[3], named=kind_here == "train")
+            losses = losses._replace(train=match["number"], named=kind_here == "train")
     return losses
 
 
@@ -111,7 +114,8 @@ def _train_and_evaluation_words(line: str) -> list[tuple[int, str]]:
 
 def _loss_kind_in_line(line: str, match: re.Match[str], role_words: list[tuple[int, str]]) -> str:
     """Return of what a loss in a line is: `part` where a word that is not usual stands before it."""
-    named = loss_kind(f"{match[1]}_{match[2]}" if match[2] and match[2].lower() != "value" else match[1])
+    word = (match["word"] or match["bracketed"] or "value").lower()
+    named = loss_kind(match[1] if word in {"value", "batch"} else f"{match[1]}_{word}")
     if named in {"train", "eval", "set", ""}:
         return "" if named == "set" else named
     before = _WORD_BEFORE_LOSS_PATTERN.search(line, max(0, match.start() - 24), match.start())

@@ -180,7 +180,11 @@ def _with_declared_arguments(preset: Preset, source: ScriptSource, *, takes_all:
     passed = accepted_placeholders(preset)
     matched = dict(_unambiguous_placeholder_parameters(source.parameters))
     more = [
-        PresetArgument((f"{each.name}={{{name}}}",), after=each.command)
+        PresetArgument(
+            (f"{each.name}={{{name}}}",),
+            after=each.command,
+            also=tuple(flag for flag in each.flags if flag != each.name),
+        )
         for name, each in matched.items()
         if not passed & {name, *_PLACEHOLDERS_BY_RECIPE_NAME.get(_RECIPE_NAME_BY_PLACEHOLDER.get(name, name), ())}
     ]

@@ -260,7 +260,12 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     move_to_recipe = _move_batch_into_recipe_change(setup, batch_settings)
     if any(KEY_BY_PLACEHOLDER[name] in chosen for name in batch_settings):
         yield _set_twice_finding(words, "batch", preset, move_to_recipe)
-    elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
+    elif (
+        "micro_batch" in profile.ladder.rungs
+        and not preset.user_arguments_first
+        # Without an accumulation that it takes, it cannot be lowered anyway.
+        and setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS != {"micro_batch"}
+    ):
         message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
         remedy = "Remove it, and set recipe.micro_batch and recipe.global_batch."
         yield warning("trainer.arguments", message, remedy, change=move_to_recipe)

@@ -64,12 +64,14 @@ Scalar = str | int | float | bool
 class PresetArgument(Struct, frozen=True, forbid_unknown_fields=True):
     """Arguments passed together if `when` (NAME=VALUE or NAME!=VALUE) holds and no placeholder in them is empty.
 
-    `after`: they belong to this subcommand among the user's arguments, and follow it.
+    `after`: they belong to this subcommand among the user's arguments, and follow it. `also`: other spellings of the
+    option, by which the user may give it.
     """
 
     words: tuple[str, ...]
     when: str = ""
     after: str = ""
+    also: tuple[str, ...] = ()
 
 
 class PresetVariable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -135,7 +135,8 @@ def preset_value_rules(preset: Preset) -> Iterator[PresetPassingRule]:
         for previous_word, word in pairwise(("", *argument.words)):
             option, _, value = word.partition("=") if "=" in word else (previous_word, "", word)
             for name in PLACEHOLDER_PATTERN.findall(value) if option else ():
-                yield PresetPassingRule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
+                for spelling in (option, *argument.also):
+                    yield PresetPassingRule(name, normalized_option(spelling), readable_back=value == f"{{{name}}}")
     conditions: set[str] = set()
     for entry in preset.file.values if preset.file else ():
         name, equals, meaning = entry.when.partition("=")
