@@ -74,7 +74,7 @@ def test_it_is_stopped_and_resumed_from_either(machines):
     (run,) = (home / ".local/state/tui-train/runs").glob("[!.]*")
     until(lambda: "tick 3" in (run / "attempt-1.log").read_text())
     assert "no process of it is left" in tui(0, "stop", "last")
-    tui(1, "resume", "last", "--detach")
+    tui(1, "resume", "last", "--force", "--detach")
     assert "running on box" in tui(0, "runs")
     assert "no process of it is left" in tui(1, "stop", "last")
     assert "stopped" in tui(0, "runs")

@@ -47,7 +47,7 @@ def test_a_folder_of_an_earlier_version_is_a_run_like_any_other(run):
     assert "running" in tui("runs").stdout
     assert "no process of it is left" in tui("stop", run.name).stdout
     assert read_status(run).state == "stopped"
-    tui("resume", run.name, "--detach")
+    tui("resume", run.name, "--force", "--detach")
     until(lambda: run.attempt_log(2).exists() and "tick 3" in run.attempt_log(2).read_text())
     assert "no process of it is left" in tui("stop", run.name, "--now").stdout
     assert len(read_status(run).attempts) == 2
