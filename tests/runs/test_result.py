@@ -148,21 +148,35 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
         "made/model.pt": attempt.started + 1,
         "old/model.pt": attempt.started - 7200,
         "best.ckpt": attempt.started,
+        "made/epoch-1/net.pth": attempt.started - 1,
     }
     for name, at in (written | {"later.ckpt": attempt.ended + 7200}).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
         os.utime(tmp_path / name, (at, at))
     assert read_result(run).written == (str(tmp_path / "made"),)
     shown = command("result", f"{run.path}/").stdout
-    assert f"no adapter or model; written while it trained: {tmp_path}/made/model.pt, {tmp_path}/best.ckpt\n" in shown
-    for weights in (tmp_path / "best.ckpt", tmp_path / "made/model.pt"):
+    names = ", ".join(f"{tmp_path}/{name}" for name in ("made/model.pt", "best.ckpt", "made/epoch-1/net.pth"))
+    assert f"no adapter or model; written while it trained: {names}\n" in shown
+    for weights in (tmp_path / "best.ckpt", tmp_path / "made/model.pt", tmp_path / "made/epoch-1/net.pth"):
         weights.rename(weights.with_suffix(".txt"))
     assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
     put_model(tmp_path / "made")
     assert read_result(run).weights.path == read_result(run).output == str(tmp_path / "made")
     named = ended(tmp_path / "run2", **own, **{"trainer.arguments": ("--dest", str(tmp_path / "none"))})
     assert read_result(named).written == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["epoch 1 | valid loss 2.5", "epoch 2 | valid loss 2.0"], "eval loss     2.000 last, epoch 2\n"),
+        (["step 10 loss 2.5", "step 20 loss 2.0"], "loss          2.000 last, step 20\n"),
+        (["nothing of that kind"], "loss          none was found in its log\n"),
+    ],
+)
+def test_where_a_loss_was_told_is_called_as_its_log_calls_it(tmp_path, lines, told):
+    assert told in command("result", f"{ended(tmp_path / 'run', lines).path}/").stdout
 
 
 def test_a_model_without_a_tokenizer_is_not_offered_to_talk_with(tmp_path):

@@ -333,6 +333,25 @@ def test_a_default_of_the_scripts_own_class_is_no_default_of_the_library(tmp_pat
     assert held["epochs"].display_text == "3.0, Hugging Face Trainer's default"
 
 
+def test_the_argument_that_may_take_a_checkpoint_is_named(tmp_path):
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume_from')\np.parse_args()\n"
+    (told,) = [note for note in plan(*script(tmp_path, text)).notes if "checkpoint" in note]
+    assert "unless you give it --resume_from" in told
+    (told,) = [note for note in plan(*script(tmp_path, text.replace("resume", "take"))).notes if "checkpoint" in note]
+    assert "unless" not in told
+
+
+@pytest.mark.parametrize(("text", "goes_on"), [(ACCELERATED, True), (ARGPARSE, False)])
+def test_a_run_over_an_output_folder_says_whether_it_goes_on(tmp_path, text, goes_on):
+    text = text.replace("parser.add_argument(", "parser.add_argument('--output_dir')\nparser.add_argument(", 1)
+    chosen, known = script(tmp_path, text, trainer__output=str(tmp_path))
+    known = msgspec.structs.replace(known, paths={**known.paths, str(tmp_path): "folder"})
+    (found,) = [each for each in find_problems(Setup(chosen, known)) if each.key == "trainer.output"]
+    assert ("resumes from the newest" in found.remedy, "begins with the first step" in found.remedy) == (
+        goes_on, not goes_on,
+    )  # fmt: skip
+
+
 def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     chosen, known = script(tmp_path, ARGPARSE)
     held = Setup(chosen, known).values
