@@ -103,6 +103,18 @@ NAMED = [
      "found 500, which is not a multiple of 200."), "config_invalid", ("500 is not a multiple", "multiple of 200")),
     ("ImportError: Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`: Please run `pip install x`",
      "missing_module", ("module accelerate", "pip install 'accelerate>=1.1.0'")),
+    ('yaml.scanner.ScannerError: mapping values are not allowed here\n  in "c.yaml", line 2, column 8',
+     "config_invalid", ("c.yaml is no valid YAML at line 2, column 8: mapping values are not allowed here",)),
+    ("RuntimeError: ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (3), got (2))",
+     "user_exception", ("allgather", "3 and 2")),
+    (("RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after "
+     "they have already been freed)."), "user_exception", (".detach()",)),
+    ("AttributeError: module 'numpy' has no attribute 'int'.", "import_mismatch", ("np.int", "numpy<1.24")),
+    ("PIL.UnidentifiedImageError: cannot identify image file 'a/b.jpg'", "bad_data", ("a/b.jpg is no image",)),
+    ("ERROR: Could not consume arg: --rate=1\nUsage: t.py -", "user_args", ("does not take --rate=1.",)),
+    ("Error: No such option '--rate'.", "user_args", ("does not take --rate.",)),
+    ("torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in x: (None, 'g++')",
+     "triton_compile", ("no C++ compiler", "CXX")),
     (("stty: 'standard input': Inappropriate ioctl for device\nTraceback (most recent call last):\n  File "
      '"/w/utils.py", line 45, in <module>\n    _, width = os.popen("stty size").read().split()\n'
      "ValueError: not enough values to unpack (expected 2, got 0)"), "user_exception",

@@ -43,7 +43,7 @@ async def test_the_result_of_a_run_by_keys(machine, tmp_path, size):
         shown = shows(pilot)
         assert "2.000 last, step 20   1.500 best, step 10" in shown
         assert "1.875 last, step 20   1.750 best, step 10" in shown
-        assert "merge the adapter first" in shown
+        assert "load it with peft, or merge it first" in shown
         assert all(len(line) <= size[0] for line in shown.splitlines())
         await keys("c")(pilot)
         assert pilot.app.clipboard == str(run.path / "output")

@@ -48,7 +48,9 @@ def last_step_with_finite_numbers(lines: Sequence[LogLine]) -> int | None:
     """Return the number of the last step whose numbers were whole, None where no line tells one."""
     broken = {line.number for line, bad in step_loss_lines(lines) if bad}
     for line in reversed(lines):
-        match = _STEP_PATTERN.search(line.text) if line.number not in broken else None
+        # An error may name a number of steps as well.
+        names_step = line.number not in broken and "Error" not in line.text
+        match = _STEP_PATTERN.search(line.text) if names_step else None
         if match and not (match["bar"] and _PREPARATION_BAR_PATTERN.match(line.text)):
             return int(match["step"] or match["bar"])
     return None
