@@ -149,6 +149,7 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
         "old/model.pt": attempt.started - 7200,
         "best.ckpt": attempt.started,
         "made/epoch-1/net.pth": attempt.started - 1,
+        "lightning_logs/version_0/checkpoints/epoch=0.ckpt": attempt.started - 2,
     }
     for name, at in (written | {"later.ckpt": attempt.ended + 7200}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -157,8 +158,10 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     assert read_result(run).written == (str(tmp_path / "made"),)
     shown = command("result", f"{run.path}/").stdout
     names = ", ".join(f"{tmp_path}/{name}" for name in ("made/model.pt", "best.ckpt", "made/epoch-1/net.pth"))
-    assert f"no adapter or model; written while it trained: {names}\n" in shown
-    for weights in (tmp_path / "best.ckpt", tmp_path / "made/model.pt", tmp_path / "made/epoch-1/net.pth"):
+    assert f"no adapter or model; written while it trained: {names} and 1 more\n" in shown
+    (weights,) = tmp_path.glob("lightning_logs/*/*/*")
+    assert str(weights) in read_result(run).saved
+    for weights in (weights, *(tmp_path / name for name in ("best.ckpt", "made/model.pt", "made/epoch-1/net.pth"))):
         weights.rename(weights.with_suffix(".txt"))
     assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
     put_model(tmp_path / "made")

@@ -1,7 +1,9 @@
 """What a script writes by its own arguments, which no output folder of ours holds."""
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from tui_train.base.errors import TuiTrainError
@@ -13,6 +15,9 @@ from tui_train.setup.recipe.given_arguments import given_arguments, likely_outpu
 from tui_train.trainers import trainer_has_own_field
 
 _MAX_FILES_CHECKED = 1000  # files of a folder that are looked at
+# Below the folder of a script: Lightning saves in lightning_logs/version_0/checkpoints, others a level deeper.
+_MAX_DEPTH = 5
+_MAX_ENTRIES_BELOW = 5000
 _WEIGHTS_SUFFIXES = frozenset({
     ".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".keras", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth",
     ".safetensors",
@@ -39,12 +44,12 @@ def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...
 
 
 def weights_files_written(run: RunDir, since: float, until: float, folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Return files that are weights by their names, in the folders and where the script starts, the newest first.
+    """Return files that are weights by their names, in the folders and below where the script starts, newest first.
 
     `since` and `until` are seconds since 1970.
     """
     profile = _profile_starting_script(run)
-    where = dict.fromkeys((*_with_subfolders(folders), *((_working_folder(profile),) if profile else ())))
+    where = dict.fromkeys((*_with_subfolders(folders), *(_folders_below(_working_folder(profile)) if profile else ())))
     found = {path: time for folder in where for path, time in _file_times(folder) if path.suffix in _WEIGHTS_SUFFIXES}
     return tuple(
         sorted((path for path, time in found.items() if since <= time <= until), key=lambda path: -found[path])
@@ -79,8 +84,24 @@ def _with_subfolders(folders: Iterable[Path]) -> Iterator[Path]:
         yield folder
         try:
             with os.scandir(folder) as entries:
-                checked = [entry for _, entry in zip(range(_MAX_FILES_CHECKED), entries, strict=False)]
+                checked = [*islice(entries, _MAX_FILES_CHECKED)]
                 yield from (Path(entry.path) for entry in checked if entry.is_dir(follow_symlinks=False))
+        except (OSError, ValueError):
+            continue
+
+
+def _folders_below(start: Path) -> Iterator[Path]:
+    """Yield a folder and those below it, the near ones first; of very many only some, and none that is hidden."""
+    waiting, checked = deque([(start, 0)]), 0
+    while waiting and checked < _MAX_ENTRIES_BELOW:
+        folder, depth = waiting.popleft()
+        yield folder
+        try:
+            with os.scandir(folder) as entries:
+                for entry in islice(entries, _MAX_FILES_CHECKED):
+                    checked += 1
+                    if depth < _MAX_DEPTH and entry.name[:1] != "." and entry.is_dir(follow_symlinks=False):
+                        waiting.append((Path(entry.path), depth + 1))
         except (OSError, ValueError):
             continue
 
@@ -94,7 +115,7 @@ def _file_times(folder: Path) -> list[tuple[Path, float]]:
     """Return the files right in a folder, of very many only some, each with the time when it was written."""
     try:
         with os.scandir(folder) as entries:
-            checked = [entry for _, entry in zip(range(_MAX_FILES_CHECKED), entries, strict=False)]
+            checked = [*islice(entries, _MAX_FILES_CHECKED)]
             return [
                 (Path(entry.path), entry.stat(follow_symlinks=False).st_mtime)
                 for entry in checked
