@@ -41,7 +41,7 @@ _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH = 10
 _MARKED_RUN_MARK = ("◆", "b $primary")
-_MARK_BY_STATE = {
+MARK_BY_STATE = {
     "running": LIVE_MARK,
     "stopping": LIVE_MARK,
     "finished": DONE_MARK,
@@ -189,7 +189,7 @@ def _run_key(digest: RunDigest) -> str:
 
 def _name_cell(digest: RunDigest, is_marked: bool, style: str) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
-    sign, colour = _MARKED_RUN_MARK if is_marked else _MARK_BY_STATE.get(digest.state, (" ", ""))
+    sign, colour = _MARKED_RUN_MARK if is_marked else MARK_BY_STATE.get(digest.state, (" ", ""))
     return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
 
 
@@ -238,7 +238,7 @@ def _steps_text(digest: RunDigest) -> str:
 
 def _run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     date = relative_date_text(digest.now.started if digest.now else None, time.time())
-    colour = _MARK_BY_STATE.get(digest.state, ("", ""))[1]
+    colour = MARK_BY_STATE.get(digest.state, ("", ""))[1]
     outcome = run_outcome_text(digest)
     note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [

@@ -35,6 +35,13 @@ class HomeState:
         """Return the name of the profile in which the cursor is; empty for none."""
         return self.profiles[row_key].name if row_key in self.profiles else ""
 
+    def run_before(self, row_key: str) -> "RunDigest | None":
+        """Return the newest earlier run of the same profile, None where there is none."""
+        keys = [*self.runs]
+        earlier = keys[keys.index(row_key) + 1 :] if row_key in self.runs else []
+        same = (key for key in earlier if _profile_name(self.runs[key]) == _profile_name(self.runs[row_key]))
+        return next((self.runs[key] for key in same), None)
+
     def chosen_runs(self, row_key: str) -> "tuple[RunDigest, ...]":
         """Return what Delete, Note, Stop and Compare take: the marked runs, or the one in which the cursor is."""
         marked = tuple(self.runs[key] for key in self.runs if key in self.marked) if self.marked else ()
@@ -86,3 +93,7 @@ def runs_text(runs: "tuple[RunDigest, ...]") -> str:
     names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMES_SHOWN])
     more = f" and {len(runs) - MAX_NAMES_SHOWN} more" if len(runs) > MAX_NAMES_SHOWN else ""
     return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"
+
+
+def _profile_name(digest: "RunDigest") -> str:
+    return digest.profile or digest.run.label

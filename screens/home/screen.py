@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.events import Key
 from textual.reactive import reactive
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tui_train.runner.progress import Progress
     from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import DigestCache, RunDigest
+
+    from .run_pane import RunDetails
 
 _KEEP_ANSWER = ("", "No, keep it")
 _REFRESH_SECONDS = 2.0
@@ -122,13 +125,16 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._reader: HomeReader | None = None
         self._reading = self._is_read_again = False
         self._hint_timer: Timer | None = None
+        self._pane_key = ""  # the row that the pane shows
+        self._details: RunDetails | None = None
         self._described_machine: object = None  # of which the title was made
 
     def compose(self) -> ComposeResult:
         """Put a list under the filter."""
         yield StepBar(title="Home")
         yield FilterLine("name, model, data or state")
-        yield _HomeList(START_ROWS, id="list")
+        with Horizontal(id="middle"):
+            yield _HomeList(START_ROWS, id="list")
         yield Hint()
         yield KeyBar()
 
@@ -232,19 +238,65 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if run:
             from .home_rows import run_hint_text
 
-            words = run_hint_text(run)
-        elif key in self.state.profiles:
+            words = visible(run.run.name) if self._has_pane_room else run_hint_text(run)
+        elif key in self.state.profiles and not self._has_pane_room:
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
-        if run and self._reader and self.has_class("-tall"):
+        if self._has_pane_room and (self.state.runs or self.state.profiles):
+            self._show_pane()
+        elif run and self._reader and self.has_class("-tall"):
             self._read_losses(run, self._reader.digests)
-        elif self.query("#loss"):
+        elif self.query("#below"):
             self._show_losses(None)
+
+    @property
+    def _has_pane_room(self) -> bool:
+        return self.has_class("-wide") or self.has_class("-medium")
+
+    def _show_pane(self) -> None:
+        """Say beside the list what its row stands for; the losses and changes of a run are read meanwhile."""
+        from .run_pane import RunPane
+
+        key, pane = self.row_list.cursor, next(iter(self.query(RunPane)), None)
+        if pane is None:
+            pane = RunPane()
+            self.query_one("#middle").mount(pane)
+        self._show_losses(None)
+        if run := self.state.runs.get(key):
+            self._details = self._details if self._pane_key == key else None
+            pane.show_run(run, self._details)
+            if self._reader:
+                self._read_details(run, self.state.run_before(key), self._reader.digests)
+        elif card := self.state.profiles.get(key):
+            pane.show_profile(card)
+        else:
+            pane.show_nothing()
+        self._pane_key = key
+
+    @work(thread=True, group="plot", exclusive=True)
+    def _read_details(self, digest: "RunDigest", before: "RunDigest | None", digests: "DigestCache") -> None:
+        """Read what is said of a run beside the list."""
+        from tui_train.views.compare import settings_changed_between
+
+        from .run_pane import RunDetails
+
+        worker, progress = get_current_worker(), digests.read_losses(digest)
+        changes = settings_changed_between(before.run, digest.run) if before and not worker.is_cancelled else ()
+        details = RunDetails(progress, before.run.name if before and changes else "", changes)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_details, digest, details)
+
+    def _show_details(self, digest: "RunDigest", details: "RunDetails") -> None:
+        from .run_pane import RunPane
+
+        self._details = details
+        for pane in self.query(RunPane):
+            pane.show_run(digest, details)
 
     @work(thread=True, group="plot", exclusive=True)
     def _read_losses(self, digest: "RunDigest", digests: "DigestCache") -> None:
-        """Read the losses of the run in which the cursor is; where there is room, they are drawn below the list."""
+        """Read the losses of the run in which the cursor is; below the list there may be room for them."""
         worker, progress = get_current_worker(), digests.read_losses(digest)
         if not worker.is_cancelled:
             self.app.call_from_thread(self._show_losses, progress)
@@ -255,10 +307,10 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from ..run.run_plot import PlotOptions, show_plot
         from ..widgets.plot import Plot
 
-        plot = next(iter(self.query(Plot)), None)
+        plot = next(iter(self.query("#below").results(Plot)), None)
         if plot is None and progress:
-            plot = Plot(id="loss")
-            self.mount(plot, after=self.row_list)
+            plot = Plot(id="below")
+            self.mount(plot, after="#middle")
         if plot:
             show_plot(plot, progress or Progress(), PlotOptions(hidden=progress is None))
 

@@ -159,9 +159,9 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     shown = command("result", f"{run.path}/").stdout
     names = ", ".join(f"{tmp_path}/{name}" for name in ("made/model.pt", "best.ckpt", "made/epoch-1/net.pth"))
     assert f"no adapter or model; written while it trained: {names} and 1 more\n" in shown
-    (weights,) = tmp_path.glob("lightning_logs/*/*/*")
-    assert str(weights) in read_result(run).saved
-    for weights in (weights, *(tmp_path / name for name in ("best.ckpt", "made/model.pt", "made/epoch-1/net.pth"))):
+    (saved,) = tmp_path.glob("lightning_logs/*/*/*")
+    assert str(saved) in read_result(run).saved
+    for weights in (saved, *(tmp_path / name for name in ("best.ckpt", "made/model.pt", "made/epoch-1/net.pth"))):
         weights.rename(weights.with_suffix(".txt"))
     assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
     put_model(tmp_path / "made")

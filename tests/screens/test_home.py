@@ -314,6 +314,32 @@ async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of, size, d
         await until_true(pilot, lambda: not has_braille(shows(pilot)))
 
 
+@pytest.mark.parametrize(("size", "told"), [((120, 40), True), ((160, 50), True), ((100, 40), False)])
+async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told):
+    """What differs from the run before it, which is of the same profile, is told, and why one failed."""
+    run_of("mine")
+    run_of("other")
+    newest = run_of("mine", code=1)
+    async with opened(size=size) as pilot:
+        await until_true(pilot, lambda: ("Changed" in side_text(pilot), newest.name in shows(pilot)) == (told, True))
+        if not told:
+            return
+        shown = " ".join(side_text(pilot).split())
+        assert "Script steps.py" in shown
+        assert "Loss 1.333, step 3" in shown
+        assert "3 0 0 → 3 1 0" in shown
+        assert "the data is bad" in shown
+        await keys("down", "down")(pilot)
+        await until_true(pilot, lambda: "Changed" not in side_text(pilot) and "mine" in side_text(pilot))
+        await keys("end")(pilot)
+        await until_true(pilot, lambda: not side_text(pilot).strip())
+
+
+def side_text(pilot: Pilot[Any]) -> str:
+    """What stands beside the list."""
+    return "\n".join(line.partition("│")[2] for line in shows(pilot).splitlines())
+
+
 def has_braille(text: str) -> bool:
     return any("\u2800" < letter <= "\u28ff" for letter in text)
 
@@ -542,7 +568,7 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of):
     assert found.failure == "session_killed"
     async with make_wizard().run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "session killed")
-        await until_shown(pilot, found.cause.rstrip("."))
+        await until_true(pilot, lambda: found.cause in " ".join(side_text(pilot).split()))
         await keys("enter")(pilot)
         await until_shown(pilot, "✗ The session was killed")
 

@@ -9,6 +9,7 @@ HEADING_BY_FAILURE = {
     "chat_roles": "chat refused by the template",
     "collate_shape": "examples that form no batch",
     "config_invalid": "invalid setting",
+    "hub_network": "download failed",
     "import_mismatch": "incompatible libraries",
     "launcher_arg_mismatch": "needs torchrun",
     "lora_target_modules": "LoRA targets not in the model",

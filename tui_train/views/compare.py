@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, size_text
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import read_progress
@@ -132,11 +133,21 @@ def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
 
 def differing_setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     """Return the settings in which the runs differ in effect, by their labels, in the order of the form."""
+    return _differing_rows([each.settings for each in compared])
+
+
+def settings_changed_between(before: RunDir, run: RunDir) -> tuple[ComparisonRow, ...]:
+    """Return the settings in which a run differs from an earlier one; none where a profile cannot be read."""
+    settings = [_read_settings(each)[1] for each in (before, run)]
+    return _differing_rows(settings) if all(settings) else ()
+
+
+def _differing_rows(settings_of_runs: Sequence[Mapping[str, EffectiveSetting]]) -> tuple[ComparisonRow, ...]:
     rows = []
     for field in fields.FIELDS.values():
         if field.key in _KEYS_NOT_COMPARED:
             continue
-        values = [each.settings.get(field.key, _UNKNOWN_SETTING) for each in compared]
+        values = [settings.get(field.key, _UNKNOWN_SETTING) for settings in settings_of_runs]
         if any(value.value != values[0].value for value in values):
             cells = tuple(value.text for value in values)
             rows.append(ComparisonRow(label=field.label, key=field.key, cells=cells))
@@ -158,11 +169,7 @@ def second_run_compared_sentence(compared: Sequence[ComparedRun]) -> str:
 
 
 def _read_compared_run(run: RunDir) -> ComparedRun:
-    status = read_status(run)
-    try:
-        profile = store.load_profile_file(str(run.profile))
-    except TuiTrainError:
-        profile = None
+    status, (profile, settings) = read_status(run), _read_settings(run)
     plan = run.plan()
     global_batch = plan.get("global_batch")
     batch = global_batch if isinstance(global_batch, int) else 0
@@ -170,13 +177,21 @@ def _read_compared_run(run: RunDir) -> ComparedRun:
         run=run,
         now=status,
         progress=read_progress(run, status.attempts),
-        settings=effective_settings(profile, plan, yaml_documents.read_document(profile.trainer.config))
-        if profile
-        else {},
+        settings=settings,
         tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
         peak=max((_attempt_memory_peak(run, attempt) for attempt in status.attempts), default=0),
         spans=_attempt_spans(run, status),
     )
+
+
+def _read_settings(run: RunDir) -> tuple[Profile | None, dict[str, EffectiveSetting]]:
+    """Return the profile of a run and its settings in effect; None and none where it cannot be read."""
+    try:
+        profile = store.load_profile_file(str(run.profile))
+    except TuiTrainError:
+        return None, {}
+    document = yaml_documents.read_document(profile.trainer.config)
+    return profile, effective_settings(profile, run.plan(), document)
 
 
 def _attempt_spans(run: RunDir, status: RunStatus) -> tuple[AttemptSpan, ...]:

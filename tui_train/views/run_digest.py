@@ -60,6 +60,8 @@ class RunDigest(Struct, frozen=True, kw_only=True):
     """The class of a failure that was looked into."""
     why: str = ""
     """The cause of a failure that was looked into."""
+    remedy: str = ""
+    """What to do about it."""
 
     @property
     def live(self) -> bool:
@@ -154,7 +156,11 @@ class DigestCache:
         if cached and cached.digest.why and cached.digest.now == digest.now:
             known = cached.digest
             digest = msgspec.structs.replace(
-                digest, failure=known.failure, why=known.why, why_not_resumable=known.why_not_resumable
+                digest,
+                failure=known.failure,
+                why=known.why,
+                remedy=known.remedy,
+                why_not_resumable=known.why_not_resumable,
             )
         self._runs[run.path] = _CachedDigest(key, digest)
         return digest
@@ -192,8 +198,10 @@ class DigestCache:
             # An error of the script is told by its own line; the last line of a log may be anything.
             own = diagnosis.line if _ERROR_PATTERN.search(diagnosis.line) else ""
             failure = own if diagnosis.failure == _SCRIPT_ERROR_CLASS else failure_heading(diagnosis.failure)
-        why = visible(diagnosis.cause if diagnosis else "")
-        explained = msgspec.structs.replace(digest, failure=visible(failure), why=why, why_not_resumable=why_not)
+        why, remedy = (visible(words) for words in ((diagnosis.cause, diagnosis.remedy) if diagnosis else ("", "")))
+        explained = msgspec.structs.replace(
+            digest, failure=visible(failure), why=why, remedy=remedy, why_not_resumable=why_not
+        )
         key = _run_change_key(digest.run.path)
         self._runs[digest.run.path], self._explained_keys[digest.run.path] = _CachedDigest(key, explained), key
         return explained

@@ -1,0 +1,146 @@
+"""What is known of the run or profile in which Home's cursor is, beside the list where there is room."""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from textual.containers import Vertical
+from textual.content import Content
+
+from tui_train.base.text import duration_text, loss_text, visible
+from tui_train.runner.progress import Progress
+from tui_train.runs.status import training_seconds
+from tui_train.views.compare import ComparisonRow
+from tui_train.views.profile_cards import ProfileCard
+from tui_train.views.run_digest import RunDigest
+from tui_train.views.run_settings import shortened_setting_text
+
+from ..run.run_plot import PlotOptions, show_plot
+from ..widgets.lines import Lines
+from ..widgets.plot import Plot
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
+from .home_rows import MARK_BY_STATE
+
+_MAX_CHANGES_SHOWN = 8
+_LABEL_WIDTH = 9
+
+
+class RunDetails(NamedTuple):
+    """Details of a run that take time to read: its losses, and the settings that differ from the run before it."""
+
+    progress: Progress = Progress()
+    before: str = ""
+    changes: tuple[ComparisonRow, ...] = ()
+
+
+class RunPane(Vertical, can_focus=False):
+    """Says what the row in which the cursor is stands for, and draws its losses."""
+
+    def __init__(self) -> None:
+        super().__init__(id="side")
+        self._lines, self._plot = Lines(), Plot(id="loss")
+
+    def compose(self) -> Iterator[Lines | Plot]:
+        """Put the words above the plot."""
+        self._plot.display = False
+        yield self._lines
+        yield self._plot
+
+    def show_run(self, digest: RunDigest, details: RunDetails | None) -> None:
+        """Show a run; its details where they have been read."""
+        found = details or RunDetails()
+        self._lines.show(lambda width: tuple(_run_lines(digest, found, width)))
+        show_plot(self._plot, found.progress, PlotOptions())
+
+    def show_profile(self, card: ProfileCard) -> None:
+        """Show a saved profile."""
+        self._lines.show(lambda width: tuple(_profile_lines(card, width)))
+        self._plot.display = False
+
+    def show_nothing(self) -> None:
+        """Be empty, where the row is no run and no profile."""
+        self._lines.show_fixed()
+        self._plot.display = False
+
+
+def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[Content]:
+    mark = MARK_BY_STATE.get(digest.state, ("", ""))
+    yield heading(visible(digest.run.label), styled(mark, f" {digest.state}"), width)
+    for label, words in _facts(digest, details.progress):
+        yield from _labelled_lines(label, words, width)
+    if digest.why or digest.damage:
+        yield Content()
+        yield heading("Why", "", width)
+        yield from Content(visible(digest.why or digest.damage)).wrap(width)
+        yield from Content.styled(visible(digest.remedy), MUTED).wrap(width) if digest.remedy else ()
+    if details.before:
+        yield Content()
+        yield heading("Changed", styled((f"since {visible(details.before)}", MUTED)), width)
+        for row in details.changes[:_MAX_CHANGES_SHOWN]:
+            yield from _change_lines(row, width)
+        if len(details.changes) > _MAX_CHANGES_SHOWN:
+            yield styled((f"and {len(details.changes) - _MAX_CHANGES_SHOWN} more: Space marks both, c compares", MUTED))
+    yield Content()
+
+
+def _facts(digest: RunDigest, progress: Progress) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a run, each with its label."""
+    now, about = digest.now, digest.about
+    if now and now.started:
+        seconds = None if now.live else training_seconds(now)
+        took = "" if seconds is None else f", {duration_text(seconds)}"
+        yield "Started", time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + took
+    if now and len(now.attempts) > 1:
+        yield "Attempts", str(len(now.attempts))
+    for label, words in (
+        ("Script", about.script),
+        ("Trains", about.method),
+        ("Model", about.model),
+        ("Data", about.data),
+    ):
+        if words:
+            yield label, words
+    where = ", ".join(filter(None, (digest.devices, f"on {now.host}" if now and now.host else "")))
+    if where:
+        yield "With", where
+    if progress.last:
+        yield "Loss", f"{loss_text(progress.last.loss)}, {progress.position_word} {progress.last.step}"
+    if progress.evaluations.last:
+        yield "Eval", loss_text(progress.evaluations.last.loss)
+    if digest.note:
+        yield "Note", f"“{digest.note}”"
+
+
+def _profile_lines(card: ProfileCard, width: int) -> Iterator[Content]:
+    about = card.about
+    yield heading(visible(card.name), styled(("profile", MUTED)), width)
+    for label, words in (
+        ("Script", about.script),
+        ("Trains", about.method),
+        ("Model", about.model),
+        ("Data", about.data),
+        ("With", card.devices),
+        ("Damaged", card.damage),
+    ):
+        if words:
+            yield from _labelled_lines(label, words, width)
+    yield Content()
+    yield styled(("Enter", KEY_STYLE), " opens its steps   ", ("g", KEY_STYLE), " runs it now")
+
+
+def _labelled_lines(label: str, words: str, width: int) -> Iterator[Content]:
+    lines = Content(visible(words)).wrap(max(4, width - _LABEL_WIDTH))
+    for number, line in enumerate(lines):
+        yield styled((f"{label if number == 0 else '':<{_LABEL_WIDTH}}", MUTED), line)
+
+
+def _change_lines(row: ComparisonRow, width: int) -> Iterator[Content]:
+    """Yield a setting and its values before and now, below it where they have no room beside it."""
+    before, now = (shortened_setting_text(cell, max(6, (width - 6) // 2)) for cell in row.cells)
+    values = styled((before, MUTED), (" → ", MUTED), (now, "b"))
+    label = f"{row.label}  "
+    if len(label) + values.cell_length <= width:
+        yield styled((label, MUTED), values)
+    else:
+        yield styled((row.label, MUTED))
+        yield fit(styled("  ", values), width)
