@@ -298,6 +298,8 @@ def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
     ("name", "text", "words"),
     [
         ("train.ipynb", '{"cells": [], "metadata": {}}', "is a notebook"),
+        ("moved.py", "# Moved to another place.\n", "is a file without code"),
+        ("moved.py", '"""Moved to another place."""\n', "is a file without code"),
         ("chat.jsonl", '{"messages": []}\n{"messages": []}\n', "is data"),
         ("train.sh", "#!/bin/bash\npython train.py --lr 1\n", "is a shell script"),
         ("train", "\x7fELF\0\0", "is a program"),

@@ -105,7 +105,9 @@ def _name_if_data(tree: ast.AST) -> str:
     """Return what a text is that Python could read and that trains nothing, as it holds no more than values."""
     body = tree.body if isinstance(tree, ast.Module) else []
     values = [each.value for each in body if isinstance(each, ast.Expr)]
-    if not values or len(values) != len(body) or not all(isinstance(each, ast.Dict | ast.List) for each in values):
+    if len(values) == len(body) and all(isinstance(each, ast.Constant) for each in values):
+        return "a file without code"
+    if len(values) != len(body) or not all(isinstance(each, ast.Dict | ast.List) for each in values):
         return ""
     first = values[0]
     keys = {key.value for key in first.keys if isinstance(key, ast.Constant)} if isinstance(first, ast.Dict) else ()
