@@ -428,6 +428,17 @@ def test_unknown_arguments_are_told_with_who_passes_them_and_what_was_meant(  # 
     assert dict(found.change.edits) == edits
 
 
+@pytest.mark.parametrize(
+    "line", ["ERROR: Could not consume arg: --rate=1", "Error: No such option '--rate'. Did you mean '--lr'?"]
+)
+def test_only_what_was_refused_is_left_out(line):
+    chosen = support.profile({
+        "trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "custom",
+        "trainer.arguments": ("--rate=1", "--lr=2"),
+    })  # fmt: skip
+    assert dict(said(f"{line}\n", 2, chosen).change.edits) == {"trainer.arguments": ("--lr=2",)}
+
+
 def test_an_exception_of_the_scripts_own_is_told_in_its_words():
     several = said(OWN.format(error="__main__.Bad: several\nlines of words"))
     assert several.cause == "The script raised: __main__.Bad: several"
