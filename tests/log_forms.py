@@ -55,6 +55,7 @@ FORMS = {
     "loss of a batch in a bar": (["Epoch 1/5:  18%|█▊        | 2/11 [00:15<01:10,  7.83s/img, loss (batch)=1.22]"], 2, 55, [(2, 1.22)], []),
     "after how many": (["Loss: 0.000418 after 875 batches"], 875, 0, [(875, 0.000418)], []),
     "losses in brackets": (["step 4 loss (train): 2.31 loss (val): 2.4"], 4, 0, [(4, 2.31)], [(4, 2.4)]),
+    "how a loss was counted": (["step 4 train_loss (avg): 2.31 val_loss (mean): 2.4"], 4, 0, [(4, 2.31)], [(4, 2.4)]),
     "slash name": (["step=40 train/loss=2.31 val/loss=2.4"], 40, 0, [(40, 2.31)], [(40, 2.4)]),
     "loss/train": (["step 40 | loss/train: 2.31 | loss/val: 2.4"], 40, 0, [(40, 2.31)], [(40, 2.4)]),
     "parts and total": (["step 4 | recon_loss 0.5 | kl loss 0.1 | total loss 0.6"], 4, 0, [(4, 0.6)], []),

@@ -605,6 +605,26 @@ def test_secrets_are_known_by_their_names(name):
         assert (changed.trainer.environment, changed.trainer.secrets) == ({"A": "1"}, (name,))
 
 
+SWITCHED = ScriptSource(train_switch_line=9)
+
+
+@pytest.mark.parametrize(
+    ("words", "source", "preset"),
+    [
+        (("--do-train",), SWITCHED, None),
+        (("--do_distill=1",), SWITCHED, None),
+        (("values.yaml", "--seed=1"), SWITCHED, None),
+        ((), replace(SWITCHED, parameters=(ScriptParameter(name="--do_train", default="True"),)), None),
+        ((), replace(SWITCHED, parameters=(ScriptParameter(name="--do_train"),)), None),
+        ((), SWITCHED, Preset(label="Mine", about="", arguments=(PresetArgument(("--do_train",)),))),
+    ],
+)
+def test_a_script_that_may_train_without_do_train_of_the_arguments_is_started(words, source, preset):
+    values = SCRIPT | {"trainer.preset": "mine" if preset else "custom", "trainer.arguments": words}
+    where = replace(facts(), sources={"/t.py": source}, presets={"mine": UserPreset(path="/m.toml", preset=preset)})
+    assert [each for each in found(values, where) if "--do_train" in each.message] == []
+
+
 @pytest.mark.parametrize("fault", TAKEN, ids=str)
 def test_what_only_keeps_it_from_starting_now_can_be_planned(fault):
     values, where, *_ = fault

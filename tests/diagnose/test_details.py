@@ -105,6 +105,11 @@ NAMED = [
      "missing_module", ("module accelerate", "pip install 'accelerate>=1.1.0'")),
     ('yaml.scanner.ScannerError: mapping values are not allowed here\n  in "c.yaml", line 2, column 8',
      "config_invalid", ("c.yaml is no valid YAML at line 2, column 8: mapping values are not allowed here",)),
+    (('yaml.parser.ParserError: while parsing a block mapping\n  in "c.yaml", line 1, column 1\nexpected <block end>, '
+     'but found \'<scalar>\'\n  in "c.yaml", line 3, column 3'), "config_invalid",
+     ("at line 3, column 3: expected <block end>",)),
+    (("yaml.scanner.ScannerError: while scanning for the next token\nfound character '\\t' that cannot start any "
+     'token\n  in "c.yaml", line 2, column 1'), "config_invalid", ("line 2, column 1: found character",)),
     ("RuntimeError: ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (3), got (2))",
      "user_exception", ("allgather", "3 and 2")),
     (("RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -113,6 +118,7 @@ NAMED = [
     ("PIL.UnidentifiedImageError: cannot identify image file 'a/b.jpg'", "bad_data", ("a/b.jpg is no image",)),
     ("ERROR: Could not consume arg: --rate=1\nUsage: t.py -", "user_args", ("does not take --rate=1.",)),
     ("Error: No such option '--rate'.", "user_args", ("does not take --rate.",)),
+    ("Error: No such option '--net.rate'. Did you mean '--rate'?", "user_args", ("does not take --net.rate.",)),
     ("torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in x: (None, 'g++')",
      "triton_compile", ("no C++ compiler", "CXX")),
     (("stty: 'standard input': Inappropriate ioctl for device\nTraceback (most recent call last):\n  File "
@@ -188,6 +194,30 @@ def test_what_the_log_names_is_named(text, failure, words):
     assert found.failure == failure
     for word in words:
         assert word in found.cause + found.remedy
+
+
+RAISED = 'Traceback (most recent call last):\n  File "own.py", line 3, in <module>\n    {}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        # What a caught error left in the log, then another one.
+        ("stty: 'standard input': Inappropriate ioctl for device\n" + RAISED + "ZeroDivisionError: x\n", "stty"),
+        (RAISED + "OSError: [Errno 25] Inappropriate ioctl for device\n", "how large"),
+        (RAISED + "AttributeError: module 'numpy' has no attribute 'unicode'\n", "Write unicode"),
+        (RAISED + 'yaml.constructor.ConstructorError: could not determine a constructor\n  in "h.yaml", '
+         "line 2, column 1\n", "no valid YAML"),
+        (RAISED + "OSError: We couldn't connect to 'https://huggingface.co' to load the files. "
+         "See https://docs.example.com/x: timed out\n", "docs.example.com"),
+        (RAISED + "urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='10.0.0.7', port=443): Max "
+         "retries exceeded (Caused by NewConnectionError('Connection refused'))\n", "10.0.0.7, from which"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_it_is_not_taken_for_it(text, word):
+    found = said(text.format("run()"))
+    assert found
+    assert word not in found.cause + found.remedy
 
 
 def test_a_name_from_a_log_is_no_package_to_install_and_no_shell_text():

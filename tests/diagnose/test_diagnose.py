@@ -392,6 +392,35 @@ def test_a_module_of_the_project_above_the_script_is_put_on_the_path(tmp_path):
     assert subprocess.run([sys.executable, script], env=variables, check=False).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "folder", "on_path"),
+    [
+        # A file of the project has the name of a library; it is there already; no variable can name it.
+        ("evaluate", "/project", ""),
+        ("net", "/project", "/other:/project"),
+        ("net", "/a:b", ""),
+    ],
+)
+def test_a_folder_that_would_not_help_is_not_put_on_the_path(name, folder, on_path):
+    chosen = support.profile({
+        "trainer.kind": "script", "trainer.script": "/project/t.py",
+        "trainer.environment": {"PYTHONPATH": on_path},
+    })  # fmt: skip
+    source = ScriptSource(packages_above={name: folder})
+    found = said(f"ModuleNotFoundError: No module named '{name}'\n", 1, chosen, source=source)
+    assert found.failure == "missing_module"
+    assert found.change is None
+    assert ("pip install evaluate" in found.remedy) == (name == "evaluate")
+
+
+def test_the_change_that_puts_a_folder_on_the_path_shows_its_name_as_it_is():
+    chosen = support.profile({"trainer.kind": "script", "trainer.script": "/t.py"})
+    source = ScriptSource(packages_above={"net": "/a\x1b[1mb"})
+    found = said("ModuleNotFoundError: No module named 'net'\n", 1, chosen, source=source)
+    assert found.change.title.isprintable()
+    assert dict(found.change.edits) == {"trainer.environment": {"PYTHONPATH": "/a\x1b[1mb"}}
+
+
 def test_the_file_with_which_each_python_of_a_run_begins_is_no_file_of_the_users(tmp_path):
     run = f'  File "{tmp_path}/shim/sitecustomize.py", line 92, in call'
     text = f'Traceback (most recent call last):\n  File "{tmp_path}/own.py", line 4, in setup\n    join()\n{run}\n'
@@ -426,6 +455,17 @@ def test_unknown_arguments_are_told_with_who_passes_them_and_what_was_meant(  # 
     assert found.failure == "user_args"
     assert says in found.remedy
     assert dict(found.change.edits) == edits
+
+
+@pytest.mark.parametrize(
+    "line", ["ERROR: Could not consume arg: --rate=1", "Error: No such option '--rate'. Did you mean '--lr'?"]
+)
+def test_only_what_was_refused_is_left_out(line):
+    chosen = support.profile({
+        "trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "custom",
+        "trainer.arguments": ("--rate=1", "--lr=2"),
+    })  # fmt: skip
+    assert dict(said(f"{line}\n", 2, chosen).change.edits) == {"trainer.arguments": ("--lr=2",)}
 
 
 def test_an_exception_of_the_scripts_own_is_told_in_its_words():

@@ -68,3 +68,17 @@ def test_what_a_healthy_library_prints_is_not_why_a_later_error_ended_the_run(li
 def test_a_bar_of_the_data_is_no_step(before, step):
     text = before + "Map: 100%|███| 400/400 [00:00<00:00, 9000 examples/s]\n"
     assert last_step_with_finite_numbers(lines_that_matter(io.BytesIO(text.encode()))) == step
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("steps: 10 loss: 0.8105 iter time (s): 1.137", 10),
+        ("steps: 4/100", 4),
+        ("accumulation steps: 4", None),
+        ("Iter: [200/391] Time 0.1 Error 0.52", 200),
+        ("ValueError: at most 9 batches, at step 3", None),
+    ],
+)
+def test_which_number_of_a_line_is_its_step(line, step):
+    assert last_step_with_finite_numbers(lines_that_matter(io.BytesIO(line.encode()))) == step

@@ -381,6 +381,14 @@ SWITCHED += ".parse_args_into_dataclasses()\nif args.do_train:\n    n = 1\n"
         ("if args.do_train or True:\n    trainer.train()\n", 0),
         ("args.do_train = True\nif args.do_train:\n    trainer.train()\n", 0),
         ("trainer.train()\n", 0),
+        ("args.set_training(batch_size=4)\nif args.do_train:\n    trainer.train()\n", 0),
+        ("setattr(args, 'do_train', True)\nif args.do_train:\n    trainer.train()\n", 0),
+        ("args = replace(args, do_train=True)\nif args.do_train:\n    trainer.train()\n", 0),
+        ("sys.argv.append('--do_train')\nif args.do_train:\n    trainer.train()\n", 0),
+        ("if args.do_train:\n    trainer.train()\nelse:\n    own_loop()\n", 0),
+        ("if args.do_train:\n    trainer.train()\nif args.search:\n    trainer.hyperparameter_search()\n", 0),
+        ("if args.do_train:\n    model.train()\n", 0),
+        ("from own import MyTrainingArguments\nif args.do_train:\n    trainer.train()\n", 0),
     ],
 )
 def test_the_line_that_trains_only_with_do_train(more, line):

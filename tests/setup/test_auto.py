@@ -304,11 +304,15 @@ HELPED += "p.parse_args()\n"
     [
         ("--batch-size", "images in a batch", "--batch-size=4", None),
         ("--batch-size", "mini-batch of each GPU, not the total", "--batch-size=4", None),
+        ("--batch-size", "Size on every GPU. Total batch size: times the GPUs", "--batch-size=4", None),
+        ("--batch-size", "total number of images in it", "--batch-size=4", None),
+        ("--micro-batch-size", "accumulated to the effective batch", "--micro-batch-size=4", None),
         ("--batch-size", "the total batch of all GPUs", "", None),
         ("--batch", "Total batch size", "", None),
         ("--batch", "batch", "", "--batch={micro_batch}"),
         ("--niter", "number of epochs to train for", "", "--niter={whole_epochs}"),
         ("--niter", "iterations", "", "--niter={steps}"),
+        ("--niter", "iters, which overrides epochs", "", "--niter={steps}"),
         ("--num_batches", "", "", "--num_batches={steps}"),
     ],
 )
@@ -322,6 +326,12 @@ def test_a_help_may_say_that_an_argument_is_not_what_its_name_says(tmp_path, nam
         assert passed in words(tmp_path, text, recipe__micro_batch=4, ladder__rungs=())
     elif "atch" in name and not change:
         assert any(found.key == "recipe.micro_batch" for found in find_problems(Setup(micro, known)))
+
+
+def test_a_folder_that_holds_files_is_the_output_all_the_same(tmp_path):
+    text = "import argparse\np = argparse.ArgumentParser()\np.parse_args()\n"
+    text += "p.add_argument('--output_dir', required=True, help='Where to store the files of the model.')\n"
+    assert any(word.startswith("--output_dir=") for word in words(tmp_path, text, ladder__rungs=()))
 
 
 def test_a_default_of_the_scripts_own_class_is_no_default_of_the_library(tmp_path):

@@ -54,7 +54,7 @@ def remedy_and_values(
     """Return the remedy for a failure that a line shows, and the values that its text names."""
     if signature.failure == "missing_module" and not signature.remedy:
         module, limit = match_values.get("module", ""), match_values.get("limit", "")
-        folder = evidence.source.packages_above.get(module, "") if evidence.source else ""
+        folder = packages.project_folder_of_module(module, evidence.source)
         # Braces would be taken for those of a signature.
         return re.sub("[{}]", "", packages.missing_module_remedy(module, limit, folder)), match_values
     if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:

@@ -3,6 +3,7 @@
 import re
 
 from tui_train.base.text import visible
+from tui_train.facts.types import ScriptSource
 
 # An error names the module or the package: those of one name, and the others by either name.
 _MODULES_NAMED_AS_PACKAGE = (
@@ -37,6 +38,14 @@ PIP_PACKAGE_BY_MODULE: dict[str, str] = {
 }
 
 
+def project_folder_of_module(module: str, source: ScriptSource | None) -> str:
+    """Return the folder above a script that holds a module of its project; empty for none.
+
+    A file of a library's name, as evaluate.py, is not what the script imports.
+    """
+    return "" if source is None or _pip_package(module) else source.packages_above.get(module, "")
+
+
 def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str:
     """Return what to do about a missing module; what an error calls it is never repeated as a package to install.
 
@@ -44,8 +53,7 @@ def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str
     """
     if folder:
         return f"It lies in {visible(folder)}: put that folder on PYTHONPATH (trainer.environment)."
-    package = PIP_PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower())
-    if package:
+    if package := _pip_package(module):
         wanted = f"'{package}{limit}'" if limit and " " not in package else package
         return f"Install it there: `PYTHON -m pip install {wanted}`, or choose the environment that has it."
     return (
@@ -53,3 +61,7 @@ def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str
         "environment that has it, or see in the script's documentation which package that is: a package of the same "
         "name may be somebody else's."
     )
+
+
+def _pip_package(module: str) -> str:
+    return PIP_PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower(), "")

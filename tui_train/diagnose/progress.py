@@ -10,10 +10,14 @@ _LOSS_PATTERN = re.compile(
     rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_LOSS_VALUE_PATTERN}"
 )
 _STEP_PATTERN = re.compile(
-    # In the plural it is how many there are, unless it is one of them: `accumulation steps: 4`, `steps: 4/100`.
-    r"(?i)\b(?:global_?)?(?:step|iteration|iter)(?:\b|s\b(?=\W{1,3}\d{1,12} ?/))[\"']?\W{1,3}(?P<step>\d{1,12})\b"
+    # In the plural it is how many there are (`accumulation steps: 4`), unless it is one of them or has a loss:
+    # `steps: 4/100`, and DeepSpeed's `steps: 10 loss: 0.8`.
+    r"(?i)\b(?:global_?)?(?:step|iteration|iter)(?:\b|s\b(?=\W{1,3}\d{1,12}(?: ?/|[ ,|]{1,3}(?:\w{1,10}[ _])?loss\b)))"
+    r"[\"']?\W{1,3}(?P<step>\d{1,12})\b"
     r"|\|\s*(?P<bar>\d{1,12})/\d+ \["
 )
+# An exception may name a number of steps as well; `top1 Error 30.2` is a metric.
+_EXCEPTION_LINE_PATTERN = re.compile(r"\W{0,3}[\w.]{0,100}(?:Error|Exception): ")
 # Bars of datasets and of downloads, which count rows, files and bytes.
 _PREPARATION_BAR_PATTERN = re.compile(
     r"\s*(?:Map|Filter|Flatten|Generating|Tokeniz|Adding|Applying|Packing|Truncat|Convert|Extract|Download|Loading"
@@ -48,8 +52,7 @@ def last_step_with_finite_numbers(lines: Sequence[LogLine]) -> int | None:
     """Return the number of the last step whose numbers were whole, None where no line tells one."""
     broken = {line.number for line, bad in step_loss_lines(lines) if bad}
     for line in reversed(lines):
-        # An error may name a number of steps as well.
-        names_step = line.number not in broken and "Error" not in line.text
+        names_step = line.number not in broken and not _EXCEPTION_LINE_PATTERN.match(line.text)
         match = _STEP_PATTERN.search(line.text) if names_step else None
         if match and not (match["bar"] and _PREPARATION_BAR_PATTERN.match(line.text)):
             return int(match["step"] or match["bar"])

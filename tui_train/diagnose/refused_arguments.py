@@ -17,9 +17,11 @@ from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.setup.recipe.options import given_options, normalized_option
 
 _REFUSED_PATTERN = re.compile(
-    r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option):? (?P<words>.+)"
+    r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option|Could not consume arg):? "
+    # What may have been meant is not refused.
+    r"(?P<words>.+?)(?:Did you mean|\(Possible options|$)"
 )
-_FLAG_PATTERN = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+_FLAG_PATTERN = re.compile(r"(?<![\w-])--?[A-Za-z](?:[\w.-]*\w)?")
 
 
 def refused_arguments_remedy(evidence: Evidence, profile: Profile) -> str:

@@ -26,6 +26,8 @@ _TRAIN_OR_EVALUATION_WORD_PATTERN = re.compile(
     r"(?![\w-]|[./]\w| (?:tokens|labels|every|\d))",
     re.IGNORECASE,
 )
+# A word behind `loss` that says of which data it is; others say how it was counted (`loss (avg)`).
+_WORDS_OF_DATA = frozenset({"train", "val", "valid", "eval"})
 # The word before `loss`: what is a part of a loss, or that of another time.
 _WORD_BEFORE_LOSS_PATTERN = re.compile(r"([a-z]+) $", re.IGNORECASE)
 _WORD_FOR_ANOTHER_STEP_PATTERN = re.compile("best|min|minimum|lowest|last|final|initial|first|previous|prev|target")
@@ -114,8 +116,8 @@ def _train_and_evaluation_words(line: str) -> list[tuple[int, str]]:
 
 def _loss_kind_in_line(line: str, match: re.Match[str], role_words: list[tuple[int, str]]) -> str:
     """Return of what a loss in a line is: `part` where a word that is not usual stands before it."""
-    word = (match["word"] or match["bracketed"] or "value").lower()
-    named = loss_kind(match[1] if word in {"value", "batch"} else f"{match[1]}_{word}")
+    word = (match["word"] or match["bracketed"] or "").lower()
+    named = loss_kind(f"{match[1]}_{word}" if word in _WORDS_OF_DATA else match[1])
     if named in {"train", "eval", "set", ""}:
         return "" if named == "set" else named
     before = _WORD_BEFORE_LOSS_PATTERN.search(line, max(0, match.start() - 24), match.start())

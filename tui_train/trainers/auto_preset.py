@@ -54,11 +54,16 @@ _SURE_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
 _INTEGER_PLACEHOLDER_BY_PLACEHOLDER = {"epochs": "whole_epochs"}
 # A help in which the first is found, and the second is not, says that an argument is something else than its name.
 _CONTRADICTING_HELP_BY_PLACEHOLDER = {
-    "micro_batch": (re.compile(r"\b(total|global|effective|overall|tokens)\b"), re.compile(r"\b(per|each|micro)\b")),
-    "steps": (re.compile(r"\bepochs?\b"), re.compile(r"\b(steps?|iterations?|batches)\b")),
-    "epochs": (re.compile(r"\b(steps?|iterations?|batches)\b"), re.compile(r"\bepochs?\b")),
+    "micro_batch": (
+        re.compile(r"\b(total|global|effective|overall)\b[\w -]{0,12}\bbatch|\btokens\b|\b(across|of|over) all "),
+        re.compile(r"\b(per|each|every|micro|(one|a|single) (gpu|device|process))\b"),
+    ),
+    "steps": (re.compile(r"\bepochs?\b"), re.compile(r"\b(steps?|iterations?|iters?|updates?|batches)\b")),
+    "epochs": (re.compile(r"\b(steps?|iterations?|batches)\b"), re.compile(r"\b(epochs?|pass(es)?|data|dataset)\b")),
     "output": (re.compile(r"\bfiles?\b"), re.compile(r"\b(folders?|dir|directory|directories)\b")),
 }
+# What a name says in so many words, no help takes back: it speaks of what is written there, or follows from it.
+_CERTAIN_NAME_PATTERN = re.compile(r"dir$|folder$|^per_device_|^micro_batch")
 _RECIPE_NAME_BY_PLACEHOLDER = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
 # Placeholders that stand for the same value in another form.
 _PLACEHOLDERS_BY_RECIPE_NAME = {
@@ -280,6 +285,8 @@ def _unambiguous_placeholder_parameters(
 
 def contradicts_its_name(parameter: ScriptParameter, placeholder: str) -> bool:
     """Return whether the help of an argument says that it is something else than the value that its name may mean."""
+    if any(_CERTAIN_NAME_PATTERN.search(_normalized_flag(flag)) for flag in (parameter.name, *parameter.flags)):
+        return False
     name, help_text = _RECIPE_NAME_BY_PLACEHOLDER.get(placeholder, placeholder), parameter.help.lower()
     contradicting, usual = _CONTRADICTING_HELP_BY_PLACEHOLDER.get(name, (None, None))
     return bool(contradicting and usual and contradicting.search(help_text) and not usual.search(help_text))

@@ -20,8 +20,10 @@ _RESUME_OPTION = "--resume_from_checkpoint"
 _SCRIPT_KEY = "trainer.script"
 _ARGUMENTS_KEY = "trainer.arguments"
 _TRAIN_SWITCH = "--do_train"
-# What a script of Hugging Face's form is told to do.
-_WHAT_A_SCRIPT_DOES = frozenset({_TRAIN_SWITCH, "--do-train", "--do_eval", "--do_predict"})
+# How a script of Hugging Face's form is told what to do: `--do_train`, `--do_eval`, and others of its own.
+_SWITCH_PREFIXES = ("--do_", "--do-")
+# A first argument that may hold all values.
+_ENDINGS_OF_ARGUMENT_FILES = (".json", ".yaml", ".yml", ".args", ".txt")
 _NOT_PYTHON_PROBLEM_PREFIX = "it is not Python: "
 USE_TORCHRUN_CHANGE = Change(
     "use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),)
@@ -99,8 +101,10 @@ def untrained_script(setup: Setup) -> Iterator[Finding]:
     if source is None or not source.train_switch_line or file_read_alone(source, words):
         return
     declared = next((each for each in source.parameters if each.name == _TRAIN_SWITCH), None)
-    asked = any(word.partition("=")[0] in _WHAT_A_SCRIPT_DOES for word in words)
-    if asked or (declared and declared.default == "True"):
+    passed = (*words, *(word for argument in setup.preset.arguments for word in argument.words))
+    asked = any(word.startswith(_SWITCH_PREFIXES) for word in passed)
+    from_file = any(word.endswith(_ENDINGS_OF_ARGUMENT_FILES) and not word.startswith("-") for word in words[:1])
+    if asked or from_file or (declared and declared.default != "False"):
         return
     message = f"line {source.train_switch_line} of the script trains only with {_TRAIN_SWITCH}, which is not given"
     change = Change(

@@ -12,13 +12,13 @@ from tui_train.facts.scripts.script_kind import command_line_kind, may_read_file
 from tui_train.facts.scripts.script_modules import DEPTH_ERRORS, MAX_SCRIPT_BYTES, PARSE_ERRORS, read_modules
 from tui_train.facts.scripts.script_project import packages_above
 from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name, surely_trains_alone
+from tui_train.facts.scripts.script_switch import train_switch_line
 from tui_train.facts.scripts.script_syntax import ScriptModule, keyword_value, last_name, text_constant
 from tui_train.facts.types import ScriptSource
 
 # They surely have arguments, or commands, of their own.
 _KINDS_THAT_DECLARE_ARGUMENTS = frozenset({"click", "typer", "fire", "absl"})
 _RESUME_ARGUMENT = "resume_from_checkpoint"
-_TRAIN_SWITCH = "do_train"
 _UPCAST_FUNCTION = "prepare_model_for_kbit_training"
 _LOCAL_RANK_FLAGS = {"--local_rank", "--local-rank"}
 _MAX_TRAINER_NAME_LENGTH = 100
@@ -83,7 +83,7 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         rank_line=rank_line,
         rank=rank,
         trains_alone=surely_trains_alone(modules),
-        train_switch_line=_train_switch_line(script) if command_line.kind == "hf-trainer" else 0,
+        train_switch_line=train_switch_line(modules) if command_line.kind == "hf-trainer" else 0,
         packages_above=packages_above(script, folder),
     )
 
@@ -146,20 +146,6 @@ def _line_and_correction_of_train_without_checkpoint(nodes: list[ast.AST], calls
             return 0, ""
         bare.append((call.lineno, _corrected_train_call("trainer" if direct else text, trainers.get(text))))
     return min(bare, default=(0, ""))
-
-
-def _train_switch_line(script: ScriptModule) -> int:
-    """Return the line that asks for do_train alone and then trains; 0 for none, and where the script sets it."""
-    uses = [node for node in script.nodes if isinstance(node, ast.Attribute) and node.attr == _TRAIN_SWITCH]
-    if any(isinstance(node.ctx, ast.Store) for node in uses):
-        return 0
-    asked = {id(node) for node in uses}
-    branches = (node for node in script.nodes if isinstance(node, ast.If) and id(node.test) in asked)
-    return min((node.lineno for node in branches if any(map(_calls_train, node.body))), default=0)
-
-
-def _calls_train(statement: ast.stmt) -> bool:
-    return any(_last_called_name(node) == "train" for node in ast.walk(statement) if isinstance(node, ast.Call))
 
 
 def _corrected_train_call(trainer: str, call: ast.Call | None) -> str:
