@@ -365,6 +365,10 @@ def test_what_a_script_imports_from_above_its_folder(tmp_path):
     (tmp_path / "project/setup.py").touch()
     project = str(tmp_path / "project")
     assert parse_source(text, str(folder)).packages_above == {"shapes": f"{project}/tools", "net": project}
+    (tmp_path / "project/src/mynet").mkdir(parents=True)
+    (tmp_path / "project/src/mynet/__init__.py").touch()
+    assert parse_source(b"import mynet.data", str(folder)).packages_above == {"mynet": f"{project}/src"}
+    assert parse_source(b"import mynet.data", project).packages_above == {"mynet": f"{project}/src"}
     assert parse_source(text).packages_above == {}
 
 

@@ -149,6 +149,8 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
         "old/model.pt": attempt.started - 7200,
         "best.ckpt": attempt.started,
         "made/epoch-1/net.pth": attempt.started - 1,
+        "made/epoch-1/optimizer.bin": attempt.started,
+        "made/epoch-1/random_states_0.pkl": attempt.started,
         "lightning_logs/version_0/checkpoints/epoch=0.ckpt": attempt.started - 2,
     }
     for name, at in (written | {"later.ckpt": attempt.ended + 7200}).items():

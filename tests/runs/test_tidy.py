@@ -201,6 +201,17 @@ def test_profiles_are_copied_renamed_and_removed():
     assert json.loads(said("profiles", "--json")) == []
 
 
+def test_values_of_a_saved_profile_change_and_the_others_stay():
+    store.save_profile(profile({"name": "a", "recipe.steps": 7, "recipe.seed": 3}))
+    assert "profiles change a --set" in said("new", "a", code=73)
+    tui("profiles", "change", "a", "--set", "recipe.steps=9")
+    assert store.load_profile_file("a") == profile({"name": "a", "recipe.steps": 9, "recipe.seed": 3})
+    assert "nothing to change" in said("profiles", "change", "a", code=64)
+    tui("profiles", "change", "nobody", "--set", "recipe.steps=9", code=66)
+    tui("profiles", "change", "a", "--set", "recipe.steps=x", code=65)
+    assert store.load_profile_file("a").recipe.steps == 9
+
+
 def test_comments_survive_another_name():
     profiles_folder().mkdir(parents=True)
     lines = ("# for the paper", "schema = 2", 'name   = "a" # short', "[recipe]", "steps = 7 # enough")

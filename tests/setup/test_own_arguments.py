@@ -252,6 +252,37 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         await keys("f1")(pilot)
 
 
+FIELDS = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+@dataclass
+class Own:
+    train_file: str = field(metadata={"help": "The rows."})
+    size: int = 8
+parser = HfArgumentParser((Own, TrainingArguments))
+if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
+    parser.parse_json_file(sys.argv[1])
+parser.parse_args_into_dataclasses()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), True),
+        (("--size", "4"), True),
+        (("--train_file", "a"), False),
+        (("--train-file=a",), False),
+        (("--train_f", "a"), False),
+        (("own.json",), False),
+        (("@words",), False),
+    ],
+)
+def test_a_field_without_a_default_is_required(tmp_path, words, asked):
+    found = arguments_found(script(tmp_path, FIELDS, trainer__arguments=words, ladder__rungs=()))
+    assert [message.partition(" (")[0] for message in found] == ["missing required argument: --train_file"] * asked
+
+
 PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparse = lambda: parser.parse_args()\n"
 REQUIRED = (
     PARSER + "parser.add_argument('-b', '--bsz', required=True)\nparser.add_argument('-v', action='store_true')\n"

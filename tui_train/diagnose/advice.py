@@ -9,6 +9,7 @@ from tui_train.diagnose import packages, refused_arguments
 from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.types import Evidence, LogLine, Signature
 from tui_train.profile.types import Profile
+from tui_train.setup.recipe.effective import working_folder
 from tui_train.trainers import trainer_of
 
 _SMALLEST_BATCH_REMEDY = (
@@ -67,6 +68,8 @@ def remedy_and_values(
             _CPU_OOM_REMEDY if signature.strength >= _MIN_CERTAIN_STRENGTH else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
         ), match_values
     values = {**_raiser_values(evidence.lines, error_line), **match_values}
+    if profile and evidence.preset and (start := working_folder(profile, evidence.preset)):
+        values.setdefault("start", f"{start} (trainer.working_directory)")
     if raised := _RAISED_PATTERN.match(error_line.text):
         values.setdefault("message", raised["message"])
     if values.get("message", "").endswith(":"):

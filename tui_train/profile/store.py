@@ -139,7 +139,8 @@ def _write_profile(profile: Profile, text: str, *, overwrite: bool = False) -> P
         write_atomically(path, text, PRIVATE_FILE_MODE)
     elif not write_if_absent(path, text, PRIVATE_FILE_MODE):
         message = f"a profile named {profile.name} already exists"
-        raise AlreadyExists(message, "Choose another name, or replace it (--force).")
+        change = f"tui-train profiles change {profile.name} --set KEY=VALUE"
+        raise AlreadyExists(message, f"Change it ({change}), choose another name, or replace all of it (--force).")
     return path
 
 

@@ -1,6 +1,7 @@
 """What a script writes by its own arguments, which no output folder of ours holds."""
 
 import os
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -22,6 +23,11 @@ _WEIGHTS_SUFFIXES = frozenset({
     ".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".keras", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth",
     ".safetensors",
 })  # fmt: skip
+
+# Beside weights in a checkpoint: what only a resumed training reads.
+_STATE_OF_TRAINING_PATTERN = re.compile(
+    r"(?:optimi[sz]er|optim|scheduler|scaler|random_states|rng_state|training_args)\b|rng_state_|random_states_"
+)
 
 
 def own_output_paths(run: RunDir) -> tuple[str, ...]:
@@ -50,7 +56,12 @@ def weights_files_written(run: RunDir, since: float, until: float, folders: Iter
     """
     profile = _profile_starting_script(run)
     where = dict.fromkeys((*_with_subfolders(folders), *(_folders_below(_working_folder(profile)) if profile else ())))
-    found = {path: time for folder in where for path, time in _file_times(folder) if path.suffix in _WEIGHTS_SUFFIXES}
+    found = {
+        path: time
+        for folder in where
+        for path, time in _file_times(folder)
+        if path.suffix in _WEIGHTS_SUFFIXES and not _STATE_OF_TRAINING_PATTERN.match(path.name)
+    }
     return tuple(
         sorted((path for path, time in found.items() if since <= time <= until), key=lambda path: -found[path])
     )

@@ -213,6 +213,18 @@ def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
     tidy.remove_profiles(names, yes=yes)
 
 
+@profiles.command("change")
+@click.argument("name", shell_complete=shell_completion("profiles"))
+@SET_OPTION
+def profiles_change(name: str, edits: tuple[str, ...]) -> None:
+    """Change values of the saved profile NAME; the others stay."""
+    from tui_train.cli.plans import plans
+
+    if not edits:
+        raise click.UsageError("nothing to change: name values with --set KEY=VALUE.")
+    plans.change_profile(name, edits)
+
+
 @profiles.command("mv")
 @click.argument("name")
 @click.argument("new")

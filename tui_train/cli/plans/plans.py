@@ -36,6 +36,7 @@ from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.machine import container
+from tui_train.setup.recipe.effective import working_folder
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices, clusters, overview, previous_run, show
 from tui_train.views.previous_run import PreviousRun
@@ -113,7 +114,9 @@ def print_plan(  # noqa: PLR0913 - one for each option
     if against:
         click.echo(f"\n{_changes_text(earlier, profile)}")
     click.echo(f"\n{show.plan_text(made_plan)}")
-    click.echo(f"\ncommand: {_first_command_text(made_plan)}")
+    folder = working_folder(profile, setup.preset)
+    where = f" (in {visible(folder)})" if folder and folder != str(Path.cwd()) else ""
+    click.echo(f"\ncommand{where}: {_first_command_text(made_plan)}")
     click.echo("\nfiles: " + ", ".join(file.path for file in shown_files(prepared.files)))
 
 
@@ -197,8 +200,16 @@ def print_profiles(*, as_json: bool) -> None:
 
 def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `base` with edits under a new name."""
-    profile = apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits)
-    click.echo(f"saved {visible(str(store.save_profile(profile, overwrite=force)))}")
+    _save_and_report(apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits), overwrite=force)
+
+
+def change_profile(name: str, edits: tuple[str, ...]) -> None:
+    """Save a saved profile with edits; what they do not name stays."""
+    _save_and_report(apply_edits(store.load_profile_file(str(store.saved_profile_path(name))), edits), overwrite=True)
+
+
+def _save_and_report(profile: Profile, *, overwrite: bool) -> None:
+    click.echo(f"saved {visible(str(store.save_profile(profile, overwrite=overwrite)))}")
     for secret in find_profile_secrets(profile):
         click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
     script = profile.trainer.script

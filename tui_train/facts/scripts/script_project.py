@@ -37,13 +37,17 @@ def imported_names(script: ScriptModule) -> tuple[str, ...]:
 
 
 def _project_folders_above(folder: Path) -> Iterator[Path]:
-    """Yield the folders above one, the nearest first, up to the root of its project; none where it has no root."""
+    """Yield the folders above one up to the root of its project, the nearest first, and the `src` in each.
+
+    None where there is no root.
+    """
     above: list[Path] = []
     for each in (folder, *folder.parents)[: _MAX_FOLDERS_ABOVE + 1]:
         if each != folder:
             above.append(each)
         if any(os.path.lexists(each / name) for name in _FILES_OF_PROJECT_ROOT):
             yield from above
+            yield from (inner for outer in (folder, *above) if (inner := outer / "src").is_dir() and inner != folder)
             return
 
 

@@ -9,11 +9,12 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
-from tui_train.trainers.auto_preset import contradicts_its_name, parameters_in_scope
+from tui_train.trainers.auto_preset import contradicts_its_name, file_read_alone, parameters_in_scope
 from tui_train.trainers.script import script_or_module_to_start
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
 _LIBRARIES_PARSED_AS_HERE = frozenset({"argparse", "click"})
+_KINDS_WITH_DATACLASSES = frozenset({"hf-trainer", "dataclass"})
 # What follows is read otherwise, or from a file that may hold more arguments.
 _WORDS_HIDING_ARGUMENTS = frozenset({"--", "--config", "--flagfile"})
 _OPTION_PATTERN = re.compile(r"--?[A-Za-z]")
@@ -26,12 +27,13 @@ _NAMES_OF_STEPS = frozenset({
     "steps", "nsteps", "numsteps", "iterations", "niterations", "numiterations", "iters", "niters", "numiters", "niter",
     "totalsteps", "numbatches",
 })  # fmt: skip
-_NAMES_OF_EPOCHS = frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})
+_NAMES_OF_EPOCHS = frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "totalepochs", "passes"})
 # Names that may mean a value of the recipe, by its placeholder; dashes and underscores left out. Where a help says
 # that it is not the first, the next holds.
 _LIKELY_NAMES_BY_PLACEHOLDER: Mapping[str, tuple[str, frozenset[str]]] = {
     "learning_rate": ("float", frozenset({"eta", "eta0", "rate", "stepsize", "initlr", "baselr", "peaklr", "lr0"})),
-    "micro_batch": ("int", frozenset({"bs", "bsz", "b", "batch", "batchsz", "minibatch", "minibatchsize"})),
+    "micro_batch": ("int", frozenset({"bs", "bsz", "b", "batch", "batchsz", "minibatch", "minibatchsize", "batchgpu",
+                                      "batchpergpu", "batchsizepergpu", "perdevicebatch", "perdevicebatchsize"})),
     "steps": ("int", _NAMES_OF_STEPS),
     "whole_epochs": ("int", _NAMES_OF_EPOCHS | _NAMES_OF_STEPS),
     "epochs": ("float", _NAMES_OF_EPOCHS),
@@ -39,7 +41,8 @@ _LIKELY_NAMES_BY_PLACEHOLDER: Mapping[str, tuple[str, frozenset[str]]] = {
     "weight_decay": ("float", frozenset({"wd", "decay"})),
     "seed": ("int", frozenset({"randomstate", "rngseed", "manualseed"})),
     "output": ("str", frozenset({"out", "outdir", "output", "outputpath", "save", "savepath", "savedir", "saveto",
-                                 "dest", "destdir", "destination", "workdir"})),
+                                 "dest", "destdir", "destination", "workdir", "ckptdir", "checkpointdir",
+                              "checkpointsdir", "defaultrootdir"})),
 }  # fmt: skip
 
 
@@ -103,6 +106,8 @@ def with_argument(
 
 def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script requires and the arguments lack, none where that is not sure."""
+    if source.kind in _KINDS_WITH_DATACLASSES:
+        return _missing_fields(source, words)
     if not _are_all_arguments_declared(source, words):
         return ()
     given_by_name = given_arguments(source, words)
@@ -114,6 +119,19 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
         if parameter.required
         and parameter.name not in given_by_name
         and not (took_more and parameter.form == "positional")
+    )
+
+
+def _missing_fields(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
+    """Return the fields without a default that no argument gives; those of a library's classes have one."""
+    names = [word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
+    hidden = any(word.startswith("@") or word.partition("=")[0] in _WORDS_HIDING_ARGUMENTS for word in words)
+    if hidden or file_read_alone(source, words) or source.unnamed_line:
+        return ()
+    return tuple(
+        parameter
+        for parameter in source.parameters
+        if parameter.required and not any(parameter.name.replace("-", "_").startswith(name) for name in names)
     )
 
 
