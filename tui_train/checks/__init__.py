@@ -110,6 +110,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     _only_for("trainer.script", declared_arguments.missing_subcommand),
     _only_for("trainer.script", declared_arguments.missing_required_arguments),
     _only_for("trainer.script", declared_arguments.undeclared_options),
+    _only_for("trainer.script", declared_arguments.options_left_over_by_fire),
     _only_for("trainer.script", declared_arguments.invalid_argument_values),
     _only_for("trainer.script", declared_arguments.arguments_resembling_recipe_values),
     _only_for("finetune", finetune.missing_model_or_data),

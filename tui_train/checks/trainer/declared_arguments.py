@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding, error, note
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.trainer.preset import are_arguments_fully_known, declared_argument_names, declared_arguments_text
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
@@ -63,6 +63,26 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
             f"Did you mean {visible(right)}?" if right else "Leave it out.",
             change=replace_option_change(words, at, right) if right else None,
         )
+
+
+def options_left_over_by_fire(setup: Setup) -> Iterator[Finding]:
+    """Options that no parameter of Fire's function takes: it runs the whole training, and then fails for them."""
+    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    if source is None or source.kind != "fire" or source.ignores_unknown or not source.parameters:
+        return
+    words = setup.profile.trainer.arguments
+    as_parameters = [f"--{word[2:].replace('-', '_')}" if word[:2] == "--" and word[2:] else word for word in words]
+    for at in given_arguments.unknown_option_indexes(source, as_parameters):
+        name = words[at].partition("=")[0]
+        # `--noflag` is false for `flag`.
+        if not name.startswith("--no"):
+            right = most_similar_declared_option(source, words[at])
+            yield warning(
+                _ARGUMENTS_KEY,
+                f"no parameter takes {visible(name)}: Fire trains to the end, and fails then",
+                f"Did you mean {visible(right)}?" if right else "Leave it out.",
+                change=replace_option_change(words, at, right) if right else None,
+            )
 
 
 def most_similar_declared_option(source: ScriptSource, unknown_option: str) -> str:

@@ -79,7 +79,9 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         upcasts_quantized=any(next(module.calls(_UPCAST_FUNCTION), None) is not None for module in modules),
         local_rank_line=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
         reads_local_rank=b"LOCAL_RANK" in data,
-        ignores_unknown=any(map(_ignores_unknown_arguments, modules)),
+        ignores_unknown=any(map(_ignores_unknown_arguments, modules))
+        # Fire hands all others to them.
+        or (command_line.kind == "fire" and any(each.args.kwarg for module in modules for each in module.functions)),
         rank_line=rank_line,
         rank=rank,
         trains_alone=surely_trains_alone(modules),
