@@ -35,10 +35,10 @@ class Terminal:
         except (pexpect.TIMEOUT, pexpect.EOF):
             return "\n".join(self.screen.display)
 
-    def see(self, wanted: str, seconds: float = 60) -> str:
-        """Wait until a text is on the screen, and return the screen."""
+    def see(self, *wanted: str, seconds: float = 60) -> str:
+        """Wait until one of the texts is on the screen, and return the screen."""
         deadline = time.monotonic() + seconds
-        while wanted not in (shown := self.text()):
+        while not any(text in (shown := self.text()) for text in wanted):
             if time.monotonic() > deadline or not self.child.isalive():
                 pytest.fail(f"{wanted!r} did not show:\n{shown}")
         return shown
@@ -60,8 +60,9 @@ def to_recipe(terminal: Terminal) -> None:
 
 def to_launch(terminal: Terminal) -> None:
     """Go from Home to Preview with the profile that was used last."""
-    # A screen arrives from its top: what stands below the draft may still be missing.
-    runs_lead = "See it work" not in terminal.see("Continue the draft")
+    # How many runs there are stands at the top, and of many the draft is below the screen.
+    shown = terminal.see("1 run, ", " runs, ", "Continue the draft")
+    runs_lead = "1 run, " in shown or " runs, " in shown
     terminal.press("\x1b[F", "▌+ New" if runs_lead else "▌Continue")
     if runs_lead:
         terminal.press("\x1b[A", "▌+ Continue")

@@ -45,9 +45,9 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals):
     assert "What will happen" in terminal.text()
     terminal.press("f", "#!/usr/bin/env")
     terminal.press("\r", "● 5 Run")
-    terminal.see("tokens/s", 90)
+    terminal.see("tokens/s", seconds=90)
     assert "libtorch" not in libraries_of(terminal), "the UI process must not load torch"
-    terminal.see("finished", 120)
+    terminal.see("finished", seconds=120)
     assert "loss" in terminal.see("60/60")
     run = list_runs()[0]
     assert read_status(run).exit_code == 0
@@ -117,7 +117,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     second.see("tick")
     second.press("s", "Stop this training?")
     second.child.send("\x1b[B\r")
-    second.see("stopped", 60)
+    second.see("stopped")
     # The trainer says so first.
     until(lambda: read_status(run).state == "stopped", 60)
     assert marked(before.mark) == ()
