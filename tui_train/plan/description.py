@@ -120,7 +120,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     sentences = [f"Made for another machine: {facts.other_machine}."] if facts.other_machine else []
     if facts.other_machine and not facts.paths and profile_paths(profile):
         sentences.append("Whether its paths exist was not checked.")
-    sentences += _script_notes(profile, facts)
+    sentences += script_notes(profile, facts)
     sentences += _launcher_notes(setup)
     sentences += left_out_cards_sentence(setup)
     sentences += _accelerate_notes(setup)
@@ -162,7 +162,7 @@ def _resume_argument_hint(setup: Setup) -> str:
     return ""
 
 
-def _script_notes(profile: Profile, facts: Facts) -> list[str]:
+def script_notes(profile: Profile, facts: Facts) -> list[str]:
     """Return what was read of the script, where the preset goes by that."""
     script = profile.trainer.script
     if profile.trainer.preset != AUTO_PRESET or not script or not trainer_has_own_field(profile, "trainer.script"):

@@ -25,6 +25,7 @@ from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict_memory
+from tui_train.plan.description import script_notes
 from tui_train.plan.render import shown_files
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.quoting import quoted_word
@@ -106,6 +107,10 @@ def print_plan(  # noqa: PLR0913 - one for each option
         if prepared.plan is None:
             sys.exit(_refusal_exit_code(prepared))
         return
+    if prepared.plan is None:
+        # What the script takes is needed where its arguments are wrong.
+        for line in script_notes(profile, facts):
+            click.echo(line, err=True)
     made_plan = require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
     click.echo(overview.overview_text(overview.overview_lines(setup, pace)))
