@@ -120,8 +120,6 @@ NAMED = [
     ("│ Missing argument 'DATA'.                                     │", "user_args", ("DATA",)),
     ("KeyError: 'model_state_dict'", "checkpoint_mismatch", ("has no entry model_state_dict",)),
     ("Error: No such option '--rate'.", "user_args", ("does not take --rate.",)),
-    ("│ Missing argument 'DATA'.                                     │", "user_args", ("DATA",)),
-    ("KeyError: 'model_state_dict'", "checkpoint_mismatch", ("has no entry model_state_dict",)),
     ("Error: No such option '--net.rate'. Did you mean '--rate'?", "user_args", ("does not take --net.rate.",)),
     ("torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in x: (None, 'g++')",
      "triton_compile", ("no C++ compiler", "CXX")),
