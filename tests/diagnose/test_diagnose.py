@@ -558,6 +558,14 @@ def test_a_plain_error_of_python_is_no_librarys(error, failure):
     assert said(IN_OWN_CODE.format(error)).failure == failure
 
 
+def test_a_missing_file_is_told_with_the_folder_in_which_the_script_started():
+    chosen = support.profile({"trainer.kind": "script", "trainer.script": "/w/t.py"})
+    text = "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.pt'"
+    told = said(text, 1, chosen, preset=get_preset("custom", {}))
+    assert "relative paths start at /w (trainer.working_directory)" in told.remedy
+    assert "at the working directory of the training" in said(text).remedy
+
+
 def test_expressions_and_classes_are_well_formed():
     for signature, expressions in load_signatures():
         assert 0 < signature.strength < 100
@@ -565,7 +573,9 @@ def test_expressions_and_classes_are_well_formed():
         names = {name for expression in expressions for name in expression.groupindex}
         for wanted in re.findall(r"\{([a-z]+)", signature.cause + signature.remedy):
             # Those of a failure without expressions are counted, not read.
-            assert wanted in names | ({"message", "raiser", "place"} if expressions else {"resumed", "first"}), (
+            assert wanted in names | (
+                {"message", "raiser", "place", "start"} if expressions else {"resumed", "first"}
+            ), (
                 signature.failure,
                 wanted,
             )
