@@ -56,13 +56,9 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
         return
     words = setup.profile.trainer.arguments
     for at in given_arguments.unknown_option_indexes(source, words):
-        right = most_similar_declared_option(source, words[at])
-        yield error(
-            _ARGUMENTS_KEY,
-            f"the script does not take {visible(words[at].partition('=')[0])}; {declared_arguments_text(source)}",
-            f"Did you mean {visible(right)}?" if right else "Leave it out.",
-            change=replace_option_change(words, at, right) if right else None,
-        )
+        message = f"the script does not take {visible(words[at].partition('=')[0])}; {declared_arguments_text(source)}"
+        remedy, change = _correction_of_option(source, words, at)
+        yield error(_ARGUMENTS_KEY, message, remedy, change=change)
 
 
 def options_left_over_by_fire(setup: Setup) -> Iterator[Finding]:
@@ -76,13 +72,17 @@ def options_left_over_by_fire(setup: Setup) -> Iterator[Finding]:
         name = words[at].partition("=")[0]
         # `--noflag` is false for `flag`.
         if not name.startswith("--no"):
-            right = most_similar_declared_option(source, words[at])
-            yield warning(
-                _ARGUMENTS_KEY,
-                f"no parameter takes {visible(name)}: Fire trains to the end, and fails then",
-                f"Did you mean {visible(right)}?" if right else "Leave it out.",
-                change=replace_option_change(words, at, right) if right else None,
-            )
+            message = f"no parameter takes {visible(name)}: Fire trains to the end, and fails then"
+            remedy, change = _correction_of_option(source, words, at)
+            yield warning(_ARGUMENTS_KEY, message, remedy, change=change)
+
+
+def _correction_of_option(source: ScriptSource, words: tuple[str, ...], at: int) -> tuple[str, Change | None]:
+    """Return what to do about an option that is not declared: the one that was meant, or to leave it out."""
+    right = most_similar_declared_option(source, words[at])
+    if not right:
+        return "Leave it out.", None
+    return f"Did you mean {visible(right)}?", replace_option_change(words, at, right)
 
 
 def most_similar_declared_option(source: ScriptSource, unknown_option: str) -> str:
