@@ -317,7 +317,7 @@ async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of, size, d
 @pytest.mark.parametrize(("size", "told"), [((120, 40), True), ((160, 50), True), ((100, 40), False)])
 async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told):
     """What differs from the run before it, which is of the same profile, is told, and why one failed."""
-    run_of("mine")
+    first = run_of("mine")
     run_of("other")
     newest = run_of("mine", code=1)
     async with opened(size=size) as pilot:
@@ -327,6 +327,7 @@ async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told)
         shown = " ".join(side_text(pilot).split())
         assert "Script steps.py" in shown
         assert "Loss 1.333, step 3" in shown
+        assert f"since {first.name}" in shown
         assert "3 0 0 → 3 1 0" in shown
         assert "the data is bad" in shown
         await keys("down", "down")(pilot)
