@@ -323,6 +323,22 @@ def test_what_a_library_refuses_is_told_in_its_words(file, source, error, failur
     assert remedy in found.remedy
 
 
+def test_an_error_that_libraries_raise_anew_names_the_line_of_the_script():
+    frame = '  File "/env/lib/python3.12/site-packages/{}", line 9, in f\n    raise {} from e\n'
+    pool = "HTTPSConnectionPool(host='data.example.com', port=443): Max retries exceeded with url: /a.zip"
+    log = (
+        f"Traceback (most recent call last):\n{frame.format('urllib3/util/retry.py', 'MaxRetryError')}"
+        f"urllib3.exceptions.MaxRetryError: {pool}\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "/home/ann/train.py", line 3, in load\n    requests.get(URL)\n'
+        f"{frame.format('requests/adapters.py', 'ConnectionError')}requests.exceptions.ConnectionError: {pool}\n"
+    )
+    found = said(log)
+    assert found.cause == "The script could not reach data.example.com, or was refused there."
+    assert "line 3 of /home/ann/train.py, in load" in found.remedy
+    assert "The model hub could not be reached" in said(log.replace("data.example.com", "cdn-lfs.huggingface.co")).cause
+
+
 def test_a_long_message_ends_with_a_sentence_or_a_word():
     found = said(CALLED.format(file="peft/x.py", source="raise", error="OSError: " + "one two. " * 30 + "three " * 90))
     assert found.cause.endswith("two.")

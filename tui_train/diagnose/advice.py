@@ -26,6 +26,7 @@ _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
 _TRACEBACK_HEADER = "Traceback (most recent call last)"
+CHAIN_TEXTS = ("During handling of the above exception", "The above exception was the direct cause")
 FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
@@ -118,14 +119,30 @@ def _message_with_next_line(lines: Sequence[LogLine], error_line: LogLine) -> st
 
 
 def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:
-    """Return the innermost frame in a file of the user's, of the traceback that ends at a line; None without one."""
+    """Return the innermost frame in a file of the user's, of the traceback that ends at a line; None without one.
+
+    An error that a library caught and raised anew has the user's frames only in a traceback after it.
+    """
     at = next((index for index, line in enumerate(lines) if line is error_line), 0)
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != error_line.rank:
             continue
         if _TRACEBACK_HEADER in line.text:
-            return None
-        match = FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
-        if match and not LIBRARY_FILE_PATTERN.search(match["file"]):
-            return TracebackFrame(match["file"], match["line"], match["function"] or "")
-    return None
+            break
+        if frame := _user_frame(line):
+            return frame
+    after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
+    chained = next((n for n, line in enumerate(after[:_MAX_SOURCE_LINES]) if line.text.startswith(CHAIN_TEXTS)), None)
+    found: TracebackFrame | None = None
+    for line in after[chained + 1 :] if chained is not None else ():
+        found = _user_frame(line) or found
+        if line.text[:1].strip() and not line.text.startswith((_TRACEBACK_HEADER, *CHAIN_TEXTS)) and found:
+            return found
+    return found
+
+
+def _user_frame(line: LogLine) -> TracebackFrame | None:
+    match = FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
+    if not match or LIBRARY_FILE_PATTERN.search(match["file"]):
+        return None
+    return TracebackFrame(match["file"], match["line"], match["function"] or "")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.base.text import size_text, visible
-from tui_train.diagnose.advice import FRAME_PATTERN, LIBRARY_FILE_PATTERN, remedy_and_values
+from tui_train.diagnose.advice import CHAIN_TEXTS, FRAME_PATTERN, LIBRARY_FILE_PATTERN, remedy_and_values
 from tui_train.diagnose.anchors import may_contain_match, normalized_for_required_words, required_words
 from tui_train.diagnose.details import matching_detail_and_values
 from tui_train.diagnose.progress import last_completion_line_number, last_step_with_finite_numbers, step_loss_lines
@@ -25,7 +25,6 @@ from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, re
 _FRAME_PATTERN = re.compile(r'\s+File "')
 _TRACEBACK_HEADER = "(most recent call last)"
 _RAISE_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
-_CHAIN_TEXTS = ("During handling of the above exception", "The above exception was the direct cause")
 # Errors of Python itself, which a program seldom raises to say that something else failed.
 _PLAIN_MISTAKE_PATTERN = re.compile(
     r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Value|Recursion|NotImplemented|Assertion|Overflow"
@@ -253,7 +252,7 @@ def _own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
             innermost = innermost or match["file"]
         elif _TRACEBACK_HEADER in line.text:
             begin = line.number
-        elif begin is not None and line.text.strip() and not line.text.startswith(_CHAIN_TEXTS):
+        elif begin is not None and line.text.strip() and not line.text.startswith(CHAIN_TEXTS):
             break
     is_own = bool(innermost) and not LIBRARY_FILE_PATTERN.search(innermost)
     return begin if is_own else None
