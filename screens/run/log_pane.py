@@ -271,6 +271,7 @@ class LogPane(Vertical):
         yield f"cannot be read: {visible(problem)}" if problem else ""
         yield self._status_text
         yield "wrapped" if view.wrapping else ""
+        yield "as written" if view.as_written else ""
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
             matching = f" matching {visible(self._filter)}" if self._filter else ""

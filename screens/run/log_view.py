@@ -19,6 +19,7 @@ from textual.widget import Widget
 from tui_train.runner.lines import fold_carriage_returns, fold_carriage_returns_with_colours
 from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
+from tui_train.views.log_reading import readable_parts, shows_cause
 
 from .log_colours import highlighted_segments, split_segments
 
@@ -56,6 +57,7 @@ class _Row(NamedTuple):
 class LogView(Widget, can_focus=True):
     """Rows of a log; while it stands at the end it stays there."""
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"cause"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
@@ -66,6 +68,7 @@ class LogView(Widget, can_focus=True):
         Binding("home,g", "go_to_start", "To the start of the log", show=False),
         Binding("end,G", "go_to_end", "To the end of the log, and follow it", show=False),
         Binding("w", "toggle_wrapping", "Wrap long lines", show=False),
+        Binding("x", "toggle_as_written", "Lines as they are written", show=False),
     ]
 
     class Moved(Message):
@@ -79,6 +82,8 @@ class LogView(Widget, can_focus=True):
         self.source: LogSource | None = None
         self.following = True
         self.wrapping = False
+        self.as_written = False
+        self.cause = ""
         self.hit: LogHit | None = None
         self._top = RowPlace(0)
         self._left = 0
@@ -181,6 +186,17 @@ class LogView(Widget, can_focus=True):
         """Wrap long lines, or do not."""
         self.wrapping, self._left, self._top = not self.wrapping, 0, RowPlace(self._top.start)
         self._lay_out()
+
+    def action_toggle_as_written(self) -> None:
+        """Show lines as they are written, or as they are easier to read."""
+        self.as_written = not self.as_written
+        self._lay_out()
+
+    def mark_cause(self, text: str) -> None:
+        """Mark the line that shows why the run failed; empty for none."""
+        if text != self.cause:
+            self.cause = text
+            self._lay_out()
 
     def _redraw_if_changed(self) -> None:
         """Draw what is new where it is in sight."""
@@ -294,9 +310,14 @@ class LogView(Widget, can_focus=True):
         spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
         width = max(1, self.size.width - 1)
         strips: list[Strip] = []
-        for index, runs in enumerate(fold_carriage_returns_with_colours(line.shown_data)):
+        for index, written in enumerate(fold_carriage_returns_with_colours(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
+            # Matches are counted in characters of the line as it is written.
+            runs = written if self.as_written or spans else readable_parts(written)
             segments = highlighted_segments(runs, found, with_colours=not self.app.no_color)
+            if not self.as_written and shows_cause(written, self.cause):
+                style = self.get_component_rich_style("cause")
+                segments = [Segment(text, (shown or Style()) + style) for text, shown, _ in segments]
             if self.wrapping:
                 rows = chop_cells("".join(run.text for run in runs), width) or [""]
                 strips += map(Strip, split_segments(segments, map(len, rows)))

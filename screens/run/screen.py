@@ -18,6 +18,7 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
+from tui_train.diagnose import Diagnosis
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
 from tui_train.places.fetching import fetch_results
@@ -111,6 +112,8 @@ Of any size, and all of it. The line below it says where you are.
   n N             the next line that matches, the one above
   f               show matching lines only
   w               wrap long lines, or do not
+  x               lines as they are written, or values in columns,
+                  known noise dimmed and the cause of a failure marked
   a               another attempt's log, or the launcher's
   o               only the lines of one rank: those that begin
                   with [rank1]: or the like
@@ -320,7 +323,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _show_reading(self, event: ExplainProgress) -> None:
         """Show what the end of a large log tells, and how much of the rest was read."""
         self.view.reading_text = event.words
-        self.query_one(FailurePanel).show_diagnosis(event.diagnosis)
+        self._show_diagnosis(event.diagnosis)
         self._draw_state()
 
     @on(EndExplained)
@@ -333,12 +336,16 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if self.view.reading_text:
             self.view.reading_text = ""
             self._draw_state()
-        self.query_one(FailurePanel).show_diagnosis(end.diagnosis, end.fits_text)
+        self._show_diagnosis(end.diagnosis, end.fits_text)
         if end.diagnosis and self.size.height < _MIN_TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.
             self.view.plot = self.view.plot._replace(hidden=True)
         self.draw_plot()
         self.refresh_bindings()
+
+    def _show_diagnosis(self, diagnosis: Diagnosis | None, fits_text: str = "") -> None:
+        self.query_one(FailurePanel).show_diagnosis(diagnosis, fits_text)
+        self.query_one(LogView).mark_cause(diagnosis.line if diagnosis else "")
 
     @work(thread=True, exclusive=True, group="fetch")
     def _fetch_result(self) -> None:

@@ -186,7 +186,7 @@ NAMED = [
      "cuda_oom", ("in evaluation", "per_device_eval_batch_size")),
     ("FileNotFoundError: Expected /no/such/prefix.bin to exist.", "missing_file", ("not exist: /no/such/prefix.bin.",)),
     ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: model.data", "config_invalid",
-     ("Missing mandatory value: model.data",)),
+     ("leaves model.data open", "model.data=VALUE")),
 ]  # fmt: skip
 
 

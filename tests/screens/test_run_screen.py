@@ -291,6 +291,24 @@ async def test_states_of_a_progress_bar_are_folded_in_the_log(machine, tmp_path)
         await until_shown(pilot, "17%|")
 
 
+async def test_values_stand_in_columns_and_the_cause_is_marked_until_x(machine, tmp_path):
+    run = out_of_memory(tmp_path)
+    log = run.attempt_log(max(n for n in range(1, 9) if run.attempt_log(n).is_file()))
+    log.write_text("{'loss': '2.3', 'epoch': '0.1'}\n" + log.read_text())
+    async with opened(run=run) as pilot:
+        await until_shown(pilot, "▌✗ The GPU")
+        view = pilot.app.screen.query_one(LogView)
+        marked = [row.strip for row in view._rows if "torch.OutOfMemoryError" in row.strip.text]
+        assert [segment.style.bold for strip in marked for segment in strip if segment.text.strip()] == [True] * len(marked)
+        assert marked
+        await keys("g")(pilot)
+        await until_shown(pilot, "epoch 0.1        loss 2.3")
+        await keys("x")(pilot)
+        await until_shown(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "as written")
+        await keys("x", "slash", *"oss", "enter")(pilot)
+        await until_shown(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "/oss")
+
+
 async def until_five_lines_of_the_log(pilot: Any) -> None:
     """Wait until five lines of the log stand above its place and the keys."""
 

@@ -193,6 +193,17 @@ def test_a_value_of_another_type_or_choice_names_its_row(tmp_path):
     assert apply_change(found[0].change, chosen).trainer.arguments == (*words[:1], *words[3:])
 
 
+def test_another_number_of_values_than_an_option_takes_is_found(tmp_path):
+    text = TEXT.replace('parser.add_argument("data")\n', "") + 'parser.add_argument("--betas", nargs=2, type=float)\n'
+    one, two = (
+        arguments_found(script(tmp_path, text, trainer__arguments=("--betas", *each))) for each in (["0.9"], "12")
+    )
+    assert [message for message in one if "betas" in message] == [
+        f"--betas takes 2 values, and 1 is given (line {text.count(chr(10))} of the script)"
+    ]
+    assert not [message for message in two if "betas" in message]
+
+
 def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_path):
     chosen = script(tmp_path, TEXT, trainer__arguments=("d",))
     offered = {one.argument: one for one in seen(chosen) if one.level == "note" and one.argument}
@@ -630,6 +641,34 @@ def test_an_alias_of_a_subcommand_chooses_it(tmp_path):
     assert arguments_found(script(tmp_path, text, trainer__arguments=("f",))) == [
         "missing required argument: --data (line 8)"
     ]
+
+
+TYPER = "import typer\napp = typer.Typer()\n@app.command()\ndef main({}):\n    pass\napp()\n"
+FIRE = "import fire\ndef main({}):\n    pass\nfire.Fire({})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "missing"),
+    [
+        (TYPER.format("data: str, steps: int = 3"), (), ["data"]),
+        (TYPER.format("data: str, steps: int = 3"), ("--steps=2",), ["data"]),
+        (TYPER.format("data: str, steps: int = 3"), ("--steps=2", "d"), []),
+        (TYPER.format("data: str, steps: int = 3"), ("--unknown", "d"), []),
+        (TYPER.format("data: str = typer.Option(...)"), (), ["--data"]),
+        (TYPER.format('data: str = typer.Argument(..., envvar="DATA")'), (), []),
+        (TYPER.format("data: str").replace("@app", "@with_defaults\n@app"), (), []),
+        (TYPER.format("data: str").replace("Typer()", "Typer(context_settings={'default_map': {}})"), (), []),
+        (FIRE.format("data, steps: int = 3", "main"), (), ["data"]),
+        (FIRE.format("data, steps: int = 3", "main"), ("d",), []),
+        (FIRE.format("data, steps: int = 3", "main"), ("--data=d",), []),
+        (FIRE.format("data", "main, command=['d']"), (), []),
+        (FIRE.format("data", "main, 'd'"), (), []),
+    ],
+)
+def test_what_typer_and_fire_surely_lack_is_found_before_the_start(text, words, missing, tmp_path):
+    found = arguments_found(script(tmp_path, text, trainer__preset="auto", trainer__arguments=words))
+    found = [message.partition(" (")[0] for message in found if message.startswith("missing")]
+    assert found == [f"missing required argument: {name}" for name in missing]
 
 
 SHARED = """

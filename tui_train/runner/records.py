@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from typing import Any, Mapping, NamedTuple
 
 from .losses import NUMBER_PATTERN, loss_kind, text_about_evaluation
+from .python_parser import parse_literal
 from .step_lines import MAX_COUNT_DIGITS, LoggedPosition, parse_logged_position
 
 # Not a number, as Python prints it.
@@ -89,7 +89,7 @@ def parse_dictionary_record(line: str) -> LogRecord:
     try:
         text = line[begin : end + 1] if 0 <= begin < end else "{}"
         text = _WRAPPED_NUMBER_PATTERN.sub(r"\1", text) if "(" in text else text
-        values = ast.literal_eval(_BARE_NAN_OR_INF_PATTERN.sub(r": '\1'", text))
+        values = parse_literal(_BARE_NAN_OR_INF_PATTERN.sub(r": '\1'", text))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return LogRecord()
     return _build_record(values, line[:begin]) if isinstance(values, dict) else LogRecord()

@@ -62,14 +62,14 @@ def _click_commands(module: ScriptModule) -> Iterator[tuple[FunctionNode, ast.ex
     """Yield the decorated functions, with what makes a command of each, whether a group, and whether one of a group."""
     name_by_alias = imported_name_by_alias(module)
     for function in module.functions:
-        made = (each for each in function.decorator_list if _decorator_name(each) in _CLICK_DECORATORS)
+        made = (each for each in function.decorator_list if decorator_name(each) in _CLICK_DECORATORS)
         decorator = next(made, None)
         if decorator is None and function.decorator_list:
             yield function, None, False, False
         elif decorator is not None:
             owner = _owner_name(decorator)
             is_owned = bool(owner) and name_by_alias.get(owner, owner) not in _CLICK_LIBRARIES
-            yield function, decorator, _decorator_name(decorator) == "group", is_owned
+            yield function, decorator, decorator_name(decorator) == "group", is_owned
 
 
 def _attaching_calls(module: ScriptModule) -> dict[str, ast.Call]:
@@ -131,7 +131,7 @@ def _has_typer_groups(modules: Sequence[ScriptModule]) -> bool:
     commands = [call for module in modules for call in module.calls("command")]
     made = (keyword_value(call, "callback") for module in modules for call in module.calls("Typer"))
     decorators = (each for module in modules for function in module.functions for each in function.decorator_list)
-    has_callback = any(made) or any(_decorator_name(each) == "callback" for each in decorators)
+    has_callback = any(made) or any(decorator_name(each) == "callback" for each in decorators)
     return len(commands) > 1 or has_callback or any(any(module.calls("add_typer")) for module in modules)
 
 
@@ -142,10 +142,11 @@ def needs_typer_subcommand(modules: Sequence[ScriptModule]) -> bool:
 
 
 def _is_typer_command(decorator: ast.expr) -> bool:
-    return _decorator_name(decorator) == "command" and bool(_owner_name(decorator))
+    return decorator_name(decorator) == "command" and bool(_owner_name(decorator))
 
 
-def _decorator_name(decorator: ast.expr) -> str:
+def decorator_name(decorator: ast.expr) -> str:
+    """Return the last name of a decorator, called or not."""
     return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tui_train.facts.scripts.script_arguments import fixed_value_count
-from tui_train.facts.scripts.script_commands import click_functions, typer_or_fire_functions
+from tui_train.facts.scripts.script_commands import click_functions, decorator_name, typer_or_fire_functions
 from tui_train.facts.scripts.script_syntax import (
     FunctionNode,
     ScriptModule,
@@ -114,10 +114,18 @@ def _on_and_off_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[st
 def typer_or_fire_arguments(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[ScriptParameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     fire = any(module.calls("Fire"))
-    assigned = dict(_values_by_name(module))
+    assigned, other_sources = dict(_values_by_name(module)), has_other_sources_of_values(modules)
     for function, names in typer_or_fire_functions(module, modules):
-        declared = _function_arguments(function, module.file, assigned, is_fire=fire)
-        yield from (replace(parameter, command=names[0] if names else "") for parameter in declared)
+        is_certain = not other_sources and not _may_get_values_elsewhere(function, module)
+        for parameter in _function_arguments(function, module.file, assigned, is_fire=fire):
+            command, required = names[0] if names else "", parameter.required and is_certain
+            yield replace(parameter, command=command, required=required)
+
+
+def _may_get_values_elsewhere(function: FunctionNode, module: ScriptModule) -> bool:
+    """Return whether a decorator that is not typer's, or a command line in the source, may give a function values."""
+    others = any(decorator_name(each) not in {"command", "callback"} for each in function.decorator_list)
+    return others or any(len(call.args) > 1 or keyword_value(call, "command") for call in module.calls("Fire"))
 
 
 def _values_by_name(module: ScriptModule) -> Iterator[tuple[str, ast.expr]]:
@@ -205,7 +213,7 @@ def _signature_argument(each: ast.arg, declaration: _Declaration, file: str, *, 
         type=typed or constant_type(value),
         default=plain_value(value),
         help=one_line_text(keyword_value(told, "help")) if told else "",
-        required=default is None,
+        required=default is None and not (told and (has_unknown_keywords(told) or keyword_value(told, "envvar"))),
         line=each.lineno,
         file=file,
     )

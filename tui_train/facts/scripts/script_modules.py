@@ -17,6 +17,7 @@ from tui_train.facts.scripts.script_syntax import (
     last_name,
     text_constant,
 )
+from tui_train.runner.python_parser import parse_module
 
 MAX_SCRIPT_BYTES = 2**20
 PARSE_ERRORS = (SyntaxError, ValueError)
@@ -39,7 +40,7 @@ def read_modules(data: bytes, folder: str) -> tuple[ScriptModule, ...]:
 def _parsed(data: bytes) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(data)
+        return parse_module(data)
 
 
 def _imported_trees(script: ScriptModule, folder: str) -> Iterator[tuple[str, ast.Module]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tui_train.base.text import visible
+from tui_train.base.text import counted, visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
@@ -14,6 +14,8 @@ from tui_train.trainers.script import script_or_module_to_start
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
 _LIBRARIES_PARSED_AS_HERE = frozenset({"argparse", "click"})
+# Where each word is a known option or stands without a name, it is sure also of them what is not given.
+_LIBRARIES_SURE_OF_MISSING = _LIBRARIES_PARSED_AS_HERE | {"typer", "fire"}
 _KINDS_WITH_DATACLASSES = frozenset({"hf-trainer", "dataclass"})
 # What follows is read otherwise, or from a file that may hold more arguments.
 _WORDS_HIDING_ARGUMENTS = frozenset({"--", "--config", "--flagfile"})
@@ -155,7 +157,8 @@ def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> b
     flags = {flag: parameter for parameter in source.parameters for flag in _all_flags(parameter)}
     names = [word.partition("=")[0] for word in words]
     return (
-        is_parsed_as_here(source)
+        source.kind in _LIBRARIES_SURE_OF_MISSING
+        and not source.unnamed_line
         and sum(word in source.subcommands for word in words) <= 1
         and not any(name.startswith("@") or name in _WORDS_HIDING_ARGUMENTS for name in names)
         and all(name in flags or _abbreviated_parameter(name, flags) for name in names if _OPTION_PATTERN.match(name))
@@ -164,6 +167,8 @@ def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> b
 
 def argument_value_problem(parameter: ScriptParameter, values: Sequence[str]) -> str:
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
+    if parameter.value_count and len(values) % parameter.value_count:
+        return f"takes {parameter.value_count} values, and {counted(len(values), 'is', 'are')} given"
     folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
         if parameter.form in {"switch", "pair"} or PLACEHOLDER_PATTERN.search(value):

@@ -1,0 +1,62 @@
+"""A log's lines as Run shows them: values in columns, noise dimmed, all else as it is written."""
+
+import pytest
+
+from tui_train.runner.lines import StyledPart
+from tui_train.views.log_reading import readable_parts, shows_cause
+
+
+def read(text):
+    return readable_parts([StyledPart(text)])
+
+
+def text_of(parts):
+    return "".join(part.text for part in parts).rstrip()
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("{'loss': '2.303', 'grad_norm': '0.51', 'learning_rate': '4.5e-05', 'epoch': '0.12'}",
+         "epoch 0.12       loss 2.303      grad_norm 0.51       learning_rate 4.5e-05"),
+        ("{'loss': 2.30261, 'num_tokens': 123456.0, 'lr': 0.0}", "loss 2.303      num_tokens 123456     lr 0"),
+        ('{"step": 10, "val/loss": nan}', "step 10         val/loss nan"),
+        ("[rank1]: {'loss': 0.5, 'mode': 'fast'}", "[rank1]: loss 0.5        mode fast"),
+        ("{'loss':0.5,'epoch':1}", "epoch 1          loss 0.5"),
+    ],
+)  # fmt: skip
+def test_values_stand_in_columns_what_one_trains_for_first(line, shown):
+    assert text_of(read(line)) == shown
+
+
+def test_values_of_equal_names_stand_below_each_other():
+    one, two = (text_of(read(f"{{'loss': {loss}, 'learning_rate': {rate}, 'epoch': {epoch}}}"))
+                for loss, rate, epoch in ((12.3456, 1e-5, 0.1), (0.5, 1.23456e-10, 12.25)))  # fmt: skip
+    assert [one.index(name) for name in ("loss", "learning_rate")] == [
+        two.index(name) for name in ("loss", "learning_rate")
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "plain words", "{'a': 'b'}", "{'loss': 0.5, 'x': {'y': 1}}", "{'loss': 0.5} and more", "{}", "{'loss': 0.5",
+     "{'loss': [1, 2]}", "step 1 loss 2", "ValueError: {'loss': 1}", "{" + "'a': 1, " * 400 + "}",
+     "UserWarning: the data has 3 rows that are empty", "{" + "'" * 1900],
+)  # fmt: skip
+def test_other_lines_stay_as_they_are(line):
+    assert read(line) == (StyledPart(line),)
+
+
+def test_known_noise_is_dimmed_and_a_colour_of_its_own_kept_elsewhere():
+    assert [part.colour for part in read("/x.py:3: FutureWarning: `y` is old.")] == ["2"]
+    coloured = (StyledPart("step 1 ", "1;32"), StyledPart("loss 2"))
+    assert readable_parts(coloured) == coloured
+
+
+def test_the_line_that_shows_the_cause_is_found_behind_its_rank():
+    line = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    written = [StyledPart("[rank1]: "), StyledPart(line, "31")]
+    assert shows_cause(written, line)
+    assert not shows_cause(written, "another error")
+    assert not shows_cause([StyledPart("Error")], "Error")
+    assert not shows_cause(written, "")

@@ -1,0 +1,72 @@
+"""A line of a log as it is easiest to read: a dictionary of values in columns, noise dimmed."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tui_train.base.text import visible
+from tui_train.runner.lines import StyledPart
+
+_DIM = "2"
+_MIN_VALUE_CELLS = 9  # 1.234e-05
+_MAX_WHOLE_NUMBER = 1e15
+_MIN_CAUSE_CHARACTERS = 8  # fewer are found in other lines as well
+_MAX_READ_CHARACTERS = 2000  # of a longer line the expressions would take long
+_VALUES_PATTERN = re.compile(r"""(?P<before>(?:\[\w{1,12}\]: ?)?)\{(?P<values>(?:["'][^"'{}]{1,60}["']: ?"""
+                             r"""(?:["'][^"'{}]{0,40}["']|[^\s,"'{}\[\]]{1,40})(?:, ?|\}$))+)""")  # fmt: skip
+_VALUE_PATTERN = re.compile(r"""["'](?P<name>[^"']+)["']: ?["']?(?P<value>[^"',}]*)""")
+# What says how far the training is, which is read first, and what one trains for.
+_POSITION_NAMES = ("epoch", "step", "global_step", "iter", "iteration")
+# They are about the library's own code or say what it does by itself: nothing of the training changes with them.
+_NOISE_PATTERN = re.compile(
+    r"\b(?:Future|Deprecation|PendingDeprecation|Syntax)Warning: |^\s+warnings\.warn\("
+    r"|\bis deprecated\b(?!.*\bError\b)"
+    r"|Setting OMP_NUM_THREADS environment variable|tokenizers: The current process just got forked"
+    r"|TOKENIZERS_PARALLELISM="
+    r"|oneDNN custom operations are on|Redirects are currently not supported|TF-TRT Warning"
+    r"|The hostname of the client socket cannot be retrieved"
+    r"|`use_cache=True` is incompatible with gradient checkpointing"
+    r"|The tokenizer has new PAD/BOS/EOS tokens|unauthenticated requests to the HF Hub"
+    r"|Unable to register cu(?:FFT|DNN|BLAS) factory"
+)
+
+
+def readable_parts(parts: Sequence[StyledPart]) -> tuple[StyledPart, ...]:
+    """Return the parts of a line, which say the same, in another form and colour where that reads better."""
+    text = "".join(part.text for part in parts)
+    if not text or len(text) > _MAX_READ_CHARACTERS:
+        return tuple(parts)
+    if (match := _VALUES_PATTERN.fullmatch(text.strip())) and _is_a_number_in(match["values"]):
+        return tuple(_columns(match["before"], match["values"]))
+    return (StyledPart(text, _DIM),) if _NOISE_PATTERN.search(text) else tuple(parts)
+
+
+def shows_cause(parts: Sequence[StyledPart], cause: str) -> bool:
+    """Return whether a line holds the one that shows why the run failed, which is empty for none."""
+    return len(cause) >= _MIN_CAUSE_CHARACTERS and cause in visible("".join(part.text for part in parts))
+
+
+def _is_a_number_in(values: str) -> bool:
+    return any(_number_text(match["value"]) is not None for match in _VALUE_PATTERN.finditer(values))
+
+
+def _columns(before: str, values: str) -> Iterator[StyledPart]:
+    """Yield names and values, so wide that the values of equal names stand below each other."""
+    pairs = [(match["name"], match["value"].strip()) for match in _VALUE_PATTERN.finditer(values)]
+    if before:
+        yield StyledPart(f"{before.rstrip()} ", _DIM)
+    for name, value in sorted(pairs, key=lambda pair: _rank_of_name(pair[0])):
+        yield StyledPart(f"{name} ", _DIM)
+        yield StyledPart(f"{_number_text(value) or value:<{_MIN_VALUE_CELLS}}  ")
+
+
+def _rank_of_name(name: str) -> int:
+    return 0 if name in _POSITION_NAMES else 1 if name.rpartition("/")[2].endswith("loss") else 2
+
+
+def _number_text(value: str) -> str | None:
+    """Return a number with four digits, a whole one with all; None for what is no number."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return f"{number:.0f}" if number.is_integer() and abs(number) < _MAX_WHOLE_NUMBER else f"{number:.4g}"
