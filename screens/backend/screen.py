@@ -29,7 +29,8 @@ from ..widgets.text_layout import MUTED, Piece
 from .nemo_maker import NemoFilesScreen
 from .script_asker import ScriptHelpScreen
 
-_NCCL_GROUP_KEY = "cures"
+_MAX_START_TEXT_CELLS = 22
+_NCCL_GROUP_KEY, _LAUNCH_GROUP_KEY = "cures", "start"
 _TRAINING_SECTION = Section(
     title="Training",
     keys=(
@@ -59,7 +60,10 @@ _TRAINING_SECTION = Section(
     ),
 )
 _LAUNCH_SECTION = Section(
-    title="Start",
+    title="Starts with",
+    key=_LAUNCH_GROUP_KEY,
+    folds=True,
+    hint="What starts the processes, with which Python, in what container, on which machines. Space opens it.",
     keys=(
         "trainer.launcher",
         "trainer.strategy",
@@ -123,6 +127,7 @@ NCCL features: those to switch off, each to work around the error that it names,
     TITLE_OF_STEP = "Backend"
     SECTIONS = (_TRAINING_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
     KEYS_BESIDE_FORM = ("communication.without",)
+    GROUPS_OPEN_WHERE_TALL = frozenset({ADVANCED_GROUP_KEY, _LAUNCH_GROUP_KEY})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "ask_other_python", "Other Python"),
         Binding("m", "choose_model", "Models"),
@@ -137,6 +142,8 @@ NCCL features: those to switch off, each to work around the error that it names,
     def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> FormGroup:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
         group = super().make_group(section, rows, setup)
+        if section.key == _LAUNCH_GROUP_KEY:
+            return replace(group, value=_start_text(setup), note=_start_note(setup)) if setup else group
         if section.key != _NCCL_GROUP_KEY:
             return group
         without = self.profile.communication.without
@@ -146,6 +153,12 @@ NCCL features: those to switch off, each to work around the error that it names,
         return replace(
             group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds
         )
+
+    def fill_first_time(self) -> None:
+        """Open what starts the processes where something of it was chosen."""
+        if any(fields.is_chosen(self.profile, key) for key in _LAUNCH_SECTION.keys):
+            self.form.state.unfolded |= {_LAUNCH_GROUP_KEY}
+        super().fill_first_time()
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
@@ -264,6 +277,25 @@ NCCL features: those to switch off, each to work around the error that it names,
                 )
             except BadInput as error:
                 self.post_message(ErrorToShow(error))
+
+
+def _start_text(setup: Setup) -> str:
+    """Return what starts how many processes."""
+    words = f"{setup.launcher}, {counted(setup.processes, 'process', 'processes')}"
+    return words if len(words) <= _MAX_START_TEXT_CELLS else f"{setup.launcher}, {setup.processes} ranks"
+
+
+def _start_note(setup: Setup) -> str:
+    """Return in how few words where they run: the machines, the container or the Python, and how a model is divided."""
+    profile, toolchain = setup.profile, setup.toolchain
+    machines = profile.nodes.machine_count
+    inside = f"in {profile.container.image or profile.container.engine}" if profile.container.engine != "none" else ""
+    parts = (
+        counted(machines, "machine") if machines > 1 else "",
+        inside or (f"torch {toolchain.torch}" if toolchain and toolchain.torch else ""),
+        profile.trainer.strategy if setup.world_size > 1 else "",
+    )
+    return visible(", ".join(filter(None, parts)))
 
 
 def _workaround_row(name: str, setup: Setup) -> SelectRow:

@@ -1,6 +1,7 @@
 """Hardware: which cards there are, which are chosen, and why."""
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal
@@ -19,7 +20,7 @@ from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import rank_card_sets, why_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
-from tui_train.facts.types import CardSet, Gpu, GpuProcess, GpuVerdict, Machine
+from tui_train.facts.types import CardSet, Gpu, GpuVerdict, Machine
 from tui_train.profile import hosts
 from tui_train.runner.ssh import LOGIN_COMMAND
 from tui_train.setup.setup import Setup
@@ -31,26 +32,25 @@ from ..messages import ErrorToShow, SetProfile, ValueChosen
 from ..steps.step import StepScreen
 from ..steps.step_rows import Section
 from ..widgets.bar import StepBar
+from ..widgets.card_curves import CardHistory
 from ..widgets.dialogs import ChoiceDialog, TextDialog
+from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
-from ..widgets.lines import Lines
+from ..widgets.lines import DrawLines, Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import (
-    DONE_MARK,
-    FAILED_MARK,
     LIVE_MARK,
     MUTED,
     OPEN_MARK,
     WARNING_MARK,
-    Piece,
     columns,
     fit,
     heading,
     share_bar,
     styled,
 )
+from .card_panel import MARK_BY_VERDICT, card_panel_lines, process_text
 
-_MARK_BY_VERDICT: Mapping[str, Piece] = {"use": DONE_MARK, "skip": WARNING_MARK, "blocked": FAILED_MARK}
 _MEMORY_BAR_WIDTH = 8
 _MAX_PARTITIONS_SHOWN = 5
 _PARTITION_COLUMN_WIDTHS = (16, 12, 17, 0)
@@ -101,6 +101,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         super().__init__()
         self._card_sets: tuple[CardSet, ...] = ()
         self._verdicts: tuple[GpuVerdict, ...] = ()
+        self._history = CardHistory()
         self._why_all_blocked = ""  # why none can be used, where that is one reason for all
 
     def step_widgets(self) -> Sequence[Widget]:
@@ -145,11 +146,14 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.set_focus(None)
             self.focus_next()
         gaps = [line for gap in machine.gaps for line in _gap_lines(gap.what, gap.why, gap.remedy)]
-        if self._why_all_blocked:
+        is_told_beside = any(finding.key == "hardware.device" for finding in self._all_findings)
+        if self._why_all_blocked and not (is_told_beside and self.query_one(FindingsPane).is_wide):
             gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
-            words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
+            # A gap says that there is none, with the reason.
+            without_reason = "" if gaps else "No GPU was found: training runs on the CPU."
+            words = "No GPU can be used as it is:" if hidden else without_reason
             if setup.is_slurm_job and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, styled((words, "b")))
@@ -165,8 +169,21 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
 
+    def lines_below_findings(self) -> DrawLines | None:
+        """Return what draws all that is known of the card in whose row the cursor is, or was last."""
+        machine = self.facts.machine if self.facts else None
+        if machine is None or len(self._verdicts) != len(machine.gpus):
+            return None
+        marked = self.query_one("#gpus", MultiSelect).cursor
+        for gpu, verdict in zip(machine.gpus, self._verdicts, strict=True):
+            if gpu.uuid == marked:
+                return partial(card_panel_lines, gpu, verdict, self._history.samples_of(gpu.uuid))
+        return None
+
     def watch_live(self) -> None:
         """Show what the cards do now."""
+        self._history.add(self.live, time.monotonic())
+        self.show_below_findings()
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
             self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
 
@@ -178,6 +195,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             _card_row(gpu, verdict, now.get(gpu.uuid), of_cluster=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
+        if self.query_one(FindingsPane).is_wide:
+            # What the hint would say besides stands in the panel.
+            picks = (row._replace(hint=_can_be_picked_text(row)) for row in picks)
         self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked_uuids)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -378,11 +398,6 @@ def _wrap_indented(line: Content, width: int) -> list[Content]:
     return [styled(" " * begins, part) for part in line[begins:].wrap(width - begins)]
 
 
-def _process_text(process: GpuProcess) -> str:
-    name, user = process.name.rpartition("/")[2], f"{process.user} " if process.user else ""
-    return f"{user}{name} holds {size_text(process.memory)}"
-
-
 def _card_row(
     gpu: Gpu, verdict: GpuVerdict, sample: CardSample | None, *, of_cluster: bool, reason_below: bool
 ) -> SelectRow:
@@ -399,11 +414,11 @@ def _card_row(
         (name, 19),
         (share_bar(used, _MEMORY_BAR_WIDTH), _MEMORY_BAR_WIDTH + 1),
         (memory, 26),
-        (styled(_MARK_BY_VERDICT[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
+        (styled(MARK_BY_VERDICT[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
     reasons = () if reason_below and not gpu.problem else verdict.reasons
     details = [card_load_text(sample) if sample else "", *reasons]
-    details += [verdict.busy] if verdict.busy else map(_process_text, gpu.processes[:3])
+    details += [verdict.busy] if verdict.busy else map(process_text, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
     details += ["drives a display" if gpu.display_active else ""]
     details += [f"cc {gpu.compute_capability}" if gpu.compute_capability else ""]
@@ -411,8 +426,13 @@ def _card_row(
     shown = ", ".join(visible(detail) for detail in details if detail)
     below = (styled((shown, "" if verdict.kind == "blocked" and reasons else MUTED)),) if shown else ()
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
-    can = "It cannot be picked." if reason else "Space picks it or leaves it out."
-    return SelectRow(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)
+    row = SelectRow(gpu.uuid, cells, visible(reason), "", below)
+    can = _can_be_picked_text(row)
+    return row._replace(hint=f"{shown}. {can}" if shown else can)
+
+
+def _can_be_picked_text(row: SelectRow) -> str:
+    return "It cannot be picked." if row.reason else "Space picks it or leaves it out."
 
 
 SCREEN = HardwareScreen

@@ -1,10 +1,14 @@
 """The lines that say how a run stands: its state and time, how far it is, its numbers, its attempts, what is wrong."""
 
+import math
 from collections.abc import Iterator
+from itertools import islice
+from statistics import fmean
 
 from textual.content import Content
 
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, typeset_ascii, visible
+from tui_train.runner.curve import LossCurve
 from tui_train.runner.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import ranks_summary
@@ -36,6 +40,8 @@ _MARK_BY_STATE = {
 _CELLS_BETWEEN_PARTS = 3
 _ATTEMPT_SEPARATOR = " ── "
 _MAX_WARNING_LINES = 2
+_TREND_POINTS, _MIN_TREND_POINTS = 40, 8
+_MIN_TREND_SHARE = 0.002  # of the older losses; less is no trend
 
 
 def state_mark(status: RunStatus) -> tuple[str, str]:
@@ -117,7 +123,8 @@ def _metric_parts(news: RunNews) -> list[Content]:
     progress = news.progress
     found: list[Content] = []
     if progress.last:
-        found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b")))
+        trend = (f" {_trend_mark(progress.curve)}", MUTED) if may_still_write(news.status) else ""
+        found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b"), trend))
     newest, best = progress.evaluations.last, progress.best_evaluation
     if newest and best:
         at = f"{progress.position_word} {grouped_digits(best.step)}"
@@ -127,11 +134,31 @@ def _metric_parts(news: RunNews) -> list[Content]:
         found.append(styled(("eval ", MUTED), (loss_text(newest.loss), "b")))
     if progress.tokens_per_second:
         found.append(styled(("tokens/s ", MUTED), (grouped_digits(progress.tokens_per_second), "b")))
+    elif news.steps_per_second and may_still_write(news.status):
+        found.append(styled((speed_text(news.steps_per_second, progress.position_word), MUTED)))
     if progress.learning_rate is not None:
         found.append(styled(("rate ", MUTED), learning_rate_text(progress.learning_rate)))
     if progress.gradient_norm is not None:
         found.append(styled(("norm ", MUTED), f"{progress.gradient_norm:.3g}"))
     return found
+
+
+def _trend_mark(curve: LossCurve) -> str:
+    """Return whether the newest losses lie below those before them; empty for too few, or ones that are no numbers."""
+    losses = [point.loss for point in islice(curve.backwards(), _TREND_POINTS)]
+    half = len(losses) // 2
+    if half < _MIN_TREND_POINTS // 2 or not all(map(math.isfinite, losses)):
+        return ""
+    newer, older = fmean(losses[:half]), fmean(losses[half:])
+    change = (newer - older) / max(abs(older), 1e-12)
+    return "→" if abs(change) < _MIN_TREND_SHARE else "↓" if change < 0 else "↑"
+
+
+def speed_text(per_second: float, position_word: str) -> str:
+    """Return a speed as `4.2 steps/s`, or as `1.3 s/step` where a step takes longer than a second."""
+    if per_second >= 1:
+        return f"{per_second:.2g} {position_word}s/s" if per_second < 100 else f"{per_second:.0f} {position_word}s/s"
+    return f"{1 / per_second:.2g} s/{position_word}" if per_second > 0.01 else f"{1 / per_second:.0f} s/{position_word}"
 
 
 def join_parts_that_fit(parts: list[Content], width: int) -> Content:

@@ -18,9 +18,10 @@ from tui_train.runs.health import MIN_BUSY_GPU_PERCENT, health_problems
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_still_write
 
+from ..widgets.card_curves import CardHistory
 from ..widgets.lines import DrawLines
 from ..widgets.text_layout import WARNING_MARK, styled
-from .card_lines import CardHistory, CardLabel, card_lines
+from .card_lines import CardLabel, card_lines
 from .run_end import NOT_ENDED
 from .run_outcome import outcome_lines
 from .run_plot import PlotOptions

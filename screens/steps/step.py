@@ -24,6 +24,7 @@ from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
+from ..widgets.lines import DrawLines
 from ..widgets.multi_select import MultiSelect
 from .step_findings import FindingsScreen
 from .step_rows import Section, make_form_row
@@ -40,7 +41,8 @@ class StepScreen(FindingsScreen):
     """A step that shows the profile in a form and posts what is changed."""
 
     TITLE_OF_STEP: ClassVar[str] = ""
-    # Fields that always show what each of their values is.
+    # Groups that are open where there are rows to spare.
+    GROUPS_OPEN_WHERE_TALL: ClassVar[frozenset[str]] = frozenset({ADVANCED_GROUP_KEY})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -73,11 +75,11 @@ class StepScreen(FindingsScreen):
         return [Form()]
 
     def on_mount(self) -> None:
-        """Fill the form; where there are rows to spare, its seldom used part is open."""
+        """Fill the form; where there are rows to spare, its seldom used parts are open."""
         self._is_composed = True
         if self.app.size.height >= _MIN_TALL_ROWS:
             for form in self.query(Form):
-                form.state.unfolded |= {ADVANCED_GROUP_KEY}
+                form.state.unfolded |= self.GROUPS_OPEN_WHERE_TALL
         self.fill_first_time()
 
     def fill_first_time(self) -> None:
@@ -139,6 +141,7 @@ class StepScreen(FindingsScreen):
         if setup:
             self.show_beside_form(setup)
             self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
+            self.show_below_findings()
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
@@ -198,6 +201,15 @@ class StepScreen(FindingsScreen):
     def show_beside_form(self, setup: Setup) -> None:
         """Show what a step has besides its form."""
 
+    def lines_below_findings(self) -> DrawLines | None:
+        """Return what draws, where there is room beside the form, what is marked in it; None for nothing."""
+        return None
+
+    def show_below_findings(self) -> None:
+        """Draw it as it is now."""
+        if self._is_composed:
+            self.query_one(FindingsPane).show_below(self.lines_below_findings())
+
     # Moving on
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -240,6 +252,7 @@ class StepScreen(FindingsScreen):
         if form and form.state.unparsable_row_label != self._invalid_field_shown:
             self.update()
         self.show_hint()
+        self.show_below_findings()
         self.refresh_bindings()
 
     def explained_fields(self) -> Iterable[tuple[str, str, str]]:

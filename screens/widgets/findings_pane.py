@@ -12,7 +12,7 @@ from tui_train.plan.plan import make_plan
 from tui_train.plan.types import Plan
 from tui_train.setup.setup import Setup
 
-from .lines import Lines
+from .lines import DrawLines, Lines
 from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, fit, heading, styled
 
 _MAX_FINDINGS_SHOWN = 8
@@ -26,6 +26,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         super().__init__(id="side")
         self._setup_and_findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
+        self._draw_below: DrawLines | None = None
 
     def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
         """Say what follows from a setup with its findings, unless the value of a field, `unread_label`, cannot be read.
@@ -36,6 +37,12 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         if self.is_wide:
             self.call_after_refresh(self._update_lines)
 
+    def show_below(self, draw: DrawLines | None) -> None:
+        """Show below the findings what these lines say, or nothing."""
+        self._draw_below = draw
+        if self.is_wide:
+            self._update_lines_below()
+
     @property
     def is_wide(self) -> bool:
         """True where there is room for it; no longer, once its screen was left."""
@@ -45,6 +52,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         """Fill it, when the terminal has become wide enough."""
         if self._setup_and_findings:
             self._update_lines()
+        self._update_lines_below()
 
     def _update_lines(self) -> None:
         if self._setup_and_findings is None or not self.is_wide:
@@ -52,15 +60,24 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         unread, (setup, findings) = self._unread_label, self._setup_and_findings
         starts = not unread and not any(finding.forbids_plan for finding in findings)
         planned = make_plan(setup, findings) if starts else None
-        lines = next(iter(self.query(Lines)), None)
-        if lines is None:
-            lines = Lines()
-            self.mount(lines)
-        lines.show(
+        self._lines("consequences").show(
             lambda width: (
                 unparsable_field_lines(unread, width) if unread else consequence_lines(findings, planned, width)
             )
         )
+
+    def _lines(self, name: str) -> Lines:
+        """Return the lines of this name, which are made when they are first shown: the findings stand above."""
+        lines = next((each for each in self.query(Lines) if each.id == name), None)
+        if lines is None:
+            lines = Lines(id=name)
+            self.mount(lines, before=0 if name == "consequences" and self.children else None)
+        return lines
+
+    def _update_lines_below(self) -> None:
+        draw = self._draw_below
+        if draw or any(each.id == "below" for each in self.query(Lines)):
+            self._lines("below").show(lambda width: [*draw(width)] if draw else ())
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:

@@ -439,7 +439,8 @@ def test_without_a_template_or_a_tokenizer(tmp_path, tokenizer, warm_python):
         found = look(path, python=warm_python, model=model)
         assert found.tokenizer
         assert found.samples
-        assert levels(found, DataQuestion(files=(), model=model)) == ["warning"]
+        is_folder = model == str(tmp_path)
+        assert levels(found, DataQuestion(files=(), model=model)) == ["error" if is_folder else "warning"]
 
 
 # ---- bounds ------------------------------------------------------------------------------------------------------

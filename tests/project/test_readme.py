@@ -168,7 +168,7 @@ def test_places(monkeypatch):
 @pytest.mark.whole
 def test_files_of_a_run(tmp_path):
     told = {cells[0].strip("`/") for cells in table("| File | What it is |")}
-    (tmp_path / "train.py").touch()
+    (tmp_path / "train.py").write_text("print()\n")
     mine = ["trainer.kind=script", f"trainer.script={tmp_path}/train.py", "trainer.preset=custom"]
     for name, edits in {"a": ["trainer.launcher=python"], "b": ["trainer.launcher=accelerate"], "c": mine}.items():
         words = ["tui-train", "export", "quickstart", name, *(word for edit in edits for word in ("--set", edit))]

@@ -229,6 +229,9 @@ def test_an_error_stands_beside_its_value_with_the_key_that_fixes_it():
     text = drawn(row("recipe.global_batch", value=30, error="not a multiple of 8", fix="use 32"), here=True)
     assert text.index("30") < text.index("✗ not a multiple of 8") < text.index("F2 use 32")
     assert len(text) == 80
+    text = drawn(row("recipe.global_batch", value=30, error="not a multiple of 8", fix="use 32 " * 9), here=True)
+    assert text.index("30") < text.index("✗ not a multiple of 8") < text.index("F2")
+    assert "use 32" not in text
 
 
 async def test_keys_that_come_together_keep_their_order(app):

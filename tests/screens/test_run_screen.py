@@ -1,5 +1,6 @@
 """The Run screen: what it says of a run that goes on, has failed or has finished, and what its keys do."""
 
+import math
 import re
 import threading
 import time
@@ -11,16 +12,19 @@ import pytest
 from pilot import CARDS, SEED, finished_run, keys, opened, out_of_memory, settle, shows, until_shown, until_true
 from results import put_model, tensors
 from support import GIB, UUIDS, holder
-from tui_train.screens.run.card_lines import SECONDS_PER_CURVE_BLOCK, CardHistory, CardLabel, card_lines
+from tui_train.screens.run import run_state
+from tui_train.screens.run.card_lines import CardLabel, card_lines
 from tui_train.screens.run.failure import split_cause
 from tui_train.screens.run.log_view import LogView
 from tui_train.screens.run.run_end import NOT_ENDED, EndedRunFindings
 from tui_train.screens.run.run_view import RunView
+from tui_train.screens.widgets.card_curves import SECONDS_PER_CURVE_BLOCK, CardHistory
 
 from tui_train.diagnose import reader
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample
+from tui_train.runner.curve import LossCurve, LossCurveBuilder, LossPoint
 from tui_train.runs.follow import follow_news, read_progress
 from tui_train.runs.listing import read_listed_runs
 from tui_train.runs.rundir import RunDir
@@ -237,6 +241,32 @@ async def test_the_cards_of_a_live_run_have_their_number_and_name(machine, tmp_p
         assert "55%" not in shown, "it trains without that card"
 
 
+@pytest.mark.parametrize(
+    ("losses", "mark"),
+    [
+        ([3 - n / 50 for n in range(40)], "↓"),
+        ([1 + n / 50 for n in range(40)], "↑"),
+        ([2.0] * 40, "→"),
+        ([2.0, 1.0], ""),
+        ([math.nan] * 40, ""),
+    ],
+)  # fmt: skip
+def test_the_newest_losses_are_compared_with_those_before(losses, mark):
+    builder = LossCurveBuilder(LossCurve())
+    for step, loss in enumerate(losses):
+        builder.add(LossPoint(step, loss))
+    assert run_state._trend_mark(builder.curve()) == mark
+
+
+@pytest.mark.parametrize(
+    ("per_second", "word", "text"),
+    [(4.23, "step", "4.2 steps/s"), (250.7, "step", "251 steps/s"), (0.77, "step", "1.3 s/step"),
+     (0.001, "epoch", "1000 s/epoch"), (1.0, "epoch", "1 epochs/s")],
+)  # fmt: skip
+def test_a_speed_is_told_in_what_is_more_than_one(per_second, word, text):
+    assert run_state.speed_text(per_second, word) == text
+
+
 def cards(count: int) -> tuple[CardSample, ...]:
     return tuple(
         CardSample(uuid=f"{n}", use=90 + n, power=300, memory_free=n * GIB, memory_total=80 * GIB) for n in range(count)
@@ -299,7 +329,9 @@ async def test_values_stand_in_columns_and_the_cause_is_marked_until_x(machine, 
         await until_shown(pilot, "▌✗ The GPU")
         view = pilot.app.screen.query_one(LogView)
         marked = [row.strip for row in view._rows if "torch.OutOfMemoryError" in row.strip.text]
-        assert [segment.style.bold for strip in marked for segment in strip if segment.text.strip()] == [True] * len(marked)
+        assert [segment.style.bold for strip in marked for segment in strip if segment.text.strip()] == [True] * len(
+            marked
+        )
         assert marked
         await keys("g")(pilot)
         await until_shown(pilot, "epoch 0.1        loss 2.3")

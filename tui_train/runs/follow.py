@@ -47,6 +47,8 @@ class RunNews(Struct, frozen=True, kw_only=True):
     quiet_minutes: int = 0
     """Whole minutes since the newest attempt wrote something."""
     seconds_left: float | None = None
+    steps_per_second: float | None = None
+    """The average since the first step that was seen."""
     ranks: tuple[RankDevice, ...] = ()
     """The processes that said where they compute."""
     mismatch: tuple[str, ...] = ()
@@ -233,6 +235,7 @@ class _RunFollower:
             attempt=reader.number,
             quiet_minutes=reader.silence.minutes() if may_still_write(status) else 0,
             seconds_left=reader.seconds_left(),
+            steps_per_second=reader.steps_per_second(),
             ranks=reader.ranks.known,
             mismatch=reader.ranks.mismatch,
             prefixes=tuple(sorted(reader.prefixes)),
@@ -317,7 +320,7 @@ class _AttemptReader:
         self.prefixes: set[int] = set()
         self._lines = self._losses = 0
         self.begun = False
-        self._began = (0.0, 0)
+        self._began = self._newest = (0.0, 0)
 
     def read(self, reading: LogReading) -> None:
         """Read the new part of the log, or its end."""
@@ -339,6 +342,8 @@ class _AttemptReader:
             self._check_resumed(reading)
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
+        if self.progress.step != self._newest[1]:
+            self._newest = (time.monotonic(), self.progress.step)
 
     def _check_resumed(self, reading: LogReading) -> None:
         """Compare the first step with the given checkpoint, until a step is found or too much was written."""
@@ -353,6 +358,11 @@ class _AttemptReader:
         """Return in words that no step is read, though there were lines that would have had one."""
         # Of a number that grows, only the first: else each line would be news.
         return no_step_read_text(self.progress, min(self._lines, MIN_LINES_WITHOUT_STEP), self._losses, reading)
+
+    def steps_per_second(self) -> float | None:
+        """Return the average speed from the first step seen to the newest."""
+        (clock, step), (now, newest) = self._began, self._newest
+        return (newest - step) / (now - clock) if step and newest > step and now > clock else None
 
     def seconds_left(self) -> float | None:
         """Return the seconds for the remaining steps, at the average speed since the first step seen."""

@@ -201,9 +201,10 @@ def draw_form_line(
 def _foldable_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Content:
     mark = "▾" if unfolded else "▸"
     words = styled((mark, "$primary"), f" {group.title}")
-    return columns(
-        width - 1, (words, LABEL_WIDTH - 1), (f"  {group.value}", value_width(width)), ((group.note, MUTED), 0)
-    )
+    # What is wrong in a closed group is seen on its line.
+    wrong = min((row for row in group.rows if row.error or row.warning), key=lambda row: not row.error, default=None)
+    note = _note_beside_value(wrong) if wrong and not unfolded else styled((group.note, MUTED))
+    return columns(width - 1, (words, LABEL_WIDTH - 1), (f"  {group.value}", value_width(width)), (note, 0))
 
 
 def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
@@ -222,10 +223,13 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
 
 
 def _note_beside_value(row: FormRow, room: int = 0) -> Content:
-    """Return what stands beside a value; where there is no room for all of an error, its key stays."""
+    """Return what stands beside a value; where there is no room for an error and its fix, the key alone stays."""
     if row.error or row.warning:
-        fix = styled("   ", ("F2", KEY_STYLE), f" {row.fix}") if row.fix else Content()
         wrong = styled((f"✗ {row.error}", "$error")) if row.error else styled((f"! {row.warning}", "$warning"))
+        key = styled("   ", ("F2", KEY_STYLE)) if row.fix else Content()
+        fix = styled(key, f" {row.fix}") if row.fix else Content()
+        if room and wrong.cell_length + fix.cell_length > room:
+            fix = key
         return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.is_typed else row.options
     option = next((option for option in chosen if option.value == fields.format_value(row.value)), None)

@@ -157,7 +157,14 @@ def _row_place_text(problem: DataProblem, *, several_files: bool) -> str:
 
 
 def _token_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
-    if report.tokenizer:
+    if report.tokenizer_is_missing:
+        yield error(
+            "trainer.model",
+            f"{visible(question.model)} has no tokenizer, which TRL needs",
+            "Put the tokenizer's files beside the weights (tokenizer.json, tokenizer_config.json): they are where the "
+            "model came from.",
+        )
+    elif report.tokenizer:
         message = f"tokens cannot be counted with {visible(question.model)}: {report.tokenizer}"
         yield _data_warning(message, "Name a model folder, download the model first, or choose another Python.")
     if report.template and report.tokens is None:

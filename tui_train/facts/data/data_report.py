@@ -208,6 +208,8 @@ class DataReport(Struct, frozen=True, kw_only=True):
     lengths: RowLengths | None = None
     tokenizer: str = ""
     """Why no tokens were counted."""
+    tokenizer_is_missing: bool = False
+    """The model's folder holds none."""
     template: str = ""
     """What the chat template said of a row that it refused."""
     answers: AnswersOnlyAbility = AnswersOnlyAbility()

@@ -115,6 +115,17 @@ def _file_size(path: str) -> int:
         return 0
 
 
+def _without_tokenizer(model: str, error: Exception) -> dict[str, Any]:
+    """Return why a tokenizer was not loaded, and whether the model's folder holds none."""
+    if isinstance(error, ImportError):
+        return {"tokenizer": "this Python has no transformers"}
+    is_folder, why = Path(model).is_dir(), template.first_line_of_error(error)
+    if is_folder and not template.has_tokenizer_file(model):
+        return {"tokenizer": "it has none", "tokenizer_is_missing": True}
+    is_here = is_folder or "/models--" in why
+    return {"tokenizer": why if is_here else "it is neither a folder nor in the cache of the Hub"}
+
+
 def _count_tokens(
     problems: ProblemTally, chosen_rows: FormatTally, main_format: tuple[str, bool], question: dict[str, Any]
 ) -> dict[str, Any]:
@@ -135,12 +146,8 @@ def _count_tokens(
     _report_file_being_read(question["model"])
     try:
         tokenizer = template.load_tokenizer(question["model"], question["revision"], question["chat_template"])
-    except ImportError:
-        return without | {"tokenizer": "this Python has no transformers"}
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
-        here = Path(question["model"]).is_dir() or "/models--" in template.first_line_of_error(error)
-        why = template.first_line_of_error(error) if here else "it is neither a folder nor in the cache of the Hub"
-        return without | {"tokenizer": why}
+        return without | _without_tokenizer(question["model"], error)
     if main_format[1] and not tokenizer.chat_template:
         return without | {"template": "the model has no chat template, and the data is made of messages"}
     answers = template.find_answer_marking(tokenizer, main_format[0], chat=main_format[1])

@@ -12,6 +12,8 @@ import data_convert as convert
 from data_rows import MAX_ROW_BYTES
 
 _GENERATION_TAG_PATTERN = re.compile(r"\{%-?\s*generation\s*-?%\}")
+# Of the programs here, only those of this folder are with it in a run folder.
+_TOKENIZER_FILE_NAMES = frozenset({"tokenizer.json", "vocab.json", "vocab.txt", "tekken.json"})
 
 
 class EncodedSequence(NamedTuple):
@@ -45,6 +47,12 @@ def load_tokenizer(model: str, revision: str = "", chat_template: str = "") -> A
         tokenizer.add_tokens([token for token in other.added_tokens_decoder.values() if token.special])
         tokenizer.chat_template, tokenizer.eos_token = other.chat_template, other.eos_token
     return tokenizer
+
+
+def has_tokenizer_file(folder: str) -> bool:
+    """Return whether a folder holds a file of which a tokenizer can be made."""
+    names = {path.name for path in Path(folder).iterdir()}
+    return bool(names & _TOKENIZER_FILE_NAMES) or any(name.endswith((".model", ".tiktoken")) for name in names)
 
 
 def _load_options(revision: str) -> dict[str, Any]:
