@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import select
 import weakref
 from typing import Any
@@ -20,6 +21,7 @@ from tui_train.screens.widgets.keys import KeyBar
 from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
+from tui_train.profile.fields import profile_with_value
 from tui_train.wizard import make_wizard
 
 DOWN = "\x1b[B"
@@ -243,3 +245,18 @@ def test_without_colour_the_terminals_own_are_left(terminals, changes):
     fragments = [fragment for line in terminal.screen.buffer.values() for fragment in line.values()]
     assert {fragment.bg for fragment in fragments} == {"default"}
     assert "black" not in {fragment.fg for fragment in fragments}
+
+
+async def test_what_starts_is_one_line_until_something_of_it_is_chosen(machine):
+    machine(SEED)
+    async with opened(PRETRAIN, "enter") as pilot:
+        shown = shows(pilot)
+        assert re.search(r"▸ Starts with +torchrun, 2 processes +torch 2\.7\.1\+cu126, ddp", shown)
+        assert "Launcher" not in shown
+        pilot.app.set_profile(profile_with_value(pilot.app.profile, "trainer.python", "/no/such"))
+        await settle(pilot)
+        assert re.search(r"▸ Starts with .* ✗ ", shows(pilot))
+        await to(pilot, "start", "trainer.python")
+        assert not re.search(r"▾ Starts with .* ✗ ", shows(pilot))
+        await keys("escape", "enter")(pilot)
+        assert "▾ Starts with" in shows(pilot)

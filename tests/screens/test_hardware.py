@@ -1,0 +1,72 @@
+"""Hardware beside its list: all that is known of the card in whose row the cursor is."""
+
+import msgspec
+import pytest
+from pilot import CARDS, HOST, PRETRAIN, SEED, keys, opened, shows
+from support import GIB
+from tui_train.screens.hardware.card_panel import card_panel_lines
+
+from tui_train.facts.gpus.samples import CardSample
+from tui_train.facts.types import FactGap, Gpu, GpuProcess, GpuVerdict, PcieLink
+
+
+def panel(gpu: Gpu, verdict: GpuVerdict, *samples: CardSample, width: int = 60) -> list[str]:
+    return [line.plain.rstrip() for line in card_panel_lines(gpu, verdict, samples, width)]
+
+
+async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(machine):
+    machine(SEED)
+    async with opened(PRETRAIN, size=(120, 40)) as pilot:
+        assert "GPU 0  GeForce RTX 3090" in shows(pilot)
+        await keys("down")(pilot)
+        shown = shows(pilot)
+        for words in ("GPU 1  GeForce GT 1030", "left out, Space takes it", "Xorg holds 200 MiB", "drives a display"):
+            assert words in shown
+        assert "GPU 0  GeForce RTX 3090" not in shown
+        # What the panel says is not told again by the hint.
+        assert shown.count("drives a display") == 1
+        await keys("down", "down", "down")(pilot)
+        assert "GPU 2  GeForce RTX 3090" in shows(pilot)
+
+
+@pytest.mark.whole
+async def test_where_there_is_no_room_the_hint_says_it(machine):
+    machine(SEED)
+    async with opened(PRETRAIN, "down") as pilot:
+        assert "left out" not in shows(pilot)
+        assert "cc 6.1, bus 03:00.0. Space picks it or leaves it out." in " ".join(shows(pilot).split())
+
+
+def test_what_the_driver_reports_is_said_and_nothing_else():
+    now = CardSample(uuid="u", memory_free=4 * GIB, memory_total=24 * GIB, use=97, temperature=71, power=340)
+    link = PcieLink(generation=1, width=8, generation_max=4, width_max=16)
+    card = msgspec.structs.replace(
+        CARDS[0], pcie=link, peers=(2, 3), throttled_by=("power cap",), sm_clock_max=2100, nvlinks=1,
+        processes=tuple(GpuProcess(n, "/usr/bin/python3", "ann", n * GIB) for n in range(1, 9)),
+    )  # fmt: skip
+    lines = panel(card, GpuVerdict("use"), now)
+    assert lines[:2] == ["GPU 0  GeForce RTX 3090 " + "─" * 36, "✓ can train"]
+    assert [line.split(maxsplit=2)[0::2] for line in lines[3:7]] == [
+        ["Use", "97 %"], ["Memory", "20.0 GiB of 24.0 GiB"], ["Heat", "71 °C"], ["Power", "340 W"],
+    ]  # fmt: skip
+    assert lines[8:15] == [*(f"· ann python3 holds {n}.0 GiB" for n in range(1, 7)), "  and 2 more"]
+    assert lines[16:] == [
+        "compute capability 8.6, 82 SMs, up to 2100 MHz", "PCIe 4 x8 of x16", "1 NVLink",
+        "direct memory access with GPU 2, 3", "limited now by power cap", "bus 01:00.0",
+    ]  # fmt: skip
+    silent = panel(Gpu(index=3, name="\x1b[2J[bold]"), GpuVerdict("blocked", ("the driver lost it",)), width=30)
+    assert silent[1:3] == ["✗ cannot train", "  the driver lost it"]
+    assert "\x1b" not in "".join(silent)
+    assert "[bold]" in silent[0]
+    assert not any(line for line in silent[3:])
+
+
+async def test_why_no_gpu_can_train_is_told_once(machine):
+    machine(HOST)
+    async with opened(PRETRAIN, size=(120, 40)) as pilot:
+        assert "No GPU was found: training runs on the CPU." in shows(pilot)
+    gap = FactGap("No NVIDIA GPU", "the driver lists no GPU", "Trainings run on the CPU here.")
+    machine(msgspec.structs.replace(HOST, gaps=(gap,)))
+    async with opened(PRETRAIN, size=(120, 40)) as pilot:
+        assert "No GPU was found" not in shows(pilot)
+        assert "lists no GPU" in shows(pilot)
