@@ -13,12 +13,18 @@ from textual.message import Message
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_memory
-from tui_train.plan.render import shown_files
+from tui_train.plan.render import RenderedFile, shown_files
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
 from tui_train.views.overview import overview_lines
-from tui_train.views.previous_run import PreviousRun, changes_in_effect, expected_pace, find_previous_run
+from tui_train.views.previous_run import (
+    PreviousRun,
+    changes_in_effect,
+    expected_pace,
+    files_changed_since,
+    find_previous_run,
+)
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..steps.step import StepScreen
@@ -49,6 +55,13 @@ class PreviousRunFound(Message):
     previous: PreviousRun | None
 
 
+@dataclass
+class ChangedFilesFound(Message):
+    """The files of the plan that the run before had otherwise are read, as the lines that differ."""
+
+    files: tuple[RenderedFile, ...]
+
+
 class PlanScreen(StepScreen):
     """The plan of a profile, made again when what it is made of changes."""
 
@@ -64,6 +77,7 @@ class PlanScreen(StepScreen):
         self._preview_content = PreviewContent()
         self._previous: PreviousRun | None = None
         self._previous_asked_for: str | None = None
+        self._shows_changes = False  # the files are those that the run before had otherwise
         self._files_opened = False  # the files take the place of what is said
 
     def compose(self) -> ComposeResult:
@@ -107,6 +121,7 @@ class PlanScreen(StepScreen):
             self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
             self._prepared = prepare_plan(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
+            self._shows_changes = False
             self._arrange_files()
             self._update_preview_content()
         self.refresh_bindings()
@@ -181,6 +196,28 @@ class PlanScreen(StepScreen):
     def _take_previous_run(self, event: PreviousRunFound) -> None:
         self._previous = event.previous
         self._update_preview_content()
+
+    def action_toggle_changes(self) -> None:
+        """Show which lines of the files the run before had otherwise, or the files again."""
+        if self._shows_changes and self._prepared:
+            self._shows_changes = False
+            self.query_one(FileViewer).show(shown_files(self._prepared.files))
+        elif self._previous and self._prepared:
+            self._read_changed_files(self._previous.run, self._prepared.files)
+
+    @work(thread=True, exclusive=True, group="changes")
+    def _read_changed_files(self, run_name: str, files: tuple[RenderedFile, ...]) -> None:
+        self.post_message(ChangedFilesFound(files_changed_since(run_name, files)))
+
+    @on(ChangedFilesFound)
+    def _show_changed_files(self, event: ChangedFilesFound) -> None:
+        if not event.files:
+            self.notify("The files are those of the run before.", markup=False)
+            return
+        self._shows_changes = True
+        if not self.query_one(FileViewer).display:
+            self.action_toggle_files()
+        self.query_one(FileViewer).show(event.files)
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings, whatever they are about."""

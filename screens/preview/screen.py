@@ -40,6 +40,7 @@ f shows the files behind the command: they are what is run and what is exported,
 coreutils and the training's Python, nothing of this program. runner.pyz keeps the run alive, plan.json is its plan.
 Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
 Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
+d shows which lines of the files the run before had otherwise, and d again the files.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
 to a folder.
 For the machine of a file (--machine) it only exports: copy the folder there."""
@@ -47,6 +48,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="Enter"),
         Binding("f", "toggle_files", "Files"),
+        Binding("d", "toggle_changes", "Changes"),
         Binding("c", "copy_command", "Copy"),
         Binding("y", "copy_file", "Copy file"),
         Binding("s", "save_profile", "Save profile"),
@@ -133,8 +135,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return self.wizard.can_start
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
-        if action in {"toggle_files", "search_files", "export_files"}:
-            return bool(self._prepared and self._prepared.files)
+        if action in {"toggle_files", "search_files", "export_files", "toggle_changes"}:
+            needed = self._previous if action == "toggle_changes" else self._prepared
+            return bool(needed and self._prepared and self._prepared.files)
         if action == "copy_command":
             return self._preview_content.command is not None
         if action in {"show_file", "copy_file"}:

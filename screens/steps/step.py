@@ -207,8 +207,8 @@ class StepScreen(FindingsScreen):
 
     def show_below_findings(self) -> None:
         """Draw it as it is now."""
-        if self._is_composed:
-            self.query_one(FindingsPane).show_below(self.lines_below_findings())
+        for pane in self.query(FindingsPane) if self._is_composed else ():
+            pane.show_below(self.lines_below_findings())
 
     # Moving on
 

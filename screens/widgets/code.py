@@ -18,7 +18,7 @@ from tui_train.plan.render import RenderedFile
 from .lines import Lines
 from .text_layout import KEY_STYLE, MUTED, fit, heading, styled
 
-_LANGUAGE_BY_ENDING = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
+_LANGUAGE_BY_ENDING = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml", "diff": "diff"}
 _MAX_CHARACTERS_SHOWN = 40_000
 _MIN_FOLD_WIDTH = 20  # cells below which nothing is folded
 _COMMENT_START_PATTERN = re.compile(r"\s*#+\s*")
@@ -34,6 +34,10 @@ _STYLE_BY_TOKEN = {
     ("Name", "Variable"): "$live",
     ("Name", "Tag"): "$primary",
     ("Name", "Builtin"): "$primary",
+    ("Generic", "Deleted"): "$error",
+    ("Generic", "Inserted"): "$success",
+    ("Generic", "Subheading"): MUTED,
+    ("Generic", "Heading"): MUTED,
 }
 _CURRENT_HIT_STYLE, _OTHER_HIT_STYLE = "b $here", "b $warning"
 

@@ -145,7 +145,8 @@ def change_lines(preview: PreviewContent, width: int) -> list[Content]:
     ]
     more = len(preview.changes) - len(rows)
     rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
-    return [heading("Changed", f"since {visible(preview.since)}", width), *rows, *rest]
+    note = f"since {visible(preview.since)}; d shows it in the files"
+    return [heading("Changed", note, width), *rows, *rest]
 
 
 def fallback_lines(preview: PreviewContent, width: int) -> list[Content]:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from hostile import WAYS, built
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pilot import PRETRAIN, keys, opened, settle, shows
+from pilot import PRETRAIN, keys, opened, settle, shows, until_shown
 from support import HOSTILE, OF_BASH, attempted, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
@@ -24,7 +24,13 @@ from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.setup import Setup
 from tui_train.views import overview
-from tui_train.views.previous_run import change_lines, changes_in_effect, expected_pace, find_previous_run
+from tui_train.views.previous_run import (
+    change_lines,
+    changes_in_effect,
+    expected_pace,
+    files_changed_since,
+    find_previous_run,
+)
 
 TO_PREVIEW = (PRETRAIN, *["enter"] * 3)
 
@@ -135,6 +141,31 @@ def test_pace_holds_only_where_nothing_changes_the_speed():
     run.plan_file.write_text(json.dumps(run.plan() | {"steps": 0}))
     run.attempt_log(1).write_text("step 25/25 | loss 2.0\n")
     assert find_previous_run(Profile()).step_seconds == 4.0
+
+
+def test_files_are_compared_with_those_of_the_run_before():
+    run = run_of(profile({"recipe.steps": 20}))
+    now = ready(profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4}), facts()).files
+    changed = {file.path: file.text for file in files_changed_since(run.name, now)}
+    assert "launch.sh.diff" in changed
+    assert "plan.json.diff" not in changed
+    lines = changed["launch.sh.diff"].splitlines()
+    assert lines[:2] == [f"--- {run.name}", "+++ now"]
+    assert any(line.startswith("+") and "0.0001" in line for line in lines)
+    assert any(line.startswith("-") and "0.003" in line for line in lines)
+    assert files_changed_since(run.name, ready(profile({"recipe.steps": 20}), facts()).files) == ()
+    assert files_changed_since("no-such-run", now) == ()
+
+
+async def test_d_shows_which_lines_the_run_before_had_otherwise(machine):
+    run_of(profile({"recipe.steps": 20}))
+    async with opened(*TO_PREVIEW, size=(120, 40)) as pilot:
+        await until_shown(pilot, "d shows it in the files")
+        await keys("d")(pilot)
+        await until_shown(pilot, "launch.sh.diff", "+++ now")
+        await keys("d")(pilot)
+        await until_shown(pilot, "#!/usr/bin/env bash")
+        assert "+++ now" not in shows(pilot)
 
 
 # The command line

@@ -1,12 +1,17 @@
-"""The run of a profile before the next one: what has changed since, and how fast it was."""
+"""The run of a profile before the next one: what has changed since, also in its files, and how fast it was."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
+from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import TuiTrainError
+from tui_train.base.files import read_regular_file
 from tui_train.facts import yaml_documents
 from tui_train.facts.types import YamlDocument
+from tui_train.plan.render import PLAN_JSON_FILE_NAME, RenderedFile
 from tui_train.profile import store
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
@@ -21,6 +26,7 @@ _KEY_PREFIXES_WITHOUT_SPEED_EFFECT = (
     "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
     "trainer.output", "recipe.epochs", "recipe.warmup", "recipe.schedule", "recipe.weight_decay",
 )  # fmt: skip
+_MAX_FILE_BYTES = 1 << 20
 _MAX_RUNS_READ = 200  # of the newest, whose profiles are read
 
 
@@ -81,6 +87,26 @@ def read_previous_run(run: RunDir) -> PreviousRun | None:
         run.plan(),
         yaml_documents.read_document(profile.trainer.config),
     )
+
+
+def files_changed_since(run_name: str, files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...]:
+    """Return those of a plan's files that an earlier run had otherwise, each as the lines that differ."""
+    run, changed = RunDir(runs_folder() / run_name), list[RenderedFile]()
+    for file in files:
+        before = _text_of_file(run, file.path)
+        # What plan.json says of it, launch.sh says for people.
+        if file.path != PLAN_JSON_FILE_NAME and before is not None and not file.data and before != file.text:
+            lines = difflib.unified_diff(before.splitlines(), file.text.splitlines(), run.name, "now", lineterm="")
+            changed.append(RenderedFile(f"{file.path}.diff", "\n".join(lines)))
+    return tuple(changed)
+
+
+def _text_of_file(run: RunDir, path: str) -> str | None:
+    """Return a file of a run, None where it is not there or no text."""
+    try:
+        return read_regular_file(str(run.path / path), _MAX_FILE_BYTES).decode()
+    except (OSError, ValueError):
+        return None
 
 
 def _step_seconds(status: RunStatus, run: RunDir) -> float | None:
