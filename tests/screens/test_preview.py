@@ -27,6 +27,7 @@ from tui_train.views import overview
 from tui_train.views.previous_run import (
     change_lines,
     changes_in_effect,
+    differing_words,
     expected_pace,
     files_changed_since,
     find_previous_run,
@@ -141,6 +142,20 @@ def test_pace_holds_only_where_nothing_changes_the_speed():
     run.plan_file.write_text(json.dumps(run.plan() | {"steps": 0}))
     run.attempt_log(1).write_text("step 25/25 | loss 2.0\n")
     assert find_previous_run(Profile()).step_seconds == 4.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("0.003", "0.0001", ("0.003", "0.0001")),
+        ("--a 1 --do_train --b 2", "--a 1 --b 2", ("… --do_train …", "without")),
+        ("--a 1 --b 2", "--a 1 --b 3 --c", ("… 2", "… 3 --c")),
+        ("--a 1 --b 2", "", ("--a 1 --b 2", "")),
+        ("--x 1 --b 2", "--a 1 --b 2", ("--x …", "--a …")),
+    ],
+)
+def test_of_long_values_the_words_that_differ_are_named(before, after, shown):
+    assert differing_words(before, after) == shown
 
 
 def test_files_are_compared_with_those_of_the_run_before():

@@ -2,6 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 from msgspec import Struct
@@ -26,6 +28,7 @@ _KEY_PREFIXES_WITHOUT_SPEED_EFFECT = (
     "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
     "trainer.output", "recipe.epochs", "recipe.warmup", "recipe.schedule", "recipe.weight_decay",
 )  # fmt: skip
+_MIN_WORDS_OF_LONG_TEXT = 4
 _MAX_FILE_BYTES = 1 << 20
 _MAX_RUNS_READ = 200  # of the newest, whose profiles are read
 
@@ -140,10 +143,25 @@ def changes_in_effect(earlier: PreviousRun, profile: Profile) -> tuple[ValueDiff
     before = effective_settings(earlier.profile, earlier.plan, earlier.document)
     after = effective_settings(profile, planned, earlier.document if same_file else None)
     return tuple(
-        ValueDifference(difference.key, difference.label, old.text, new.text)
+        ValueDifference(difference.key, difference.label, *differing_words(old.text, new.text))
         for difference in profile_differences(earlier.profile, profile)
         if difference.key != "name" and (old := before[difference.key]).value != (new := after[difference.key]).value
     )
+
+
+def differing_words(before: str, after: str) -> tuple[str, str]:
+    """Return of two long texts the words from the first to the last that differ; short ones as they are."""
+    old, new = before.split(" "), after.split(" ")
+    if min(len(old), len(new)) < _MIN_WORDS_OF_LONG_TEXT:
+        return before, after
+    same = len([*takewhile(bool, map(eq, old, new))])
+    end = len([*takewhile(bool, map(eq, reversed(old[same:]), reversed(new[same:])))])
+    return _words_between(old, same, end), _words_between(new, same, end)
+
+
+def _words_between(words: list[str], skipped: int, dropped: int) -> str:
+    middle = words[skipped : len(words) - dropped]
+    return " ".join(("…" if skipped else "", *middle, "…" if dropped else "")).strip() if middle else "without"
 
 
 def change_lines(differences: tuple[ValueDifference, ...]) -> tuple[str, ...]:
