@@ -291,7 +291,7 @@ def test_a_run_is_shown_listed_and_resumed(mine):
     (row,) = told("runs")
     assert (row["run"], row["state"], row["exit_code"], len(row["attempts"])) == (name, "finished", 0, 1)
     assert row["path"] == str(newest().path)
-    assert re.search(rf"^{name} +finished +\d\d-\d\d \d\d:\d\d +\d+ s +1$", tui("runs").stdout, re.MULTILINE)
+    assert re.search(rf"^{name} +finished +\d\d-\d\d \d\d:\d\d +\d+ s$", tui("runs").stdout, re.MULTILINE)
     for reference in (name, name[:15], "last", str(newest().path)):
         assert tui("logs", reference).stdout.startswith("tick 1\n")
     assert tui("attach", name).stdout.startswith("tick 1\n")
@@ -299,6 +299,7 @@ def test_a_run_is_shown_listed_and_resumed(mine):
     assert f"tui-train resume {name} --force" in tui("resume", "last").stdout
     assert tui("resume", "last", "--force").stdout.splitlines()[-1] == f"{name}: finished"
     assert len(told("runs")[0]["attempts"]) == 2
+    assert re.search(rf"^run .* attempts *\n{name} .* s +2$", tui("runs").stdout, re.MULTILINE)
     assert tui("logs", "last", "--attempt", "2").stdout.startswith("tick 1\n")
     refused("logs", "last", "--attempt", "3", code=65)
     newest().attempt_log(2).write_bytes(

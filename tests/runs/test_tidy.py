@@ -149,6 +149,14 @@ def test_names_that_are_none_or_taken_change_nothing():
     assert {run.name for run in rundir.list_runs()} == {first.name, second.name}
 
 
+def test_a_list_says_how_far_runs_are():
+    run = ended()
+    run.attempt_log(1).write_text("step 40/150 | loss 2.5\n")
+    head, row = said("runs").splitlines()
+    assert head.split() == ["run", "state", "started", "took", "step", "loss"]
+    assert row.split()[-2:] == ["40/150", "2.500"]
+
+
 def test_notes_are_one_line_in_the_run_and_in_lists():
     run = ended()
     tui("runs", "note", "last", "batch 32\n\x1b[31mred")

@@ -187,10 +187,10 @@ def _fallback_lines(planned: Plan) -> list[str]:
 
 
 def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
-    """Return a run as a row: id, state, when, how long, attempts."""
+    """Return a run as a row: id, state, when, how long."""
     status, name = listed.status, visible(listed.run.name)
     if status is None:
-        return (name, "damaged", "-", "-", "-")
+        return (name, "damaged", "-", "-")
     started = _start_time_text(status.started) if status.started else "-"
     lasted = "-" if (seconds := training_seconds(status)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
@@ -207,7 +207,12 @@ def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
     if report and time.time() - report.at > _MAX_FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
-    return (name, f"{run_state_text(status)}{queue_note}{damaged}", started, lasted, str(len(status.attempts)))
+    return (name, f"{run_state_text(status)}{queue_note}{damaged}", started, lasted)
+
+
+def attempts_text(listed: ListedRun) -> str:
+    """Return how many attempts a run had, `-` where that is not known."""
+    return str(len(listed.status.attempts)) if listed.status else "-"
 
 
 def _start_time_text(started: float) -> str:

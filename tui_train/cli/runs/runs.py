@@ -17,6 +17,7 @@ from tui_train.places.asking import list_runs_on_host
 from tui_train.places.jobs import refresh_jobs
 from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
+from tui_train.runner.progress import Progress
 from tui_train.runner.state import RunStatus
 from tui_train.runs import archive, rundir
 from tui_train.runs.elsewhere import read_place
@@ -54,19 +55,33 @@ def _refreshed_runs() -> tuple[ListedRun, ...]:
 
 
 def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[str, ...]]:
-    """Return the runs as a table; their losses and notes are in it where there are any."""
-    rows = [("run", "state", "started", "took", "attempts"), *map(show.listed_run_row, listing)]
-    losses = ["loss", *(_newest_loss_text(listed) if are_here else "" for listed in listing)]
-    notes = ["note", *(visible(read_note(listed.run)) for listed in listing)]
-    columns = [column for column in (losses, notes) if any(column[1:])]
-    return [(*row, *more) for row, *more in zip(rows, *columns, strict=True)]
+    """Return the runs as a table; attempts are in it where a run had several, the others where there are any."""
+    read = [_newest_progress(listed) if are_here else Progress() for listed in listing]
+    columns = (
+        ("attempts", [show.attempts_text(listed) for listed in listing], {"1", "-"}),
+        ("step", [_step_text(progress) for progress in read], {""}),
+        ("loss", [_newest_loss_text(progress) for progress in read], {""}),
+        ("note", [visible(read_note(listed.run)) for listed in listing], {""}),
+    )
+    more = [(name, *cells) for name, cells, usual in columns if not usual.issuperset(cells)]
+    rows = [("run", "state", "started", "took"), *map(show.listed_run_row, listing)]
+    return [(*row, *cells) for row, *cells in zip(rows, *more, strict=True)]
 
 
-def _newest_loss_text(listed: ListedRun) -> str:
-    """Return the newest loss of a run, that of an evaluation where its log reports no other; empty without one."""
+def _newest_progress(listed: ListedRun) -> Progress:
     if listed.status is None or not listed.status.attempts:
-        return ""
-    progress = read_newest_progress(listed.run, listed.status.attempts[-1].number)
+        return Progress()
+    return read_newest_progress(listed.run, listed.status.attempts[-1].number)
+
+
+def _step_text(progress: Progress) -> str:
+    """Return how far a run is as `40/150`, empty where its log does not say."""
+    step = progress.step or (progress.last.step if progress.last else 0)
+    return f"{step}/{progress.steps}" if step and progress.steps else str(step or "")
+
+
+def _newest_loss_text(progress: Progress) -> str:
+    """Return the newest loss, that of an evaluation where no other is reported; empty without one."""
     if progress.last:
         return loss_text(progress.last.loss)
     return f"{loss_text(progress.evaluations.last.loss)} (eval)" if progress.evaluations.last else ""
