@@ -136,7 +136,8 @@ def test_a_detached_run_is_stopped_and_started_again(host):
     assert read_status(run).state == "stopped"
     # The supervisor has said its last, and is about to end.
     until(lambda: not far_processes(run))
-    tui("resume", "last", "--detach")
+    assert "cannot resume" in tui("resume", "last", "--detach", code=69).stderr
+    tui("resume", "last", "--detach", "--force")
     assert (read_status(run).state, len(read_status(run).attempts)) == ("running", 2)
     assert place_of_run(run).stop(run, at_once=True).state == "stopped"
     until(lambda: not far_processes(run))
@@ -338,7 +339,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         await reached(pilot, "Backend")
         app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
-        await to(pilot, "nodes.hosts")
+        await to(pilot, "start", "nodes.hosts")
         await keys(*"me,box,nowhere")(pilot)
         assert (app.profile.nodes.hosts, app.facts.training_hosts) == (("me", "box", "nowhere"), {})
         await pilot.press("enter")

@@ -176,7 +176,12 @@ def _host_problems(host: TrainingHost, process_count: int, first_host: _Starting
 
 def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolchain) -> Iterator[_HostProblem]:
     toolchain, python = host.toolchain, first_toolchain.python
-    if toolchain is None or toolchain.problem:
+    if toolchain and toolchain.problem:
+        yield _HostProblem(
+            "warning", f"{python} is not known there: {toolchain.problem}", "Look again: the host is busy."
+        )
+        return
+    if toolchain is None:
         missing = host.paths.get(first_toolchain.python) == "missing"
         words = f"there is no {python}" if missing else f"{python} does not run there"
         yield _HostProblem("error", words, "Put the same environment at the same path there.")

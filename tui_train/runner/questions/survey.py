@@ -22,7 +22,7 @@ from ..paths import free_bytes_for_path, names_in_folder, path_state, runs_folde
 from ..processes import machine_identity
 
 _MAX_FILE_BYTES = 2**18
-_MAX_PYTHON_SECONDS = 10
+_MAX_PYTHON_SECONDS, _MAX_NAMED_PYTHON_SECONDS = 10, 20
 # A driver that wakes up takes its time.
 _MAX_COMMAND_SECONDS = 30
 _TIMED_OUT_EXIT_CODE = 124
@@ -113,14 +113,17 @@ def candidate_pythons(named_pythons: Sequence[str], *, with_others: bool = True)
     return found
 
 
-def _probe_python(python: str, run_code: str, probe_text: str) -> dict[str, Any] | None:
+def _probe_python(python: str, run_code: str, probe_text: str, max_seconds: float) -> dict[str, Any] | None:
     """Return what a Python says of itself, None where it says nothing."""
     command = [python, "-B", "-c", run_code, probe_text]
     try:
         out = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_MAX_PYTHON_SECONDS, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=max_seconds, check=False
         ).stdout
         found = json.loads(out.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        # It may be there, on a disk or a machine that is busy.
+        return {"toolchain": {"problem": f"it did not answer within {max_seconds:g} s"}, "prefix": python}
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return None
     return found if isinstance(found, dict) else None
@@ -130,7 +133,12 @@ def _probe_toolchains(question: dict[str, Any], *, with_others: bool) -> list[An
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[Any, Any] = {}
     for python, label in candidate_pythons(question.get("pythons", ()), with_others=with_others).items():
-        found = _probe_python(python, question["run"], question["probe"])
+        found = _probe_python(
+            python,
+            question["run"],
+            question["probe"],
+            _MAX_PYTHON_SECONDS if with_others else _MAX_NAMED_PYTHON_SECONDS,
+        )
         tool = found.get("toolchain") if found else None
         if found and isinstance(tool, dict):
             kept = found.get("executable") if label == "PATH" else python
