@@ -59,7 +59,8 @@ class PreviousRunFound(Message):
 class ChangedFilesFound(Message):
     """The files of the plan that the run before had otherwise are read, as the lines that differ."""
 
-    files: tuple[RenderedFile, ...]
+    prepared: PreparedPlan
+    files: tuple[RenderedFile, ...] | None  # None: the run is gone
 
 
 class PlanScreen(StepScreen):
@@ -203,16 +204,19 @@ class PlanScreen(StepScreen):
             self._shows_changes = False
             self.query_one(FileViewer).show(shown_files(self._prepared.files))
         elif self._previous and self._prepared:
-            self._read_changed_files(self._previous.run, self._prepared.files)
+            self._read_changed_files(self._previous.run, self._prepared)
 
     @work(thread=True, exclusive=True, group="changes")
-    def _read_changed_files(self, run_name: str, files: tuple[RenderedFile, ...]) -> None:
-        self.post_message(ChangedFilesFound(files_changed_since(run_name, files)))
+    def _read_changed_files(self, run_name: str, prepared: PreparedPlan) -> None:
+        self.post_message(ChangedFilesFound(prepared, files_changed_since(run_name, prepared.files)))
 
     @on(ChangedFilesFound)
     def _show_changed_files(self, event: ChangedFilesFound) -> None:
+        if event.prepared is not self._prepared:
+            return
         if not event.files:
-            self.notify("The files are those of the run before.", markup=False)
+            words = "The files are those of the run before." if event.files is not None else "The run before is gone."
+            self.notify(words, markup=False)
             return
         self._shows_changes = True
         if not self.query_one(FileViewer).display:

@@ -22,6 +22,7 @@ def text_of(parts):
         ("{'loss': 2.30261, 'num_tokens': 123456.0, 'lr': 0.0}", "loss 2.303      num_tokens 123456     lr 0"),
         ('{"step": 10, "val/loss": nan}', "step 10         val/loss nan"),
         ("[rank1]: {'loss': 0.5, 'mode': 'fast'}", "[rank1]: loss 0.5        mode fast"),
+        ("{'loss': '1,234', 'epoch': 2}", "epoch 2          loss 1,234"),
         ("{'loss':0.5,'epoch':1}", "epoch 1          loss 0.5"),
     ],
 )  # fmt: skip
@@ -41,7 +42,7 @@ def test_values_of_equal_names_stand_below_each_other():
     "line",
     ["", "plain words", "{'a': 'b'}", "{'loss': 0.5, 'x': {'y': 1}}", "{'loss': 0.5} and more", "{}", "{'loss': 0.5",
      "{'loss': [1, 2]}", "step 1 loss 2", "ValueError: {'loss': 1}", "{" + "'a': 1, " * 400 + "}",
-     "UserWarning: the data has 3 rows that are empty", "{" + "'" * 1900],
+     "ValueError: `x` is deprecated, use y", "UserWarning: the data has 3 rows that are empty", "{" + "'" * 1900],
 )  # fmt: skip
 def test_other_lines_stay_as_they_are(line):
     assert read(line) == (StyledPart(line),)

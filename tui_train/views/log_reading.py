@@ -13,13 +13,17 @@ _MIN_CAUSE_CHARACTERS = 8  # fewer are found in other lines as well
 _MAX_READ_CHARACTERS = 2000  # of a longer line the expressions would take long
 _VALUES_PATTERN = re.compile(r"""(?P<before>(?:\[\w{1,12}\]: ?)?)\{(?P<values>(?:["'][^"'{}]{1,60}["']: ?"""
                              r"""(?:["'][^"'{}]{0,40}["']|[^\s,"'{}\[\]]{1,40})(?:, ?|\}$))+)""")  # fmt: skip
-_VALUE_PATTERN = re.compile(r"""["'](?P<name>[^"']+)["']: ?["']?(?P<value>[^"',}]*)""")
+_VALUE_PATTERN = re.compile(
+    r"""["'](?P<name>[^"']+)["']: ?(?:["'](?P<quoted>[^"'{}]*)["']|(?P<bare>[^\s,"'{}\[\]]+))"""
+)
+# It may be what ended the training.
+_ERROR_PATTERN = re.compile(r"\b\w*(?:Error|Exception)\b")
 # What says how far the training is, which is read first, and what one trains for.
 _POSITION_NAMES = ("epoch", "step", "global_step", "iter", "iteration")
 # They are about the library's own code or say what it does by itself: nothing of the training changes with them.
 _NOISE_PATTERN = re.compile(
     r"\b(?:Future|Deprecation|PendingDeprecation|Syntax)Warning: |^\s+warnings\.warn\("
-    r"|\bis deprecated\b(?!.*\bError\b)"
+    r"|\bis deprecated\b"
     r"|Setting OMP_NUM_THREADS environment variable|tokenizers: The current process just got forked"
     r"|TOKENIZERS_PARALLELISM="
     r"|oneDNN custom operations are on|Redirects are currently not supported|TF-TRT Warning"
@@ -37,7 +41,8 @@ def readable_parts(parts: Sequence[StyledPart]) -> tuple[StyledPart, ...]:
         return tuple(parts)
     if (match := _VALUES_PATTERN.fullmatch(text.strip())) and _is_a_number_in(match["values"]):
         return tuple(_columns(match["before"], match["values"]))
-    return (StyledPart(text, _DIM),) if _NOISE_PATTERN.search(text) else tuple(parts)
+    is_noise = _NOISE_PATTERN.search(text) and not _ERROR_PATTERN.search(text)
+    return (StyledPart(text, _DIM),) if is_noise else tuple(parts)
 
 
 def shows_cause(parts: Sequence[StyledPart], cause: str) -> bool:
@@ -46,15 +51,19 @@ def shows_cause(parts: Sequence[StyledPart], cause: str) -> bool:
 
 
 def _is_a_number_in(values: str) -> bool:
-    return any(_number_text(match["value"]) is not None for match in _VALUE_PATTERN.finditer(values))
+    return any(_number_text(value) is not None for _, value in _names_and_values(values))
+
+
+def _names_and_values(values: str) -> list[tuple[str, str]]:
+    found = _VALUE_PATTERN.finditer(values)
+    return [(match["name"], (match["quoted"] or match["bare"] or "").strip()) for match in found]
 
 
 def _columns(before: str, values: str) -> Iterator[StyledPart]:
     """Yield names and values, so wide that the values of equal names stand below each other."""
-    pairs = [(match["name"], match["value"].strip()) for match in _VALUE_PATTERN.finditer(values)]
     if before:
         yield StyledPart(f"{before.rstrip()} ", _DIM)
-    for name, value in sorted(pairs, key=lambda pair: _rank_of_name(pair[0])):
+    for name, value in sorted(_names_and_values(values), key=lambda pair: _rank_of_name(pair[0])):
         yield StyledPart(f"{name} ", _DIM)
         yield StyledPart(f"{_number_text(value) or value:<{_MIN_VALUE_CELLS}}  ")
 

@@ -92,9 +92,11 @@ def read_previous_run(run: RunDir) -> PreviousRun | None:
     )
 
 
-def files_changed_since(run_name: str, files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...]:
-    """Return those of a plan's files that an earlier run had otherwise, each as the lines that differ."""
+def files_changed_since(run_name: str, files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...] | None:
+    """Return those of a plan's files that an earlier run had otherwise, as the lines that differ; None: it is gone."""
     run, changed = RunDir(runs_folder() / run_name), list[RenderedFile]()
+    if not run.plan():
+        return None
     for file in files:
         before = _text_of_file(run, file.path)
         # What plan.json says of it, launch.sh says for people.

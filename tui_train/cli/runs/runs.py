@@ -58,7 +58,7 @@ def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[s
     """Return the runs as a table; attempts are in it where a run had several, the others where there are any."""
     read = [_newest_progress(listed) if are_here else Progress() for listed in listing]
     columns = (
-        ("attempts", [show.attempts_text(listed) for listed in listing], {"1", "-"}),
+        ("attempts", [show.attempts_text(listed) for listed in listing], {"0", "1", "-"}),
         ("step", [_step_text(progress) for progress in read], {""}),
         ("loss", [_newest_loss_text(progress) for progress in read], {""}),
         ("note", [visible(read_note(listed.run)) for listed in listing], {""}),
@@ -75,9 +75,10 @@ def _newest_progress(listed: ListedRun) -> Progress:
 
 
 def _step_text(progress: Progress) -> str:
-    """Return how far a run is as `40/150`, empty where its log does not say."""
+    """Return how far a run is as `40/150`, or `epoch 3/10`; empty where its log does not say."""
     step = progress.step or (progress.last.step if progress.last else 0)
-    return f"{step}/{progress.steps}" if step and progress.steps else str(step or "")
+    words = "epoch " if progress.position_word == "epoch" else ""
+    return f"{words}{step}" + (f"/{progress.steps}" if progress.steps else "") if step else ""
 
 
 def _newest_loss_text(progress: Progress) -> str:

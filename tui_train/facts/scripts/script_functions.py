@@ -190,16 +190,34 @@ def _is_told_to_typer(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and called_name(node) in {"Option", "Argument"}
 
 
+def _may_have_value_of_its_own(told: ast.Call) -> bool:
+    """Return whether typer may find a value of a parameter elsewhere than on the command line."""
+    words = ("envvar", "default_factory", "prompt", "callback", "is_eager", "count", "default")
+    return has_unknown_keywords(told) or any(keyword_value(told, word) for word in words)
+
+
+def _plain_type_name(annotation: ast.expr | None) -> str:
+    """Return the name of a type, of `Optional[bool]` or `bool | None` that of bool."""
+    if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
+        return _plain_type_name(annotation.slice)
+    if isinstance(annotation, ast.BinOp):
+        names = {_plain_type_name(annotation.left), _plain_type_name(annotation.right)} - {"None", ""}
+        return next(iter(names)) if len(names) == 1 else ""
+    return last_name(annotation)
+
+
 def _signature_argument(each: ast.arg, declaration: _Declaration, file: str, *, is_fire: bool) -> ScriptParameter:
     annotation, told, names, default = declaration
-    typed = last_name(annotation)
+    typed = _plain_type_name(annotation) or constant_type(default)
     names, off = _on_and_off_flags(names)
     usual = each.arg if is_fire else each.arg.replace("_", "-")
     lists = not is_fire and annotation is not None and "list" in ast.unparse(annotation).lower()
     value = default.args[0] if isinstance(default, ast.Call) and default.args else default
     positional = called_name(told) == "Argument" if told else default is None
     form: ParameterForm = "positional" if positional else "option"
-    if typed == "bool" and not positional:
+    if told and any(keyword_value(told, word) for word in ("count", "is_flag", "flag_value")):
+        form = "switch"
+    elif typed == "bool" and not positional:
         form = "switch" if names and not off else "pair"
         off = off or (() if names else (f"--no{'' if is_fire else '-'}{usual}",))
     name = max(names, key=len, default=f"--{usual}")
@@ -213,7 +231,7 @@ def _signature_argument(each: ast.arg, declaration: _Declaration, file: str, *, 
         type=typed or constant_type(value),
         default=plain_value(value),
         help=one_line_text(keyword_value(told, "help")) if told else "",
-        required=default is None and not (told and (has_unknown_keywords(told) or keyword_value(told, "envvar"))),
+        required=default is None and not (told and _may_have_value_of_its_own(told)),
         line=each.lineno,
         file=file,
     )

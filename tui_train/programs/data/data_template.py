@@ -12,8 +12,8 @@ import data_convert as convert
 from data_rows import MAX_ROW_BYTES
 
 _GENERATION_TAG_PATTERN = re.compile(r"\{%-?\s*generation\s*-?%\}")
-# Of the programs here, only those of this folder are with it in a run folder.
-_TOKENIZER_FILE_NAMES = frozenset({"tokenizer.json", "vocab.json", "vocab.txt", "tekken.json"})
+# Parts of the names of all files that a tokenizer is made of; some have only their configuration.
+_TOKENIZER_NAME_PATTERN = re.compile("token|vocab|merges|spm|spiece|sentencepiece|bpe|tekken|[.]model$", re.IGNORECASE)
 
 
 class EncodedSequence(NamedTuple):
@@ -50,9 +50,8 @@ def load_tokenizer(model: str, revision: str = "", chat_template: str = "") -> A
 
 
 def has_tokenizer_file(folder: str) -> bool:
-    """Return whether a folder holds a file of which a tokenizer can be made."""
-    names = {path.name for path in Path(folder).iterdir()}
-    return bool(names & _TOKENIZER_FILE_NAMES) or any(name.endswith((".model", ".tiktoken")) for name in names)
+    """Return whether a folder holds a file of which a tokenizer may be made."""
+    return any(map(_TOKENIZER_NAME_PATTERN.search, (path.name for path in Path(folder).iterdir())))
 
 
 def _load_options(revision: str) -> dict[str, Any]:
