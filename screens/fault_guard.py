@@ -92,7 +92,10 @@ class GuardedApp(App[int]):
             self.show_error(cause)
             return
         if isinstance(cause, NoMatches) and (
-            self._exit or _is_part_of_closing_screen() or (self._last_fault and self._is_screen_empty())
+            self._exit
+            or _is_part_of_closing_screen()
+            or _has_no_parts(cause)
+            or (self._last_fault and self._is_screen_empty())
         ):
             return  # what is looked for is gone, or never came for a reason that was shown
         if self._exception is None and not self._exit:
@@ -143,6 +146,13 @@ def _is_part_of_closing_screen() -> bool:
     except NoActiveWorker:
         node = active_message_pump.get(None)
     return isinstance(node, DOMNode) and any(getattr(part, "_pruning", False) for part in node.ancestors_with_self)
+
+
+def _has_no_parts(error: NoMatches) -> bool:
+    """Tell whether what was looked through has no parts yet, or lost them: a key came before, or after all others."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    searched = frame.f_locals.get("self")
+    return isinstance(searched, DOMNode) and not searched.query("*").exclude(".-textual-system")
 
 
 def _fault_line(error: BaseException, report_file: str, width: int) -> str:

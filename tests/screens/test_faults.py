@@ -19,6 +19,7 @@ import random_events
 from pilot import SEED, finished_run, keys, opened, settle, shows, until_shown, until_true
 from support import WHOLE, sample
 from terminal import Terminal
+from textual.css.query import NoMatches
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.worker import Worker
@@ -298,6 +299,18 @@ async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, 
     assert app.return_code == 0
     lost = "could not be kept: an injected fault" in capsys.readouterr().err
     assert lost == ("remember" in part)
+
+
+async def test_a_key_for_a_screen_that_has_lost_its_parts_is_no_fault(machine):
+    async with opened() as pilot:
+        app: Any = pilot.app
+        await app.push_screen(TextDialog("A file:", list_folder_names=lambda _folder: ()))
+        await app.screen.query("*").remove()
+        await pilot.press("tab")
+        await settle(pilot)
+        assert app._exception is None
+        with pytest.raises(NoMatches):
+            app.screen.query_one("#refused")
 
 
 async def test_an_error_with_a_remedy_is_no_fault(machine):

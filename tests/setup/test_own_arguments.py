@@ -668,6 +668,15 @@ FIRE = "import fire\ndef main({}):\n    pass\nfire.Fire({})\n"
         (FIRE.format("data, steps: int = 3", "main"), ("--data=d",), []),
         (FIRE.format("data", "main, command=['d']"), (), []),
         (FIRE.format("data", "main, 'd'"), (), []),
+        (FIRE.format("data", "main, **words"), (), []),
+        (FIRE.format("data", "T().main"), (), []),
+        (FIRE.format("data", "main").replace("def", "class A:\n    def main(self, q):\n        pass\ndef"), (), []),
+        (FIRE.format("data", "main").replace("fire.Fire", "main = partial(main, 'd')\nfire.Fire"), (), []),
+        (FIRE.format("data", "main").replace("fire.Fire", "sys.argv.append('d')\nfire.Fire"), (), []),
+        (FIRE.format("data", "main") + "main('d')\n", (), []),
+        (TYPER.format("data: str").replace("app()\n", "app(['d'])\n"), (), []),
+        (TYPER.format("data: str").replace("\napp()\n", "\nrunner.run(main)\n"), (), []),
+        (TYPER.format("data: str") + "CliRunner().invoke(app, ['d'])\n", (), []),
     ],
 )
 def test_what_typer_and_fire_surely_lack_is_found_before_the_start(text, words, missing, tmp_path):

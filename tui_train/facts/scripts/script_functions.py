@@ -1,7 +1,7 @@
 """The arguments that functions declare for click, typer and fire, by decorators and signatures."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tui_train.facts.scripts.script_arguments import fixed_value_count
 from tui_train.facts.scripts.script_commands import click_functions, decorator_name, typer_or_fire_functions
 from tui_train.facts.scripts.script_syntax import (
+    FUNCTION_NODES,
     FunctionNode,
     ScriptModule,
     called_name,
@@ -116,16 +117,51 @@ def typer_or_fire_arguments(module: ScriptModule, modules: tuple[ScriptModule, .
     fire = any(module.calls("Fire"))
     assigned, other_sources = dict(_values_by_name(module)), has_other_sources_of_values(modules)
     for function, names in typer_or_fire_functions(module, modules):
-        is_certain = not other_sources and not _may_get_values_elsewhere(function, module)
+        is_certain = not other_sources and _reads_command_line_alone(function, module, is_fire=fire)
         for parameter in _function_arguments(function, module.file, assigned, is_fire=fire):
             command, required = names[0] if names else "", parameter.required and is_certain
             yield replace(parameter, command=command, required=required)
 
 
-def _may_get_values_elsewhere(function: FunctionNode, module: ScriptModule) -> bool:
-    """Return whether a decorator that is not typer's, or a command line in the source, may give a function values."""
-    others = any(decorator_name(each) not in {"command", "callback"} for each in function.decorator_list)
-    return others or any(len(call.args) > 1 or keyword_value(call, "command") for call in module.calls("Fire"))
+def _reads_command_line_alone(function: FunctionNode, module: ScriptModule, *, is_fire: bool) -> bool:
+    """Return whether the words of the command line, as they are, surely are all that a function is given."""
+    if function.col_offset or any(
+        decorator_name(each) not in {"command", "callback"} for each in function.decorator_list
+    ):
+        return False
+    apps = {
+        last_name(target)
+        for node in module.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called_name(node.value) == "Typer"
+        for target in node.targets
+    }
+    starts = [call for call in module.calls() if _starts_function(call, apps)]
+    if len(starts) != 1 or starts[0].keywords:
+        return False
+    given = [each.id if isinstance(each, ast.Name) else "" for each in starts[0].args]
+    if given != ([] if called_name(starts[0]) in apps else [function.name]):
+        return False
+    others = (node for node in module.nodes if node is not function)
+    return not any(_may_replace(node, function.name) for node in others) and is_fire == (
+        called_name(starts[0]) == "Fire"
+    )
+
+
+def _starts_function(call: ast.Call, apps: Container[str]) -> bool:
+    """Return whether typer or Fire reads the command line here."""
+    name, owner = called_name(call), last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return name in apps or name == "Fire" or (name == "run" and owner in {"", "typer"})
+
+
+def _may_replace(node: ast.AST, name: str) -> bool:
+    """Return whether a node gives the name of a function another meaning, calls it, or changes the command line."""
+    if isinstance(node, (*FUNCTION_NODES, ast.ClassDef)):
+        return node.name == name
+    if isinstance(node, ast.Call):
+        return called_name(node) in {name, "CliRunner"} and not isinstance(node.func, ast.Attribute)
+    if isinstance(node, ast.Name):
+        return node.id == name and isinstance(node.ctx, ast.Store)
+    return isinstance(node, ast.Attribute) and node.attr == "argv"
 
 
 def _values_by_name(module: ScriptModule) -> Iterator[tuple[str, ast.expr]]:
