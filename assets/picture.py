@@ -160,6 +160,8 @@ async def until(pilot: Pilot[int], true: Callable[[], bool]) -> None:
 
 def main() -> None:
     """Take all pictures, those of the GPUs in a process that loads the simulated driver."""
+    if sys.argv[1:] != ["gpus"] and (_ENVIRONMENT.exists() or _ENVIRONMENT.is_symlink()):
+        sys.exit(f"{_ENVIRONMENT} exists: the pictures need this name for an environment that is removed after them")
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(XDG_STATE_HOME=folder, XDG_CONFIG_HOME=folder, TEXTUAL_ANIMATIONS="none")
         # A Python in the current folder would have to be chosen first.

@@ -29,10 +29,12 @@ def moving_picture(frames: list[Frame]) -> str:
     for number, frame in enumerate(frames):
         first, last = 100 * began / whole, 100 * (began + frame.seconds) / whole
         began += frame.seconds
+        # What shows no animation shows the first.
+        otherwise = "hidden" if number else "visible"
         rules.append(
-            f".frame-{number} {{ visibility: hidden; animation: show-{number} {whole:g}s step-end infinite; }}\n"
-            f"@keyframes show-{number} {{ 0% {{ visibility: {'visible' if number == 0 else 'hidden'}; }}"
-            f" {first:.3f}% {{ visibility: visible; }} {last:.3f}%, 100% {{ visibility: hidden; }} }}"
+            f".frame-{number} {{ visibility: {otherwise}; animation: show-{number} {whole:g}s step-end infinite; }}\n"
+            f"@keyframes show-{number} {{ 0% {{ visibility: {otherwise}; }} {first:.3f}% {{ visibility: visible; }}"
+            f" {last:.3f}%, 100% {{ visibility: hidden; }} }}"
         )
         picture = _FONT_FACE_PATTERN.sub("", frame.picture).replace(
             "<svg ", f'<svg width="{width:g}" height="{height:g}" ', 1

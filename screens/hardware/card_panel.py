@@ -23,17 +23,25 @@ from ..widgets.text_layout import (
 )
 
 MARK_BY_VERDICT: dict[str, Piece] = {"use": DONE_MARK, "skip": WARNING_MARK, "blocked": FAILED_MARK}
-_WORDS_BY_VERDICT = {"use": "can train", "skip": "left out, Space takes it", "blocked": "cannot train"}
+_WORDS_BY_VERDICT_AND_PICK = {
+    ("use", True): "can train",
+    ("use", False): "can train, Space takes it",
+    ("skip", True): "taken all the same",
+    ("skip", False): "left out, Space takes it",
+}
 _LABEL_WIDTH = 9
 _MAX_PROCESSES_SHOWN = 6
 
 
-def card_panel_lines(gpu: Gpu, verdict: GpuVerdict, samples: Sequence[CardSample], width: int) -> list[Content]:
+def card_panel_lines(
+    gpu: Gpu, verdict: GpuVerdict, samples: Sequence[CardSample], is_picked: bool, width: int
+) -> list[Content]:
     """Return the lines about a card; `samples` of the last minutes, the newest last."""
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
     lines = [heading(f"GPU {gpu.index}", name, width)]
-    lines += _hanging(MARK_BY_VERDICT[verdict.kind], _WORDS_BY_VERDICT[verdict.kind], "b", width)
-    for reason in verdict.reasons:
+    words = _WORDS_BY_VERDICT_AND_PICK.get((verdict.kind, is_picked), "cannot train")
+    lines += _hanging(MARK_BY_VERDICT[verdict.kind], words, "b", width)
+    for reason in dict.fromkeys(filter(None, (gpu.problem, *verdict.reasons))):
         lines += _hanging(" ", reason, "", width)
     lines += [Content(), *_load_lines(samples, width)] if samples else []
     users = [*map(process_text, gpu.processes)]

@@ -151,8 +151,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
-            # A gap says that there is none, with the reason.
-            without_reason = "" if gaps else "No GPU was found: training runs on the CPU."
+            # A gap may say that there is none, with the reason.
+            is_said = any("GPU" in gap.what for gap in machine.gaps)
+            without_reason = "" if is_said else "No GPU was found: training runs on the CPU."
             words = "No GPU can be used as it is:" if hidden else without_reason
             if setup.is_slurm_job and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
@@ -177,8 +178,13 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         marked = self.query_one("#gpus", MultiSelect).cursor
         for gpu, verdict in zip(machine.gpus, self._verdicts, strict=True):
             if gpu.uuid == marked:
-                return partial(card_panel_lines, gpu, verdict, self._history.samples_of(gpu.uuid))
+                is_picked = gpu.uuid in self.query_one("#gpus", MultiSelect).picked
+                return partial(card_panel_lines, gpu, verdict, self._history.samples_of(gpu.uuid), is_picked)
         return None
+
+    def on_resize(self) -> None:
+        """Have the hint say what the panel does not, once the screen's size is known."""
+        self.call_after_refresh(self._update_if_shown)
 
     def watch_live(self) -> None:
         """Show what the cards do now."""
@@ -195,7 +201,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             _card_row(gpu, verdict, now.get(gpu.uuid), of_cluster=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
-        if self.query_one(FindingsPane).is_wide:
+        if self.query_one(FindingsPane).is_wide and self.has_class("-tall"):
             # What the hint would say besides stands in the panel.
             picks = (row._replace(hint=_can_be_picked_text(row)) for row in picks)
         self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked_uuids)

@@ -200,7 +200,7 @@ class PlanScreen(StepScreen):
 
     def action_toggle_changes(self) -> None:
         """Show which lines of the files the run before had otherwise, or the files again."""
-        if self._shows_changes and self._prepared:
+        if self._shows_changes and self._prepared and self.query_one(FileViewer).display:
             self._shows_changes = False
             self.query_one(FileViewer).show(shown_files(self._prepared.files))
         elif self._previous and self._prepared:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from itertools import islice
-from statistics import fmean
+from statistics import fmean, variance
 
 from textual.content import Content
 
@@ -41,7 +41,7 @@ _CELLS_BETWEEN_PARTS = 3
 _ATTEMPT_SEPARATOR = " ── "
 _MAX_WARNING_LINES = 2
 _TREND_POINTS, _MIN_TREND_POINTS = 40, 8
-_MIN_TREND_SHARE = 0.002  # of the older losses; less is no trend
+_MIN_TREND_IN_NOISE = 3.0  # standard errors of the difference; less is no trend
 
 
 def state_mark(status: RunStatus) -> tuple[str, str]:
@@ -149,16 +149,17 @@ def _trend_mark(curve: LossCurve) -> str:
     half = len(losses) // 2
     if half < _MIN_TREND_POINTS // 2 or not all(map(math.isfinite, losses)):
         return ""
-    newer, older = fmean(losses[:half]), fmean(losses[half:])
-    change = (newer - older) / max(abs(older), 1e-12)
-    return "→" if abs(change) < _MIN_TREND_SHARE else "↓" if change < 0 else "↑"
+    newer, older = losses[:half], losses[half:]
+    change = fmean(newer) - fmean(older)
+    noise = math.sqrt(variance(newer) / len(newer) + variance(older) / len(older))
+    return "→" if abs(change) <= _MIN_TREND_IN_NOISE * noise else "↓" if change < 0 else "↑"
 
 
 def speed_text(per_second: float, position_word: str) -> str:
     """Return a speed as `4.2 steps/s`, or as `1.3 s/step` where a step takes longer than a second."""
-    if per_second >= 1:
-        return f"{per_second:.2g} {position_word}s/s" if per_second < 100 else f"{per_second:.0f} {position_word}s/s"
-    return f"{1 / per_second:.2g} s/{position_word}" if per_second > 0.01 else f"{1 / per_second:.0f} s/{position_word}"
+    number = per_second if per_second >= 1 else 1 / per_second
+    text = f"{number:.1f}" if number < 9.95 else f"{number:.0f}"
+    return f"{text} {position_word}s/s" if per_second >= 1 else f"{text} s/{position_word}"
 
 
 def join_parts_that_fit(parts: list[Content], width: int) -> Content:

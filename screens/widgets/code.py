@@ -96,6 +96,8 @@ class FileViewer(Vertical):
         """Show these files; the place stays."""
         self.files = tuple(files)
         self.shown_index = min(self.shown_index, max(0, len(self.files) - 1))
+        self._hits = search_hit_lines(self.files, self._search_words)
+        self._hit_index = min(self._hit_index, len(self._hits) - 1)
         self.draw()
 
     @property

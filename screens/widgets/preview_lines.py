@@ -13,6 +13,7 @@ from tui_train.plan.types import Plan
 from tui_train.profile.changes import ValueDifference
 from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.views.overview import OverviewLine
+from tui_train.views.previous_run import differing_words
 
 from .memory import memory_lines
 from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, columns, fit, heading, styled
@@ -140,8 +141,9 @@ def change_lines(preview: PreviewContent, width: int) -> list[Content]:
         return [heading("Changed", "", width), styled((f"nothing since {visible(preview.since)}", MUTED))]
     label = min(20, max(len(change.label) for change in preview.changes)) + 2
     rows = [
-        columns(width, ((change.label, MUTED), label), (styled(change.before, (" → ", MUTED), (change.after, "b")), 0))
+        columns(width, ((change.label, MUTED), label), (styled(before, (" → ", MUTED), (after, "b")), 0))
         for change in preview.changes[:_MAX_CHANGES_SHOWN]
+        for before, after in [differing_words(change.before, change.after)]
     ]
     more = len(preview.changes) - len(rows)
     rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []

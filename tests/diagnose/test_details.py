@@ -336,6 +336,10 @@ def test_an_error_that_libraries_raise_anew_names_the_line_of_the_script():
     found = said(log)
     assert found.cause == "The script could not reach data.example.com, or was refused there."
     assert "line 3 of /home/ann/train.py, in load" in found.remedy
+    unrelated = 'Traceback (most recent call last):\n  File "/home/ann/other.py", line 9, in f\n    f()\nOSError: x\n'
+    chain = log.partition("During handling")[0]
+    assert "other.py" not in said(chain + unrelated).remedy
+    assert said(log.replace("data.example.com", "api.wandb.ai")).failure == "wandb_network"
     assert "The model hub could not be reached" in said(log.replace("data.example.com", "cdn-lfs.huggingface.co")).cause
 
 

@@ -286,7 +286,7 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
     last_values("", chats(tmp_path))
     async with on_backend() as pilot:
         assert "no Python here has TRL" in shows(pilot)
-        await to(pilot, "trainer.python")
+        await to(pilot, "start", "trainer.python")
         assert "tui-train env create hf" in shows(pilot)
         await press(pilot, "space")
         assert "has no trl" in shows(pilot)

@@ -2,16 +2,17 @@
 
 import msgspec
 import pytest
-from pilot import CARDS, HOST, PRETRAIN, SEED, keys, opened, shows
+from pilot import CARDS, HOST, PRETRAIN, SEED, keys, opened, settle, shows
 from support import GIB
 from tui_train.screens.hardware.card_panel import card_panel_lines
+from tui_train.screens.widgets.hint import Hint
 
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.types import FactGap, Gpu, GpuProcess, GpuVerdict, PcieLink
 
 
-def panel(gpu: Gpu, verdict: GpuVerdict, *samples: CardSample, width: int = 60) -> list[str]:
-    return [line.plain.rstrip() for line in card_panel_lines(gpu, verdict, samples, width)]
+def panel(gpu: Gpu, verdict: GpuVerdict, *samples: CardSample, picked: bool = True, width: int = 60) -> list[str]:
+    return [line.plain.rstrip() for line in card_panel_lines(gpu, verdict, samples, picked, width)]
 
 
 async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(machine):
@@ -25,8 +26,20 @@ async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(machin
         assert "GPU 0  GeForce RTX 3090" not in shown
         # What the panel says is not told again by the hint.
         assert shown.count("drives a display") == 1
+        await keys("space")(pilot)
+        assert "taken all the same" in shows(pilot)
         await keys("down", "down", "down")(pilot)
         assert "GPU 2  GeForce RTX 3090" in shows(pilot)
+
+
+async def test_a_low_terminal_says_it_in_the_hint_also_after_another_size(machine):
+    machine(SEED)
+    async with opened(PRETRAIN, "down", size=(120, 40)) as pilot:
+        for size, is_said in (((120, 24), True), ((80, 24), True), ((120, 40), False)):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            hint = " ".join(str(pilot.app.screen.query_one(Hint).render()).split())
+            assert ("drives a display" in hint) == is_said, size
 
 
 @pytest.mark.whole
@@ -56,6 +69,7 @@ def test_what_the_driver_reports_is_said_and_nothing_else():
     ]  # fmt: skip
     silent = panel(Gpu(index=3, name="\x1b[2J[bold]"), GpuVerdict("blocked", ("the driver lost it",)), width=30)
     assert silent[1:3] == ["✗ cannot train", "  the driver lost it"]
+    assert panel(CARDS[0], GpuVerdict("use"), picked=False)[1] == "✓ can train, Space takes it"
     assert "\x1b" not in "".join(silent)
     assert "[bold]" in silent[0]
     assert not any(line for line in silent[3:])
@@ -70,3 +84,7 @@ async def test_why_no_gpu_can_train_is_told_once(machine):
     async with opened(PRETRAIN, size=(120, 40)) as pilot:
         assert "No GPU was found" not in shows(pilot)
         assert "lists no GPU" in shows(pilot)
+    gap = FactGap("No logind", "it cannot be asked", "Nothing to do.")
+    machine(msgspec.structs.replace(HOST, gaps=(gap,)))
+    async with opened(PRETRAIN, size=(120, 40)) as pilot:
+        assert "No GPU was found: training runs on the CPU." in shows(pilot)

@@ -170,6 +170,10 @@ def test_files_are_compared_with_those_of_the_run_before():
     assert any(line.startswith("-") and "0.003" in line for line in lines)
     assert files_changed_since(run.name, ready(profile({"recipe.steps": 20}), facts()).files) == ()
     assert files_changed_since("no-such-run", now) is None
+    (run.path / "launch.sh").unlink()
+    (new,) = files_changed_since(run.name, ready(profile({"recipe.steps": 20}), facts()).files)
+    assert new.path == "launch.sh.diff"
+    assert new.text.startswith("--- not there")
 
 
 async def test_d_shows_which_lines_the_run_before_had_otherwise(machine):
@@ -178,8 +182,9 @@ async def test_d_shows_which_lines_the_run_before_had_otherwise(machine):
         await until_shown(pilot, "d shows it in the files")
         await keys("d")(pilot)
         await until_shown(pilot, "launch.sh.diff", "+++ now")
-        await keys("d")(pilot)
-        await until_shown(pilot, "#!/usr/bin/env bash")
+        await keys("slash", *"micro", "enter", "escape", "d", "slash", *"micro", "enter", "enter")(pilot)
+        await keys("escape", "d", "d")(pilot)
+        await until_shown(pilot, "launch.sh \u203a")
         assert "+++ now" not in shows(pilot)
 
 

@@ -245,6 +245,8 @@ async def test_the_cards_of_a_live_run_have_their_number_and_name(machine, tmp_p
     ("losses", "mark"),
     [
         ([3 - n / 50 for n in range(40)], "↓"),
+        ([2 + (-1) ** n / 10 for n in range(40)], "→"),
+        ([2 + (-1) ** (n // 7) / 10 - n / 1000 for n in range(40)], "→"),
         ([1 + n / 50 for n in range(40)], "↑"),
         ([2.0] * 40, "→"),
         ([2.0, 1.0], ""),
@@ -260,8 +262,8 @@ def test_the_newest_losses_are_compared_with_those_before(losses, mark):
 
 @pytest.mark.parametrize(
     ("per_second", "word", "text"),
-    [(4.23, "step", "4.2 steps/s"), (250.7, "step", "251 steps/s"), (0.77, "step", "1.3 s/step"),
-     (0.001, "epoch", "1000 s/epoch"), (1.0, "epoch", "1 epochs/s")],
+    [(4.23, "step", "4.2 steps/s"), (99.6, "step", "100 steps/s"), (0.77, "step", "1.3 s/step"),
+     (0.001, "epoch", "1000 s/epoch"), (1.0, "epoch", "1.0 epochs/s")],
 )  # fmt: skip
 def test_a_speed_is_told_in_what_is_more_than_one(per_second, word, text):
     assert run_state.speed_text(per_second, word) == text

@@ -114,7 +114,7 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
 
         assert "no script is named" in hint()
         form = pilot.app.screen.query_one(Form)
-        for row, said in (("trainer.script", True), ("trainer.preset", False), ("trainer.launcher", False)):
+        for row, said in (("trainer.script", True), ("trainer.preset", False), ("start", False)):
             await keys("down")(pilot)
             assert (form.cursor, "no script is named" in hint(), bool(hint().strip())) == (row, said, True)
         await keys("up", "up")(pilot)
@@ -144,7 +144,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
         await keys("down")(pilot)
         assert form.entry.value == "h.example/…"
         await keys("backspace")(pilot)
-        assert "F2 use h.example/…" in shows(pilot)
+        assert "F2 Use h.example/…" in shows(pilot)
         await keys("f2")(pilot)
         assert (form.entry.value, app.profile.notify.webhook) == ("h.example/…", address)
         # Another step, and the profile names a file.

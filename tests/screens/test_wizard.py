@@ -655,7 +655,7 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     async with opened(PRETRAIN, "enter") as pilot:
-        await to(pilot, "trainer.python")
+        await to(pilot, "start", "trainer.python")
         await keys("space")(pilot)
         assert re.search(r"✗ .venv here +in this folder, not started", shows(pilot))
         await keys("escape", "right", "right", "right")(pilot)

@@ -19,7 +19,8 @@ def text_of(parts):
     [
         ("{'loss': '2.303', 'grad_norm': '0.51', 'learning_rate': '4.5e-05', 'epoch': '0.12'}",
          "epoch 0.12       loss 2.303      grad_norm 0.51       learning_rate 4.5e-05"),
-        ("{'loss': 2.30261, 'num_tokens': 123456.0, 'lr': 0.0}", "loss 2.303      num_tokens 123456     lr 0"),
+        ("{'loss': 2.3026100000, 'num_tokens': 123456.0, 'lr': 0.0}", "loss 2.303      num_tokens 123456.0   lr 0.0"),
+        ("{'loss': 1, 'id': '00123', 'hash': '123e456789'}", "loss 1          id 00123      hash 123e456789"),
         ('{"step": 10, "val/loss": nan}', "step 10         val/loss nan"),
         ("[rank1]: {'loss': 0.5, 'mode': 'fast'}", "[rank1]: loss 0.5        mode fast"),
         ("{'loss': '1,234', 'epoch': 2}", "epoch 2          loss 1,234"),
@@ -59,5 +60,7 @@ def test_the_line_that_shows_the_cause_is_found_behind_its_rank():
     written = [StyledPart("[rank1]: "), StyledPart(line, "31")]
     assert shows_cause(written, line)
     assert not shows_cause(written, "another error")
+    assert not shows_cause([StyledPart("KeyError: 12")], "KeyError: 1")
+    assert not shows_cause([StyledPart("    raise AssertionError(x)")], "AssertionError")
     assert not shows_cause([StyledPart("Error")], "Error")
     assert not shows_cause(written, "")

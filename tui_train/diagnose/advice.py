@@ -132,12 +132,24 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
         if frame := _user_frame(line):
             return frame
     after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
-    chained = next((n for n, line in enumerate(after[:_MAX_SOURCE_LINES]) if line.text.startswith(CHAIN_TEXTS)), None)
+    return _innermost_user_frame_of_chain(after)
+
+
+def _innermost_user_frame_of_chain(after: Sequence[LogLine]) -> TracebackFrame | None:
+    """Return the innermost frame of the user's in the first traceback that has one, of those chained to an error."""
     found: TracebackFrame | None = None
-    for line in after[chained + 1 :] if chained is not None else ():
-        found = _user_frame(line) or found
-        if line.text[:1].strip() and not line.text.startswith((_TRACEBACK_HEADER, *CHAIN_TEXTS)) and found:
-            return found
+    is_chained = has_begun = False
+    for number, line in enumerate(after):
+        if line.text.startswith(CHAIN_TEXTS):
+            is_chained = True
+        elif _TRACEBACK_HEADER in line.text:
+            if found or not is_chained:
+                return found
+            is_chained, has_begun = False, True
+        elif has_begun:
+            found = _user_frame(line) or found
+        elif not is_chained and number >= _MAX_SOURCE_LINES:
+            return None
     return found
 
 

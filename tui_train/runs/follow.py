@@ -320,7 +320,7 @@ class _AttemptReader:
         self.prefixes: set[int] = set()
         self._lines = self._losses = 0
         self.begun = False
-        self._began = self._newest = (0.0, 0)
+        self._began = self._newest = self._timed_from = (0.0, 0)
 
     def read(self, reading: LogReading) -> None:
         """Read the new part of the log, or its end."""
@@ -343,6 +343,9 @@ class _AttemptReader:
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
         if self.progress.step != self._newest[1]:
+            # When the first one seen was made is not known.
+            if self._newest[1] and not self._timed_from[1]:
+                self._timed_from = (time.monotonic(), self.progress.step)
             self._newest = (time.monotonic(), self.progress.step)
 
     def _check_resumed(self, reading: LogReading) -> None:
@@ -360,9 +363,9 @@ class _AttemptReader:
         return no_step_read_text(self.progress, min(self._lines, MIN_LINES_WITHOUT_STEP), self._losses, reading)
 
     def steps_per_second(self) -> float | None:
-        """Return the average speed from the first step seen to the newest."""
-        (clock, step), (now, newest) = self._began, self._newest
-        return (newest - step) / (now - clock) if step and newest > step and now > clock else None
+        """Return the average speed from the first step seen to be made to the newest; None for less than a second."""
+        (clock, step), (now, newest) = self._timed_from, self._newest
+        return (newest - step) / (now - clock) if step and newest > step and now - clock >= 1 else None
 
     def seconds_left(self) -> float | None:
         """Return the seconds for the remaining steps, at the average speed since the first step seen."""

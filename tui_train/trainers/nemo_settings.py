@@ -1,6 +1,5 @@
 """Settings of a NeMo recipe beyond the profile: those of the user, and those that missing libraries forbid."""
 
-import ast
 import math
 from typing import Any
 
@@ -8,6 +7,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import is_dotted_name
+from tui_train.runner.python_parser import parse_literal
 
 # Settings that the plan writes, each with the profile key that changes it.
 PROFILE_KEY_BY_PLAN_SETTING = {
@@ -68,7 +68,7 @@ def parse_setting_value(text: str) -> Any:
     if text.strip().lower() in _CONSTANT_BY_WORD:
         return _CONSTANT_BY_WORD[text.strip().lower()]
     try:
-        parsed = ast.literal_eval(text.strip())
+        parsed = parse_literal(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         parsed = ...
     if not _is_plain_data(parsed):

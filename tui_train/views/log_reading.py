@@ -1,5 +1,6 @@
 """A line of a log as it is easiest to read: a dictionary of values in columns, noise dimmed."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -9,6 +10,7 @@ from tui_train.runner.lines import StyledPart
 _DIM = "2"
 _MIN_VALUE_CELLS = 9  # 1.234e-05
 _MAX_WHOLE_NUMBER = 1e15
+_MAX_WHOLE_CAUSE = 200  # of a longer one only the beginning is known
 _MIN_CAUSE_CHARACTERS = 8  # fewer are found in other lines as well
 _MAX_READ_CHARACTERS = 2000  # of a longer line the expressions would take long
 _VALUES_PATTERN = re.compile(r"""(?P<before>(?:\[\w{1,12}\]: ?)?)\{(?P<values>(?:["'][^"'{}]{1,60}["']: ?"""
@@ -47,7 +49,9 @@ def readable_parts(parts: Sequence[StyledPart]) -> tuple[StyledPart, ...]:
 
 def shows_cause(parts: Sequence[StyledPart], cause: str) -> bool:
     """Return whether a line holds the one that shows why the run failed, which is empty for none."""
-    return len(cause) >= _MIN_CAUSE_CHARACTERS and cause in visible("".join(part.text for part in parts))
+    text = visible("".join(part.text for part in parts)).rstrip()
+    is_there = cause in text if len(cause) >= _MAX_WHOLE_CAUSE else text.endswith(cause)
+    return len(cause) >= _MIN_CAUSE_CHARACTERS and is_there
 
 
 def _is_a_number_in(values: str) -> bool:
@@ -73,9 +77,11 @@ def _rank_of_name(name: str) -> int:
 
 
 def _number_text(value: str) -> str | None:
-    """Return a number with four digits, a whole one with all; None for what is no number."""
+    """Return a number that fits into a column, a longer one with four digits; None for what is no number."""
     try:
         number = float(value)
     except ValueError:
         return None
+    if len(value) <= _MIN_VALUE_CELLS or not math.isfinite(number):
+        return value
     return f"{number:.0f}" if number.is_integer() and abs(number) < _MAX_WHOLE_NUMBER else f"{number:.4g}"

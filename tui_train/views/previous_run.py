@@ -100,8 +100,9 @@ def files_changed_since(run_name: str, files: Iterable[RenderedFile]) -> tuple[R
     for file in files:
         before = _text_of_file(run, file.path)
         # What plan.json says of it, launch.sh says for people.
-        if file.path != PLAN_JSON_FILE_NAME and before is not None and not file.data and before != file.text:
-            lines = difflib.unified_diff(before.splitlines(), file.text.splitlines(), run.name, "now", lineterm="")
+        if file.path != PLAN_JSON_FILE_NAME and not file.data and before != file.text:
+            old, new = (before or "").splitlines(), file.text.splitlines()
+            lines = difflib.unified_diff(old, new, run.name if before is not None else "not there", "now", lineterm="")
             changed.append(RenderedFile(f"{file.path}.diff", "\n".join(lines)))
     return tuple(changed)
 
@@ -145,7 +146,7 @@ def changes_in_effect(earlier: PreviousRun, profile: Profile) -> tuple[ValueDiff
     before = effective_settings(earlier.profile, earlier.plan, earlier.document)
     after = effective_settings(profile, planned, earlier.document if same_file else None)
     return tuple(
-        ValueDifference(difference.key, difference.label, *differing_words(old.text, new.text))
+        ValueDifference(difference.key, difference.label, old.text, new.text)
         for difference in profile_differences(earlier.profile, profile)
         if difference.key != "name" and (old := before[difference.key]).value != (new := after[difference.key]).value
     )
@@ -169,4 +170,7 @@ def _words_between(words: list[str], skipped: int, dropped: int) -> str:
 def change_lines(differences: tuple[ValueDifference, ...]) -> tuple[str, ...]:
     """Return differences as lines: label, old → new."""
     width = max((len(difference.label) for difference in differences), default=0)
-    return tuple(f"{difference.label:<{width}}  {difference.before} → {difference.after}" for difference in differences)
+    return tuple(
+        f"{difference.label:<{width}}  {' → '.join(differing_words(difference.before, difference.after))}"
+        for difference in differences
+    )

@@ -33,6 +33,7 @@ _WIDE_VALUE_WIDTH = 34
 _MIN_WIDE_FORM_WIDTH = 96
 VALUE_START_CELL = LABEL_WIDTH + 2  # where a value begins
 _GAP_CELLS = 2
+_MIN_REASON_WIDTH = 24  # cells of an error, beside what would fix it
 _MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
 _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
 _NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
@@ -203,7 +204,10 @@ def _foldable_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Con
     words = styled((mark, "$primary"), f" {group.title}")
     # What is wrong in a closed group is seen on its line.
     wrong = min((row for row in group.rows if row.error or row.warning), key=lambda row: not row.error, default=None)
-    note = _note_beside_value(wrong) if wrong and not unfolded else styled((group.note, MUTED))
+    note = styled((group.note, MUTED))
+    if wrong and not unfolded:
+        mark, style = ("✗", "$error") if wrong.error else ("!", "$warning")
+        note = styled((f"{mark} {wrong.field.label}: {wrong.error or wrong.warning}", style))
     return columns(width - 1, (words, LABEL_WIDTH - 1), (f"  {group.value}", value_width(width)), (note, 0))
 
 
@@ -228,7 +232,7 @@ def _note_beside_value(row: FormRow, room: int = 0) -> Content:
         wrong = styled((f"✗ {row.error}", "$error")) if row.error else styled((f"! {row.warning}", "$warning"))
         key = styled("   ", ("F2", KEY_STYLE)) if row.fix else Content()
         fix = styled(key, f" {row.fix}") if row.fix else Content()
-        if room and wrong.cell_length + fix.cell_length > room:
+        if room and room - fix.cell_length < min(wrong.cell_length, _MIN_REASON_WIDTH):
             fix = key
         return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.is_typed else row.options

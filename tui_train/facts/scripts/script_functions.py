@@ -26,6 +26,7 @@ from tui_train.facts.scripts.script_syntax import (
 )
 from tui_train.facts.types import ParameterForm, ScriptParameter
 
+_PLAIN_TYPE_NAMES = frozenset({"str", "int", "float", "bool", "Path"})
 _KEYWORDS_THAT_MAY_GIVE_A_VALUE = ("default", "envvar", "cls")
 
 
@@ -125,9 +126,8 @@ def typer_or_fire_arguments(module: ScriptModule, modules: tuple[ScriptModule, .
 
 def _reads_command_line_alone(function: FunctionNode, module: ScriptModule, *, is_fire: bool) -> bool:
     """Return whether the words of the command line, as they are, surely are all that a function is given."""
-    if function.col_offset or any(
-        decorator_name(each) not in {"command", "callback"} for each in function.decorator_list
-    ):
+    decorators = {decorator_name(each) for each in function.decorator_list}
+    if function.col_offset or decorators - {"command", "callback"} or not (is_fire or _has_plain_signature(function)):
         return False
     apps = {
         last_name(target)
@@ -147,6 +147,23 @@ def _reads_command_line_alone(function: FunctionNode, module: ScriptModule, *, i
     )
 
 
+def _has_plain_signature(function: FunctionNode) -> bool:
+    """Return whether the source says plainly of each parameter what typer makes of it."""
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    defaults = [each for each in (*arguments.defaults, *arguments.kw_defaults) if each is not None]
+    types = [each.annotation for each in named if each.annotation]
+    is_plain = all(_plain_type_name(each) in _PLAIN_TYPE_NAMES or _is_annotated(each) for each in types)
+    return is_plain and all(isinstance(each, ast.Constant) or _is_told_to_typer(each) for each in defaults)
+
+
+def _is_annotated(annotation: ast.expr) -> bool:
+    inner = annotation.slice if isinstance(annotation, ast.Subscript) else None
+    plain = inner.elts[0] if isinstance(inner, ast.Tuple) else None
+    is_named = isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Annotated"
+    return is_named and plain is not None and _plain_type_name(plain) in _PLAIN_TYPE_NAMES
+
+
 def _starts_function(call: ast.Call, apps: Container[str]) -> bool:
     """Return whether typer or Fire reads the command line here."""
     name, owner = called_name(call), last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
@@ -160,7 +177,7 @@ def _may_replace(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Call):
         return called_name(node) in {name, "CliRunner"} and not isinstance(node.func, ast.Attribute)
     if isinstance(node, ast.Name):
-        return node.id == name and isinstance(node.ctx, ast.Store)
+        return (node.id == name and isinstance(node.ctx, ast.Store)) or node.id in {"argv", "globals"}
     return isinstance(node, ast.Attribute) and node.attr == "argv"
 
 

@@ -51,7 +51,11 @@ def load_tokenizer(model: str, revision: str = "", chat_template: str = "") -> A
 
 def has_tokenizer_file(folder: str) -> bool:
     """Return whether a folder holds a file of which a tokenizer may be made."""
-    return any(map(_TOKENIZER_NAME_PATTERN.search, (path.name for path in Path(folder).iterdir())))
+    try:
+        names = [path.name for path in Path(folder).iterdir()]
+    except OSError:
+        return True
+    return any(map(_TOKENIZER_NAME_PATTERN.search, names))
 
 
 def _load_options(revision: str) -> dict[str, Any]:
