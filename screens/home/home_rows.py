@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, sparkline, visible
+from tui_train.profile.types import Profile
 from tui_train.runs.status import training_seconds
 from tui_train.views.digest_text import (
     matches_filter,
@@ -73,7 +74,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
 
     With a filter only the runs and profiles that match it.
     """
-    draft_note = _profile_about_text(state.draft) if state.draft else None
+    draft_note = _draft_text(state.draft) if state.draft else None
     if not (state.filter_text or state.runs or state.profiles):
         return page_rows(draft_note)
     runs = [
@@ -143,8 +144,10 @@ def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tupl
     return [(visible(name), group) for name, group in by_profile.items()]
 
 
-def _profile_about_text(card: ProfileCard) -> str:
-    return ", ".join(filter(None, (card.name, card.about.text)))
+def _draft_text(card: ProfileCard) -> str:
+    """Return what a draft would train, and its name where it was given one."""
+    name = "" if card.name == Profile().name and card.about.text else card.name
+    return ", ".join(filter(None, (name, card.about.text)))
 
 
 def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -> ColumnWidths:

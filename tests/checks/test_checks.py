@@ -471,7 +471,8 @@ FAULTS = [
         train_switch_line=9)}), "trainer.arguments", "line 9 of the script trains only with --do_train", fix=True),
     warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--base-model=x", "--noflag", "--bogus=3")},
         replace(facts(), sources={
-            "/t.py": ScriptSource(kind="fire", parameters=(ScriptParameter(name="--base_model"),))}),
+            "/t.py": ScriptSource(kind="fire", parameters=(
+                ScriptParameter(name="--base_model"), ScriptParameter(name="--flag")))}),
         "trainer.arguments", "no parameter takes --bogus: Fire trains to the end"),
     warning(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
         sources={"/t.py": ScriptSource(trains_alone=True)}), "hardware.processes",

@@ -67,9 +67,12 @@ def _columns(before: str, values: str) -> Iterator[StyledPart]:
     """Yield names and values, so wide that the values of equal names stand below each other."""
     if before:
         yield StyledPart(f"{before.rstrip()} ", _DIM)
-    for name, value in sorted(_names_and_values(values), key=lambda pair: _rank_of_name(pair[0])):
+    pairs = sorted(_names_and_values(values), key=lambda pair: _rank_of_name(pair[0]))
+    for number, (name, value) in enumerate(pairs, start=1):
+        shown = _number_text(value) or value
         yield StyledPart(f"{name} ", _DIM)
-        yield StyledPart(f"{_number_text(value) or value:<{_MIN_VALUE_CELLS}}  ")
+        # Spaces at the end would make another row where lines are wrapped.
+        yield StyledPart(f"{shown:<{_MIN_VALUE_CELLS}}  " if number < len(pairs) else shown)
 
 
 def _rank_of_name(name: str) -> int:

@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingsMap, BindingType
 from textual.dom import DOMNode
 from textual.events import Key
+from textual.geometry import Region
 from textual.suggester import Suggester, SuggestionReady
 from textual.widgets import Input
 
@@ -121,6 +122,10 @@ class Entry(Input):
         """Do at once what a key is bound to, here and in the form."""
         if not await run_key_binding(event, self, self.parent) and event.is_printable:
             await self.type_key(event)
+
+    def on_resize(self) -> None:
+        """Keep the cursor in sight where an error beside it takes some of the room."""
+        self.scroll_to_region(Region(self._cursor_offset, 0, width=1, height=1), force=True, animate=False)
 
     def on_suggestion_ready(self, event: SuggestionReady) -> None:
         """Know that there is something to complete."""

@@ -71,7 +71,7 @@ def options_left_over_by_fire(setup: Setup) -> Iterator[Finding]:
     for at in given_arguments.unknown_option_indexes(source, as_parameters):
         name = words[at].partition("=")[0]
         # `--noflag` is false for `flag`.
-        if not name.startswith("--no"):
+        if f"--{name.removeprefix('--no')}" not in declared_argument_names(source):
             message = f"no parameter takes {visible(name)}: Fire trains to the end, and fails then"
             remedy, change = _correction_of_option(source, words, at)
             yield warning(_ARGUMENTS_KEY, message, remedy, change=change)
