@@ -22,6 +22,7 @@ from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
 from tui_train.profile.fields import profile_with_value
+from tui_train.profile.types import Profile
 from tui_train.wizard import make_wizard
 
 DOWN = "\x1b[B"
@@ -260,3 +261,19 @@ async def test_what_starts_is_one_line_until_something_of_it_is_chosen(machine):
         assert not re.search(r"▾ Starts with .* ✗ ", shows(pilot))
         await keys("escape", "enter")(pilot)
         assert "▾ Starts with" in shows(pilot)
+
+
+async def test_the_cursor_stays_in_sight_where_an_error_takes_some_of_the_entry(machine, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr')\nparser.parse_args()\n"
+    )
+    chosen = profile_with_value(Profile(), "trainer.kind", "script")
+    async with opened(PRETRAIN, "enter") as pilot:
+        pilot.app.set_profile(profile_with_value(chosen, "trainer.script", str(tmp_path / "train.py")))
+        await settle(pilot)
+        await to(pilot, ADVANCED_GROUP_KEY, "trainer.arguments")
+        entry = pilot.app.screen.query_one(Form).entry
+        width = entry.size.width
+        await keys(*"--lr=1 " * 9, *"--n")(pilot)
+        assert entry.size.width < width
+        assert entry.scroll_offset.x <= entry._cursor_offset <= entry.scroll_offset.x + entry.size.width
