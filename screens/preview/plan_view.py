@@ -17,6 +17,7 @@ from tui_train.plan.render import RenderedFile, shown_files
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
+from tui_train.runs.rundir import RunDir
 from tui_train.views.overview import overview_lines
 from tui_train.views.previous_run import (
     PreviousRun,
@@ -116,7 +117,7 @@ class PlanScreen(StepScreen):
             return
         if self._previous_asked_for != self.profile.name and not self.wizard.other_machine:
             self._previous_asked_for = self.profile.name
-            self._find_previous_run(self.profile)
+            self._find_previous_run(self.profile, self._edited_run())
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
@@ -190,8 +191,13 @@ class PlanScreen(StepScreen):
             self._draw()
 
     @work(thread=True, exclusive=True, group="previous")
-    def _find_previous_run(self, profile: Profile) -> None:
-        self.post_message(PreviousRunFound(find_previous_run(profile)))
+    def _find_previous_run(self, profile: Profile, edited: RunDir | None) -> None:
+        self.post_message(PreviousRunFound(find_previous_run(profile, edited)))
+
+    def _edited_run(self) -> RunDir | None:
+        """Return the run from which these steps were opened, None for none."""
+        runs = (getattr(screen, "run", None) for screen in reversed(self.app.screen_stack))
+        return next((run for run in runs if isinstance(run, RunDir)), None)
 
     @on(PreviousRunFound)
     def _take_previous_run(self, event: PreviousRunFound) -> None:

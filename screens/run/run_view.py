@@ -160,5 +160,6 @@ class RunView:
             "s": f"{name} has ended.",
             "r": f"{name} {self.end.why_not_resumable}.",
             "e": f"{name} still runs: s stops it.",
+            "enter": "It still trains: its result is there at its end." if self.still_trains else "It left no model.",
         }
         return words.get(key, "") if self.news else ""

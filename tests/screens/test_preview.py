@@ -123,6 +123,9 @@ def test_changes_since_the_newest_run_of_this_profile():
     assert [change.key for change in changes_in_effect(found, now)] == ["recipe.layers", "recipe.learning_rate"]
     assert change_lines(changes_in_effect(found, now))[1].endswith("0.003 (default) → 0.0001")
     assert find_previous_run(Profile(name="other")) is None
+    older = rundir.list_runs()[-1]
+    assert find_previous_run(Profile(), older).run == older.name
+    assert find_previous_run(Profile(name="quickstart-2"), older).run != older.name
 
 
 def test_a_damaged_profile_is_passed_over():
@@ -174,6 +177,18 @@ def test_files_are_compared_with_those_of_the_run_before():
     (new,) = files_changed_since(run.name, ready(profile({"recipe.steps": 20}), facts()).files)
     assert new.path == "launch.sh.diff"
     assert new.text.startswith("--- not there")
+
+
+async def test_the_run_that_is_edited_is_compared_with(machine):
+    older = run_of(profile({"recipe.steps": 10}), seconds=10)
+    run_of(profile({"recipe.steps": 30}), seconds=10)
+    async with opened(run=older, size=(120, 40)) as pilot:
+        await until_shown(pilot, "e Edit")
+        await keys("e")(pilot)
+        for _ in range(4):
+            if "● 4 Preview" not in shows(pilot):
+                await keys("enter")(pilot)
+        await until_shown(pilot, f"nothing since {older.name}")
 
 
 async def test_d_shows_which_lines_the_run_before_had_otherwise(machine):
