@@ -151,8 +151,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
-            # A gap may say that there is none, with the reason.
-            is_said = any("GPU" in gap.what for gap in machine.gaps)
+            # A gap may say just that, with the reason.
+            is_said = any(gap.what == "No NVIDIA GPU" for gap in machine.gaps)
             without_reason = "" if is_said else "No GPU was found: training runs on the CPU."
             words = "No GPU can be used as it is:" if hidden else without_reason
             if setup.is_slurm_job and cluster and not cluster.problem:

@@ -116,6 +116,8 @@ NAMED = [
      "they have already been freed)."), "user_exception", (".detach()",)),
     ("AttributeError: module 'numpy' has no attribute 'int'.", "import_mismatch", ("np.int", "numpy<1.24")),
     ("PIL.UnidentifiedImageError: cannot identify image file 'a/b.jpg'", "bad_data", ("a/b.jpg is no image",)),
+    ("ERROR: The function received no value for the required argument: data\nUsage: t.py DATA <flags>", "user_args",
+     ("data",)),
     ("ERROR: Could not consume arg: --rate=1\nUsage: t.py -", "user_args", ("does not take --rate=1.",)),
     ("│ Missing argument 'DATA'.                                     │", "user_args", ("DATA",)),
     ("KeyError: 'model_state_dict'", "checkpoint_mismatch", ("has no entry model_state_dict",)),
