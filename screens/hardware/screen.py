@@ -170,7 +170,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
 
-    def lines_below_findings(self) -> DrawLines | None:
+    def marked_row_lines(self) -> DrawLines | None:
         """Return what draws all that is known of the card in whose row the cursor is, or was last."""
         machine = self.facts.machine if self.facts else None
         if machine is None or len(self._verdicts) != len(machine.gpus):
@@ -189,7 +189,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def watch_live(self) -> None:
         """Show what the cards do now."""
         self._history.add(self.live, time.monotonic())
-        self.show_below_findings()
+        self.show_marked_row()
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
             self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
 

@@ -141,7 +141,7 @@ class StepScreen(FindingsScreen):
         if setup:
             self.show_beside_form(setup)
             self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
-            self.show_below_findings()
+            self.show_marked_row()
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
@@ -201,14 +201,14 @@ class StepScreen(FindingsScreen):
     def show_beside_form(self, setup: Setup) -> None:
         """Show what a step has besides its form."""
 
-    def lines_below_findings(self) -> DrawLines | None:
+    def marked_row_lines(self) -> DrawLines | None:
         """Return what draws, where there is room beside the form, what is marked in it; None for nothing."""
         return None
 
-    def show_below_findings(self) -> None:
+    def show_marked_row(self) -> None:
         """Draw it as it is now."""
         for pane in self.query(FindingsPane) if self._is_composed else ():
-            pane.show_below(self.lines_below_findings())
+            pane.show_marked_row(self.marked_row_lines())
 
     # Moving on
 
@@ -252,7 +252,7 @@ class StepScreen(FindingsScreen):
         if form and form.state.unparsable_row_label != self._invalid_field_shown:
             self.update()
         self.show_hint()
-        self.show_below_findings()
+        self.show_marked_row()
         self.refresh_bindings()
 
     def explained_fields(self) -> Iterable[tuple[str, str, str]]:

@@ -26,7 +26,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         super().__init__(id="side")
         self._setup_and_findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
-        self._draw_below: DrawLines | None = None
+        self._draw_marked_row: DrawLines | None = None
 
     def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
         """Say what follows from a setup with its findings, unless the value of a field, `unread_label`, cannot be read.
@@ -37,11 +37,11 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         if self.is_wide:
             self.call_after_refresh(self._update_lines)
 
-    def show_below(self, draw: DrawLines | None) -> None:
-        """Show below the findings what these lines say, or nothing."""
-        self._draw_below = draw
+    def show_marked_row(self, draw: DrawLines | None) -> None:
+        """Show above the findings what these lines say of the marked row, or nothing."""
+        self._draw_marked_row = draw
         if self.is_wide:
-            self._update_lines_below()
+            self._update_marked_row_lines()
 
     @property
     def is_wide(self) -> bool:
@@ -52,7 +52,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         """Fill it, when the terminal has become wide enough."""
         if self._setup_and_findings:
             self._update_lines()
-        self._update_lines_below()
+        self._update_marked_row_lines()
 
     def _update_lines(self) -> None:
         if self._setup_and_findings is None or not self.is_wide:
@@ -67,17 +67,17 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         )
 
     def _lines(self, name: str) -> Lines:
-        """Return the lines of this name, which are made when they are first shown: the findings stand above."""
+        """Return the lines of this name, which are made when they are first shown: the marked row stands above."""
         lines = next((each for each in self.query(Lines) if each.id == name), None)
         if lines is None:
             lines = Lines(id=name)
-            self.mount(lines, before=0 if name == "consequences" and self.children else None)
+            self.mount(lines, before=0 if name == "marked-row" and self.children else None)
         return lines
 
-    def _update_lines_below(self) -> None:
-        draw = self._draw_below
-        if draw or any(each.id == "below" for each in self.query(Lines)):
-            self._lines("below").show(lambda width: [*draw(width)] if draw else ())
+    def _update_marked_row_lines(self) -> None:
+        draw = self._draw_marked_row
+        if draw or any(each.id == "marked-row" for each in self.query(Lines)):
+            self._lines("marked-row").show(lambda width: [*draw(width), Content()] if draw else ())
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
