@@ -108,6 +108,7 @@ async def picture_of_gpus() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: type(app.screen).__name__ == "HardwareScreen" and not app.looking)
         await settle(pilot)
+        app.screen.query_one("#gpus").focus()
         await pilot.press("down")
         await settle(pilot)
         take(pilot, "hardware")
