@@ -202,6 +202,9 @@ def test_another_number_of_values_than_an_option_takes_is_found(tmp_path):
         f"--betas takes 2 values, and 1 is given (line {text.count(chr(10))} of the script)"
     ]
     assert not [message for message in two if "betas" in message]
+    text = 'import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument("p", nargs="?")\n'
+    text += 'parser.add_argument("q", nargs=2)\nparser.parse_args()\n'
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("1", "2"))) == []
 
 
 def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_path):
@@ -654,6 +657,7 @@ FIRE = "import fire\ndef main({}):\n    pass\nfire.Fire({})\n"
         (TYPER.format("data: str, steps: int = 3"), ("--steps=2",), ["data"]),
         (TYPER.format("data: str, steps: int = 3"), ("--steps=2", "d"), []),
         (TYPER.format("data: str, steps: int = 3"), ("--unknown", "d"), []),
+        (TYPER.format("data: str, version: bool = typer.Option(False, is_eager=True)"), ("--version",), []),
         (TYPER.format("data: str = typer.Option(...)"), (), ["--data"]),
         (TYPER.format('data: str = typer.Argument(..., envvar="DATA")'), (), []),
         (TYPER.format("data: Annotated[str, typer.Option(default_factory=f)]"), (), []),

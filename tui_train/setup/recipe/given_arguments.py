@@ -17,8 +17,8 @@ _LIBRARIES_PARSED_AS_HERE = frozenset({"argparse", "click"})
 # Where each word is a known option or stands without a name, it is sure also of them what is not given.
 _LIBRARIES_SURE_OF_MISSING = _LIBRARIES_PARSED_AS_HERE | {"typer", "fire"}
 _KINDS_WITH_DATACLASSES = frozenset({"hf-trainer", "dataclass"})
-# What follows is read otherwise, or from a file that may hold more arguments.
-_WORDS_HIDING_ARGUMENTS = frozenset({"--", "--config", "--flagfile"})
+# What follows is read otherwise, or from a file that may hold more arguments, or nothing is read at all.
+_WORDS_HIDING_ARGUMENTS = frozenset({"--", "--config", "--flagfile", "--version", "--help"})
 _OPTION_PATTERN = re.compile(r"--?[A-Za-z]")
 _NUMBER_TYPE_BY_NAME = {"int": int, "float": float}
 _LABEL_BY_TYPE_NAME = {"int": "a whole number", "float": "a number"}
@@ -167,7 +167,8 @@ def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> b
 
 def argument_value_problem(parameter: ScriptParameter, values: Sequence[str]) -> str:
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
-    if parameter.value_count and len(values) % parameter.value_count:
+    # How many words a positional one takes depends on those before it.
+    if parameter.value_count and parameter.form != "positional" and len(values) % parameter.value_count:
         return f"takes {parameter.value_count} values, and {counted(len(values), 'is', 'are')} given"
     folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
