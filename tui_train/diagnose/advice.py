@@ -121,7 +121,7 @@ def _message_with_next_line(lines: Sequence[LogLine], error_line: LogLine) -> st
 def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:
     """Return the innermost frame in a file of the user's, of the traceback that ends at a line; None without one.
 
-    An error that a library caught and raised anew has the user's frames only in a traceback after it.
+    An error that a library caught and raised again has the user's frames only in a traceback after it.
     """
     at = next((index for index, line in enumerate(lines) if line is error_line), 0)
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
