@@ -109,7 +109,7 @@ def machine(monkeypatch):
     if "HF_HOME" not in os.environ:
         # The models of this machine are not in the pictures.
         monkeypatch.setenv("HF_HUB_CACHE", "/not/there")
-    monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))
     be(CPU)
     return be
 

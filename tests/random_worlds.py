@@ -113,7 +113,7 @@ def world(seed: int, folder: Path) -> Iterator[World]:
             (probe, "probe_machine", lambda *_args, **_named: machine),
             (probe, "probe_toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
             (container_images, "read_engines", lambda: (DOCKER,)),
-            (live_samples, "live_samples", _samples(machine, random.Random(seed))),
+            (live_samples, "yield_changed_samples", _samples(machine, random.Random(seed))),
             (rundir, "export_plan_files", _fenced(folder)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))

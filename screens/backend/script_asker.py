@@ -4,7 +4,7 @@ from typing import Literal
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.scripts.script_help import offered_flags
+from tui_train.facts.scripts.script_help import flags_without_second_spellings
 from tui_train.facts.types import ScriptHelp
 from tui_train.trainers.script import script_or_module_to_start
 
@@ -35,7 +35,7 @@ class ScriptHelpScreen(StepScreen):
             remedy = "Run it with --help in a shell: what it needs to start is missing."
             self.post_message(ErrorToShow(Unavailable(f"the script lists no arguments: {found.problem}", remedy)))
             return
-        flags = offered_flags(found.flags)
+        flags = flags_without_second_spellings(found.flags)
         answers = tuple((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
         self.app.push_screen(ChoiceDialog("What the script takes", answers), self._append_picked_argument)
 

@@ -337,10 +337,10 @@ class DiscoveryApp(GuardedApp):
             self.run_worker(self._watch_cards, name=_SAMPLING_WORKER_GROUP, group=_SAMPLING_WORKER_GROUP, thread=True)
 
     def _watch_cards(self) -> None:
-        from tui_train.facts.gpus.live_samples import live_samples
+        from tui_train.facts.gpus.live_samples import yield_changed_samples
 
         worker = get_current_worker()
-        for latest in live_samples(lambda: worker.is_cancelled):
+        for latest in yield_changed_samples(lambda: worker.is_cancelled):
             self.post_message(CardsSampled(latest))
 
     @on(CardsSampled)

@@ -278,7 +278,7 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     path.write_text((MACHINES / "two-3090-display-and-busy.txt").read_text())
     for name, value in driver_environment(path).items():
         monkeypatch.setenv(name, value)
-    both = {card.uuid: card for card in next(live_samples.live_samples(lambda: False))}
+    both = {card.uuid: card for card in next(live_samples.yield_changed_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
         memory = PeakMemoryWatcher(RunDir(tmp_path), cards)

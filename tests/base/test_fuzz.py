@@ -19,7 +19,7 @@ from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
 from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.machine.probe import parse_probe_answer
-from tui_train.facts.machine.wandb_key import has_wandb_key
+from tui_train.facts.machine.wandb_key import starts_without_wandb_prompt
 from tui_train.facts.models import model_folders
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.scripts.script_source import parse_source as read_source
@@ -169,7 +169,7 @@ class Places:
             assert bool(found.problem) != bool(found.preset)
         elif kind in {"machine", "toolchain"}:
             self.file.write_bytes(data)
-            load = machine_files.load_planning_facts if kind == "machine" else machine_files.load_toolchain_file
+            load = machine_files.load_facts_for_planning if kind == "machine" else machine_files.load_toolchain_file
             load(self.file)
         elif kind in {"config", "weights"}:
             (self.model / {"config": "config.json", "weights": "model.safetensors"}[kind]).write_bytes(data)
@@ -178,7 +178,7 @@ class Places:
             self.of_log(data)
         elif kind == "netrc":
             self.netrc.write_bytes(data)
-            has_wandb_key()
+            starts_without_wandb_prompt()
             read_inherited_variables()
         else:
             {"yaml": read_document, "script": read_source, "probe": parse_probe_answer}[kind](data)

@@ -33,7 +33,7 @@ from tui_train.base.parse import Missing, Unparsable, json_as, json_table, read_
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import yaml_documents
-from tui_train.facts.models.safetensors import read_tensors
+from tui_train.facts.models.safetensors import read_tensor_descriptions
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.programs import probe
 from tui_train.runner import view
@@ -261,12 +261,14 @@ def test_weights_that_are_damaged_are_said_in_a_sentence(name, tmp_path):
     data, words = DAMAGED_WEIGHTS[name]
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(Unparsable, match=words):
-        read_tensors(tmp_path / "x")
+        read_tensor_descriptions(tmp_path / "x")
 
 
 def test_the_tensors_of_weights_are_read(tmp_path):
     (tmp_path / "x").write_bytes(header(tensor().replace(b"{", b'{"__metadata__": {"format": "pt"}, ', 1), bytes(8)))
-    assert {name: (one.dtype, one.elements) for name, one in read_tensors(tmp_path / "x").items()} == {"a": ("F32", 2)}
+    assert {name: (one.dtype, one.element_count) for name, one in read_tensor_descriptions(tmp_path / "x").items()} == {
+        "a": ("F32", 2)
+    }
 
 
 # ---- what a machine without tui-train shows

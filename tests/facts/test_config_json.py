@@ -94,7 +94,7 @@ def test_an_odd_value_is_left_out_or_refused(more):
 def test_experts_are_counted_with_those_that_all_tokens_share():
     found = parse_dimensions(CONFIG_BY_NAME["deepseek-ai/DeepSeek-V3"])
     assert (found.experts, found.experts_used, found.dense_layers, found.sparse_layers) == (256, 8, 3, 58)
-    assert (found.expert_ffn, found.shared_ffn, found.token_ffn) == (2048, 2048, 9 * 2048)
+    assert (found.expert_ffn, found.shared_ffn, found.ffn_per_token) == (2048, 2048, 9 * 2048)
     assert parse_dimensions(CONFIG_BY_NAME["meta-llama/Llama-4-Maverick-17B-128E"]).sparse_layers == 24
 
 

@@ -163,7 +163,7 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     pairs = json.loads(told)
     assert len(pairs) > 1000
     for code, device, expected in pairs:
-        assert gpus.code_runs_on([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
+        assert gpus.any_arch_runs_on([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     ],
 )
 def test_suffixes_and_ptx(entry, runs, runs_not):
-    assert [capability for capability in runs.split() if not gpus.code_runs_on([entry], capability)] == []
-    assert [capability for capability in runs_not.split() if gpus.code_runs_on([entry], capability)] == []
+    assert [capability for capability in runs.split() if not gpus.any_arch_runs_on([entry], capability)] == []
+    assert [capability for capability in runs_not.split() if gpus.any_arch_runs_on([entry], capability)] == []
 
 
 def test_busy_cards_are_selected_only_where_all_are_busy():

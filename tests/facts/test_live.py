@@ -32,7 +32,7 @@ class Sampling:
     def __init__(self, folder):
         self._path = folder / "machine.txt"
         self._ends = time.monotonic() + SOON
-        self._samples = live_samples.live_samples(lambda: time.monotonic() > self._ends)
+        self._samples = live_samples.yield_changed_samples(lambda: time.monotonic() > self._ends)
 
     def put(self, text):
         beside = self._path.with_suffix(".next")
@@ -230,7 +230,7 @@ def test_a_driver_that_hangs_is_left_at_once(on, machine):
     # The time begins with the first look at the samples, which starts the process.
     cancelled = threading.Event()
     ended = []
-    sampling._samples = live_samples.live_samples(cancelled.is_set)
+    sampling._samples = live_samples.yield_changed_samples(cancelled.is_set)
     watcher = threading.Thread(target=lambda: ended.append(list(sampling._samples)), daemon=True)
     watcher.start()
     until(children)
@@ -250,7 +250,7 @@ def test_the_process_is_gone_when_nobody_wants_samples(on):
 def test_nothing_is_started_for_who_does_not_want_samples(on, monkeypatch):
     monkeypatch.setattr(live_samples.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     on(TWO)
-    assert list(live_samples.live_samples(lambda: True)) == []
+    assert list(live_samples.yield_changed_samples(lambda: True)) == []
 
 
 def test_giving_up_ends_it_at_once(on):
@@ -322,14 +322,14 @@ def for_seconds(seconds):
 
 @pytest.mark.whole
 def test_without_a_library_nothing_is_told_and_little_is_done(no_library, starts):
-    assert list(live_samples.live_samples(for_seconds(4))) == []
+    assert list(live_samples.yield_changed_samples(for_seconds(4))) == []
     assert len(starts) == 1
 
 
 @pytest.mark.whole
 def test_a_driver_that_comes_later_is_found(on, no_library, starts, monkeypatch):
     monkeypatch.setattr(live_samples, "_MISSING_DRIVER_RETRY_SECONDS", 1.0)
-    assert list(live_samples.live_samples(for_seconds(3))) == []
+    assert list(live_samples.yield_changed_samples(for_seconds(3))) == []
     assert 2 <= len(starts) <= 4
     assert all(later - earlier > 0.95 for earlier, later in itertools.pairwise(starts))
     sampling = on("init = !DRIVER_NOT_LOADED\n")
@@ -340,8 +340,8 @@ def test_a_driver_that_comes_later_is_found(on, no_library, starts, monkeypatch)
 
 
 READER = """
-from tui_train.facts.gpus.live_samples import live_samples
-for cards in live_samples(lambda: False):
+from tui_train.facts.gpus.live_samples import yield_changed_samples
+for cards in yield_changed_samples(lambda: False):
     print(len(cards), flush=True)
 """
 

@@ -12,7 +12,7 @@ from support import SCRIPTS, check, facts, plan, profile, toolchain
 from tui_train.base.errors import BadInput
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.container_images import oci_runtime_problem
-from tui_train.facts.machine.wandb_key import has_wandb_key
+from tui_train.facts.machine.wandb_key import starts_without_wandb_prompt
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import YamlDocument
 from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
@@ -178,22 +178,22 @@ def test_where_wandb_has_its_key(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC", "WANDB_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not has_wandb_key()
+    assert not starts_without_wandb_prompt()
     (tmp_path / ".netrc").write_text("machine github.com\n  login x\n")
-    assert not has_wandb_key()
+    assert not starts_without_wandb_prompt()
     (tmp_path / ".netrc").write_text(
         "machine github.com\n  login x\nmachine api.wandb.ai\n  login user\n  password k\n"
     )
-    assert has_wandb_key()
+    assert starts_without_wandb_prompt()
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example:8080/x")
-    assert not has_wandb_key()
+    assert not starts_without_wandb_prompt()
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_API_KEY", "k")):
         with monkeypatch.context() as inner:
             inner.setenv(name, value)
-            assert has_wandb_key()
+            assert starts_without_wandb_prompt()
     (tmp_path / ".config/wandb").mkdir(parents=True)
     (tmp_path / ".config/wandb/settings").write_text("[default]\napi_key = k\n")
-    assert has_wandb_key()
+    assert starts_without_wandb_prompt()
 
 
 # ---- a Python that is none, a container runtime that is broken, typos

@@ -274,7 +274,7 @@ def test_experts_in_one_tensor_are_neither_quantized_nor_adapted():
     )
     fused = msgspec.structs.replace(each, fused_experts=True)
     one, other = (estimate_memory(model, how) for how in (each, fused))
-    unpacked = model.layers * model.expert_parameters * (2 - 0.5625)
+    unpacked = model.layers * model.expert_parameters_per_layer * (2 - 0.5625)
     adapters = model.layers * model.experts * 3 * 16 * (model.hidden + model.expert_ffn)
     assert one.trained - other.trained == adapters
     assert other.phases[0].total - one.phases[0].total == pytest.approx(unpacked - 4 * adapters, rel=1e-6)

@@ -35,7 +35,7 @@ from tui_train.base import app_paths
 from tui_train.base.command import ConfigFile, argv
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.cli.plans import presets as printed_presets
-from tui_train.facts.scripts.script_help import offered_flags, parse_help, read_script_help
+from tui_train.facts.scripts.script_help import flags_without_second_spellings, parse_help, read_script_help
 from tui_train.facts.types import HelpFlag, YamlDocument
 from tui_train.facts.yaml_documents import parse_document, read_document
 from tui_train.plan.render.config_yaml import render_config_yaml
@@ -513,7 +513,9 @@ def test_the_help_of_absl():
 
 
 def test_an_argument_with_two_spellings_is_offered_once():
-    assert [flag.name for flag in offered_flags((HelpFlag("--max_steps"), HelpFlag("--max-steps")))] == ["--max_steps"]
+    assert [
+        flag.name for flag in flags_without_second_spellings((HelpFlag("--max_steps"), HelpFlag("--max-steps")))
+    ] == ["--max_steps"]
 
 
 @pytest.mark.parametrize(

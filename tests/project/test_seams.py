@@ -297,7 +297,11 @@ def test_a_machine_and_a_cards_capability_are_added(project, tmp_path, monkeypat
     speed = "from tui_train.facts.machine import probe; from tui_train.facts.gpus import capability; "
     speed += "print(capability.approximate_teraflops(probe.probe_machine().gpus[0]))"
     assert python(project, "-c", speed) == "None\n"
-    edit(project / "tui_train/facts/gpus/capability.py", "CHIPS = {", "CHIPS = {199: Chip(128, 16384),")
+    edit(
+        project / "tui_train/facts/gpus/capability.py",
+        "CHIP_BY_CAPABILITY = {",
+        "CHIP_BY_CAPABILITY = {199: ChipGeneration(128, 16384),",
+    )
     assert float(python(project, "-c", speed)) == 64 * 2000 * 16384 / 1e6
 
 

@@ -300,14 +300,14 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     (tmp_path / "train.py").write_text("import json, os; print(json.dumps(dict(os.environ)))\n")
     asked = container_images.read_image
 
-    def with_cards(*words):
+    def machine_with_cards(*words):
         found = asked(*words)
         tool = found.toolchain
         return msgspec.structs.replace(
             found, toolchain=msgspec.structs.replace(tool, cuda="12.8", arch_list=("sm_86",))
         )
 
-    monkeypatch.setattr(container_images, "read_image", with_cards)
+    monkeypatch.setattr(container_images, "read_image", machine_with_cards)
     values = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(tmp_path / "train.py")}
     run = made(tmp_path / "run", engine, values | {"trainer.launcher": "python", "hardware.gpus": UUIDS[:1]})
     monkeypatch.setenv("HF_TOKEN", "s3cret")

@@ -38,7 +38,7 @@ LEARNED, AVOIDED = "▌", "✗"
 def tuner(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> Callable[..., Toolchain]:
     """A machine whose best Python says that it has TRL; it reads the data by what it really has."""
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(container_images, "read_engines", lambda: ())
 
     def be(found: Any = CPU, packages: dict[str, str] = LIBRARIES, python: str = warm_python) -> Toolchain:

@@ -228,7 +228,7 @@ async def test_the_cards_of_a_live_run_have_their_number_and_name(machine, tmp_p
         CardSample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, use=use, temperature=71, power=338)
         for uuid, use in ((UUIDS[0], 95), (UUIDS[1], 95), ("GPU-other", 55))
     )
-    monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter((samples,)))
+    monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter((samples,)))
     run = climbed(tmp_path)
     run.plan_file.write_bytes(msgspec.json.encode({"world_size": 2, "device": "cuda", "gpus": UUIDS}))
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:

@@ -176,7 +176,7 @@ async def test_what_the_cards_do_is_shown_as_it_changes(machine, monkeypatch):
             with contextlib.suppress(Empty):
                 yield told.get(timeout=0.05)
 
-    monkeypatch.setattr(live_samples, "live_samples", samples)
+    monkeypatch.setattr(live_samples, "yield_changed_samples", samples)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "See it work", during=True)
         await pilot.press("enter")

@@ -365,7 +365,7 @@ def test_make_run_says_that_its_torch_cannot_use_the_cards():
 async def test_the_wizard_goes_on_only_with_consent(monkeypatch):
     where = facts(gpus=(gpu(0), gpu(1)), **CPU)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: where.machine)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: where.toolchains)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
@@ -421,7 +421,7 @@ def slow_uv(tmp_path, monkeypatch):
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))
     return tmp_path
 
 

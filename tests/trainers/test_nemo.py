@@ -447,7 +447,7 @@ def test_data_for_validation_and_test_is_told_by_path():
 
 
 def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
-    sizes = nemo_models.known_sizes_by_recipe()["qwen25_1p5b"].numbers
+    sizes = nemo_models.known_model_and_sizes_by_recipe()["qwen25_1p5b"].numbers
     found = with_checkpoint(**sizes)
     finding = next(item for item in check(profile(FINETUNE), found) if item.key == "trainer.model")
     assert apply_change(finding.change, profile(FINETUNE)).nemo.recipe in {"qwen25_1p5b", "qwen2_1p5b"}

@@ -16,7 +16,7 @@ from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
 from tui_train.facts import yaml_documents
 from tui_train.facts.models import hub
-from tui_train.facts.models.safetensors import read_tensors
+from tui_train.facts.models.safetensors import read_tensor_descriptions
 from tui_train.facts.scripts import script_source
 from tui_train.facts.types import Facts, YamlDocument
 from tui_train.profile import fields, store
@@ -168,7 +168,7 @@ def _damaged_files(profile: Profile, checkpoint: str) -> Iterator[str]:
     for folder in filter(None, (model, checkpoint)):
         for file in sorted(Path(folder).glob("*.safetensors")):
             try:
-                read_tensors(file)
+                read_tensor_descriptions(file)
             except Unparsable as error:
                 yield f"{visible(str(file))}: {error}"
 

@@ -110,7 +110,7 @@ def _repeats_keys_and_values(model: ModelDimensions, settings: MemorySettings) -
 
 
 def _mlp_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
-    value_bytes, ffn = settings.compute_bytes, model.token_ffn
+    value_bytes, ffn = settings.compute_bytes, model.ffn_per_token
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
     first = _norm_output_bytes(model, names, settings, copies=0 if model.parallel and model.norms == 1 else 1)
     last = _linear_input_bytes(ffn, ("down_proj",), settings)
@@ -162,7 +162,7 @@ def backward_peak_bytes(model: ModelDimensions, settings: MemorySettings) -> int
     value_bytes = settings.compute_bytes
     # The gradients of both factors, and of the product if the layer before is trained.
     gated = (2 if settings.method == "full" else 3) if settings.kernels != "liger" else 1
-    mlp = (gated if model.gated else 2) * value_bytes * model.token_ffn
+    mlp = (gated if model.gated else 2) * value_bytes * model.ffn_per_token
     # When attention runs, the activations of the MLP are already freed, and the cast attention weights with them.
     weights = (8 - (value_bytes if value_bytes < 4 else 0)) * model.heads * settings.sequence_length
     eager = weights - _mlp_bytes(model, settings) if settings.attention == "eager" else 0

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tui_train.base.text import grouped_digits
 from tui_train.facts.data.data_report import DataReport, RowLengths
-from tui_train.facts.data.data_use import answers_are_marked, facts_key_of_question
+from tui_train.facts.data.data_use import does_template_mark_answers, facts_key_of_question
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_on_empty_cards
 from tui_train.profile.types import Profile
@@ -52,7 +52,7 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     if report is None or not report.usable:
         return {}
     own_defaults = {}
-    if profile.finetune.answers_only is None and answers_are_marked(report, profile.finetune.method):
+    if profile.finetune.answers_only is None and does_template_mark_answers(report, profile.finetune.method):
         own_defaults[data_questions.ANSWERS_KEY] = EffectiveValue(True, "the chat template marks the answers")
     if (
         profile.data.evaluation is None

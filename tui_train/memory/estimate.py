@@ -156,7 +156,7 @@ class _PhaseMemoryParts:
     def _set_persistent_amounts(self) -> None:
         """Set the amounts that persist between steps."""
         model, settings = self.model, self.settings
-        whole = model.expert_parameters * model.sparse_layers if settings.fused_experts else 0
+        whole = model.expert_parameters_per_layer * model.sparse_layers if settings.fused_experts else 0
         packed = model.layers * model.linear_parameters_per_layer - whole if settings.packed else 0
         frozen = model.parameters if settings.method != "full" else 0
         self.packed = packed * BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0)
@@ -169,7 +169,7 @@ class _PhaseMemoryParts:
         self.reference = model.parameters * self.width / split if settings.reference else 0
         self.states = states
         if settings.steps_at_once:
-            self.gradients = min(gradients, max(model.layer_parameters, model.embedding_parameters) * trained_width)
+            self.gradients = min(gradients, max(model.parameters_per_layer, model.embedding_parameters) * trained_width)
             per_state = min(per_state, self.gradients)
         # Adafactor, per weight: squared gradient and update, and fp32 copies unless it is fp32.
         widest = (
@@ -233,10 +233,10 @@ class _PhaseMemoryParts:
         )
         layer = (
             model.linear_parameters_per_layer * width
-            + (model.layer_parameters - model.linear_parameters_per_layer) * settings.compute_bytes
+            + (model.parameters_per_layer - model.linear_parameters_per_layer) * settings.compute_bytes
         )
-        rest = (model.parameters - model.layers * model.layer_parameters) * settings.compute_bytes
-        gradients = 2 * model.layer_parameters * settings.compute_bytes if settings.method == "full" else 0
+        rest = (model.parameters - model.layers * model.parameters_per_layer) * settings.compute_bytes
+        gradients = 2 * model.parameters_per_layer * settings.compute_bytes if settings.method == "full" else 0
         return 2 * layer + rest + gradients
 
     def _kept_bytes_per_layer(self) -> int:
@@ -258,7 +258,7 @@ class _PhaseMemoryParts:
         model, settings = self.model, self.settings
         return settings.eval_tokens * (
             2 * settings.stream_bytes * model.hidden
-            + (3 if model.gated else 2) * settings.compute_bytes * model.token_ffn
+            + (3 if model.gated else 2) * settings.compute_bytes * model.ffn_per_token
         )
 
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:

@@ -14,7 +14,7 @@ from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.inherited_variables import read_inherited_variables
-from tui_train.facts.machine.wandb_key import has_wandb_key
+from tui_train.facts.machine.wandb_key import starts_without_wandb_prompt
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
 from tui_train.facts.models.model_folders import ModelFolder
@@ -84,7 +84,7 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
             name: read_profile_model_shape(profile, name) for name in workload.models_to_read(profile, config_documents)
         },
         sources=sources,
-        wandb_key=has_wandb_key(),
+        wandb_key=starts_without_wandb_prompt(),
         checkpoints=_read_start_checkpoint(profile),
         accelerate_config=accelerate_config,
         tokenizers=_read_nemo_tokenizer(profile),
@@ -232,7 +232,7 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
 
 def load_file_facts(machine_file: Path, profile: Profile, *, is_node: bool) -> Facts:
     """Return the facts in a machine file that a profile needs; of a node, its files are those of this machine."""
-    facts = machine_files.load_planning_facts(machine_file)
+    facts = machine_files.load_facts_for_planning(machine_file)
     if not is_node:
         return with_local_files(profile, facts)
     return msgspec.structs.replace(facts, **msgspec.structs.asdict(read_profile_files(profile)), other_machine="")

@@ -143,7 +143,7 @@ def _trainer_kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
 def _recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_of, listed = recipe_lists.tasks_by_recipe_of_python(setup.facts, python, setup.nemo_flavour)
+    tasks_of, listed = recipe_lists.tasks_by_recipe_and_whether_probed(setup.facts, python, setup.nemo_flavour)
     note = "this Python has it" if listed else ""
     task = nemo.required_task(setup.profile.nemo, setup.nemo_flavour)
     names = [name for name, tasks in tasks_of.items() if task in tasks]

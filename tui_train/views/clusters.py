@@ -37,7 +37,7 @@ def node_gpus_text(nodes: NodeGroup) -> str:
 def partition_summary(partition: Partition) -> str:
     """Return a partition in a few words, without its name."""
     count, idle = sum(nodes.count for nodes in partition.nodes), sum(nodes.idle for nodes in partition.nodes)
-    kinds = dict.fromkeys(node_gpus_text(nodes) for nodes in partition.nodes if nodes.gpus)
+    kinds = dict.fromkeys(node_gpus_text(nodes) for nodes in partition.nodes if nodes.gpus_per_node)
     cards = f", with {' or '.join(kinds)}" if kinds else ", no GPUs"
     most = f", at most {sbatch_time_limit_text(partition.limit)}" if partition.limit is not None else ""
     return f"{idle} of {counted(count, 'node')} idle{cards}{most}{', the default' if partition.default else ''}"

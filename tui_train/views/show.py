@@ -111,7 +111,7 @@ def _card_lines(
 def _torch_remedy(machine: Machine) -> str:
     """Return how to get a torch for the cards of a machine, or why there is none."""
     try:
-        return f"Make an environment that can: tui-train env create hf ({recommended_torch_build(machine).name})."
+        return f"Make an environment that can: tui-train env create hf ({recommended_torch_build(machine).text})."
     except Unavailable as error:
         return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
 

@@ -16,7 +16,7 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import read_error_reason, reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
-from tui_train.facts.gpus.live_samples import live_samples
+from tui_train.facts.gpus.live_samples import yield_changed_samples
 from tui_train.runner import safe_open, state
 from tui_train.runner.progress import Progress, advance_progress
 from tui_train.runner.state import RunStatus
@@ -210,7 +210,7 @@ class PeakMemoryWatcher:
         self._thread.join(timeout=5)
 
     def _watch_cards(self) -> None:
-        for now in live_samples(self._ended.is_set):
+        for now in yield_changed_samples(self._ended.is_set):
             for card in now:
                 if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
                     self.peak = max(self.peak or 0, card.memory_total - card.memory_free)

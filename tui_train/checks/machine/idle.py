@@ -106,7 +106,7 @@ def _idle_cards_remedy(profile: Profile, idle: IdleCards) -> str:
         remedies.append(f"Use a Python that can: --set trainer.python={shlex.quote(idle.python)}.")
     elif idle.wheel:
         name = trainer_of(profile).library_set
-        remedies.append(f"Make an environment that can: tui-train env create {name} ({idle.wheel.name}).")
+        remedies.append(f"Make an environment that can: tui-train env create {name} ({idle.wheel.text}).")
     return " ".join([*remedies, idle.remedy]).strip() or "Fix what is reported for them."
 
 
@@ -122,7 +122,7 @@ def _install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> 
     """Return the environment that lets idle cards train, where one can be made here and none is there."""
     if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.other_machine:
         return None
-    return EnvironmentInstall(trainer_of(profile).library_set, f"install {idle.wheel.name}")
+    return EnvironmentInstall(trainer_of(profile).library_set, f"install {idle.wheel.text}")
 
 
 def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
@@ -130,7 +130,7 @@ def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: Enviro
     if idle.python:
         return f"F2 uses {display_path(idle.python)}, which can."
     if install and idle.wheel:
-        return f"F2 installs {idle.wheel.name} ({_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
+        return f"F2 installs {idle.wheel.text} ({_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
     return _idle_cards_remedy(profile, idle)
 
 

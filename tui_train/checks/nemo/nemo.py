@@ -29,7 +29,7 @@ def unknown_recipe(setup: Setup) -> Iterator[Finding]:
         return
     name, task = profile.nemo.recipe, nemo.required_task(profile.nemo, setup.nemo_flavour)
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_by_name, from_python = recipe_lists.tasks_by_recipe_of_python(facts, python, setup.nemo_flavour)
+    tasks_by_name, from_python = recipe_lists.tasks_by_recipe_and_whether_probed(facts, python, setup.nemo_flavour)
     names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
     if not name:
         suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]

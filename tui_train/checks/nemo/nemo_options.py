@@ -7,7 +7,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.base.versions import is_at_least
 from tui_train.checks.finding import Finding, error, note
-from tui_train.facts.models.nemo_models import NEMO_SIZE_NAMES, known_sizes_by_recipe
+from tui_train.facts.models.nemo_models import NEMO_SIZE_NAMES, known_model_and_sizes_by_recipe
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Recipe
@@ -64,7 +64,7 @@ def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Fin
         message = f"{visible(model)} cannot be used: {visible(checkpoint.problem)}"
         yield error("trainer.model", message, "Name a complete NeMo 2 checkpoint.")
         return
-    recipe_sizes = known_sizes_by_recipe().get(chosen.recipe)
+    recipe_sizes = known_model_and_sizes_by_recipe().get(chosen.recipe)
     if recipe_sizes is None:
         return
     overrides = {name: chosen.set.get(f"model.config.{name}") for name in NEMO_SIZE_NAMES}
@@ -78,7 +78,7 @@ def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Fin
     if differences:
         matching = [
             name
-            for name, size in known_sizes_by_recipe().items()
+            for name, size in known_model_and_sizes_by_recipe().items()
             if (size.model, size.numbers) == (checkpoint.model, checkpoint.numbers)
         ]
         change = None

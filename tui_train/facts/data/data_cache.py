@@ -50,11 +50,13 @@ def _cache_key(
         *(toolchain.packages.get(name) for name in _CACHE_KEY_LIBRARIES),
     ]
     installed = answer_cache.package_folder_sizes_and_times(toolchain.python)
-    return msgspec.json.encode((_program_digest(), toolchain.python, libraries, installed, question, sizes_and_times))
+    return msgspec.json.encode(
+        (_data_program_digest(), toolchain.python, libraries, installed, question, sizes_and_times)
+    )
 
 
 @functools.cache
-def _program_digest() -> str:
+def _data_program_digest() -> str:
     """Return what tells this version of the reading program from others: its modules, and what it answers."""
     folder = resources.files("tui_train").joinpath("programs/data")
     modules = sorted((item.name, item.read_bytes()) for item in folder.iterdir() if item.name.endswith(".py"))

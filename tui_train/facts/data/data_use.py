@@ -36,11 +36,11 @@ def learns_whole_chats(report: DataReport, question: DataQuestion) -> bool:
     """Return whether chats are learned whole, what the user says too."""
     chats = question.method == "sft" and report.format in _CHAT_FORMATS
     return chats and not (
-        answers_are_marked(report, question.method) if question.answers_only is None else question.answers_only
+        does_template_mark_answers(report, question.method) if question.answers_only is None else question.answers_only
     )
 
 
-def answers_are_marked(report: DataReport, method: FinetuneMethod) -> bool:
+def does_template_mark_answers(report: DataReport, method: FinetuneMethod) -> bool:
     """Return whether the chat template marks what the assistant says, and its end, so that it is learned alone."""
     answers = report.answers
     return method == "sft" and report.format in _CHAT_FORMATS and answers.possible and not answers.caution

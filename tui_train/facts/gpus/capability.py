@@ -11,10 +11,10 @@ _CAPABILITY_PATTERN = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
 # Integrated chips run only code that was built for them. 10.1 was renamed to 11.0.
 DEVICE_CAPABILITIES_BY_TEGRA_CODE = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
 # GB10 uses host memory too, but runs the code of its generation.
-INTEGRATED_CAPABILITIES = frozenset({*DEVICE_CAPABILITIES_BY_TEGRA_CODE, 110, 121})
+INTEGRATED_GPU_CAPABILITIES = frozenset({*DEVICE_CAPABILITIES_BY_TEGRA_CODE, 110, 121})
 
 
-class Chip(NamedTuple):
+class ChipGeneration(NamedTuple):
     """A chip generation: cores per SM, and dense fp16 operations per SM and cycle (0: unknown).
 
     With tensor cores these accumulate in fp16 (in fp32 at the same rate on data center cards), otherwise two per core.
@@ -24,23 +24,23 @@ class Chip(NamedTuple):
     operations_per_cycle: int
 
 
-CHIPS = {
-    **dict.fromkeys((30, 32, 35, 37), Chip(192, 384)),
-    **dict.fromkeys((50, 52, 53), Chip(128, 256)),
-    60: Chip(64, 128),
-    **dict.fromkeys((61, 62), Chip(128, 256)),
-    70: Chip(64, 1024),
-    72: Chip(64, 512),
-    75: Chip(64, 1024),
-    80: Chip(64, 2048),
-    **dict.fromkeys((86, 87, 89), Chip(128, 1024)),
-    90: Chip(128, 4096),
-    100: Chip(128, 8192),
-    101: Chip(128, 0),
-    103: Chip(128, 8192),
-    110: Chip(128, 0),
-    120: Chip(128, 1024),
-    121: Chip(128, 0),
+CHIP_BY_CAPABILITY = {
+    **dict.fromkeys((30, 32, 35, 37), ChipGeneration(192, 384)),
+    **dict.fromkeys((50, 52, 53), ChipGeneration(128, 256)),
+    60: ChipGeneration(64, 128),
+    **dict.fromkeys((61, 62), ChipGeneration(128, 256)),
+    70: ChipGeneration(64, 1024),
+    72: ChipGeneration(64, 512),
+    75: ChipGeneration(64, 1024),
+    80: ChipGeneration(64, 2048),
+    **dict.fromkeys((86, 87, 89), ChipGeneration(128, 1024)),
+    90: ChipGeneration(128, 4096),
+    100: ChipGeneration(128, 8192),
+    101: ChipGeneration(128, 0),
+    103: ChipGeneration(128, 8192),
+    110: ChipGeneration(128, 0),
+    120: ChipGeneration(128, 1024),
+    121: ChipGeneration(128, 0),
 }
 _FIRST_CAPABILITY_WITH_TENSOR_CORES = 70  # and later, except 72
 _GEFORCE_PATTERN = re.compile(r"\bGeForce\b")
@@ -54,7 +54,7 @@ def capability_number(capability: str | None) -> int | None:
     return int(match[1]) * 10 + int(match[2]) if match else None
 
 
-def code_runs_on(arch_list: Iterable[str], compute_capability: str) -> bool:
+def any_arch_runs_on(arch_list: Iterable[str], compute_capability: str) -> bool:
     """Return whether code for `arch_list`, entries like "sm_86" or "compute_120", runs on a card, such as "8.9".
 
     Source: `torch.cuda.DEVICE_REQUIREMENT`; the CUDA programming guide for PTX and for the suffixes `a` and `f`.
@@ -96,9 +96,9 @@ def approximate_teraflops(gpu: Gpu) -> float | None:
     device = capability_number(gpu.compute_capability)
     if device is None or not gpu.sm_count or not gpu.sm_clock_max:
         return None
-    operations_per_sm = CHIPS[device].operations_per_cycle if device in CHIPS else 0
+    operations_per_sm = CHIP_BY_CAPABILITY[device].operations_per_cycle if device in CHIP_BY_CAPABILITY else 0
     if device == 75 and not _TURING_WITH_TENSOR_CORES_PATTERN.search(gpu.name):
-        operations_per_sm = 2 * CHIPS[device].cores_per_sm
+        operations_per_sm = 2 * CHIP_BY_CAPABILITY[device].cores_per_sm
     elif (
         device >= _FIRST_CAPABILITY_WITH_TENSOR_CORES
         and device not in {70, 72, 80, 90}

@@ -15,10 +15,10 @@ from tui_train.facts.types import CardSet, Gpu, GpuVerdict
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
 EQUAL_MEMORY_SHARE = 0.95
 FEW_SMS_LIMIT = 8
-_BUSY_PROCESS_BYTES = 2**30
+_MIN_BUSY_PROCESS_BYTES = 2**30
 _MAX_PROCESSES_SHOWN = 3
 # Speed in TFLOPS, smallest memory in bytes (0: unknown), the cards.
-_CandidateSet = tuple[float, int, tuple[Gpu, ...]]
+_SpeedMemoryCards = tuple[float, int, tuple[Gpu, ...]]
 
 
 def is_busy(gpu: Gpu) -> bool:
@@ -27,7 +27,7 @@ def is_busy(gpu: Gpu) -> bool:
     If the driver hides processes, as in containers, a card with less than half of its memory free counts as busy.
     """
     if any(
-        not process.graphics and (process.memory or _BUSY_PROCESS_BYTES) >= _BUSY_PROCESS_BYTES
+        not process.graphics and (process.memory or _MIN_BUSY_PROCESS_BYTES) >= _MIN_BUSY_PROCESS_BYTES
         for process in gpu.processes
     ):
         return True
@@ -41,7 +41,7 @@ def busy_processes_text(gpu: Gpu) -> str:
     if not is_busy(gpu):
         return ""
     computing = [process for process in gpu.processes if not process.graphics]
-    computing.sort(key=lambda process: -(process.memory or _BUSY_PROCESS_BYTES))
+    computing.sort(key=lambda process: -(process.memory or _MIN_BUSY_PROCESS_BYTES))
     words = []
     for process in computing[:_MAX_PROCESSES_SHOWN]:
         name = process.name.rpartition("/")[2] if " " not in process.name else process.name
@@ -111,7 +111,7 @@ def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tu
 def _sets_best_in_speed_or_memory(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerdict]]) -> tuple[CardSet, ...]:
     """Return the sets that no other set beats in both speed and memory, the fastest first."""
     cards = [gpu for gpu, _ in gpus_and_verdicts]
-    candidates: list[_CandidateSet]
+    candidates: list[_SpeedMemoryCards]
     if all(is_mig_instance(gpu) for gpu in cards):
         candidates = [(approximate_teraflops(gpu) or 0.0, gpu.memory_total or 0, (gpu,)) for gpu in cards]
     elif all(gpu.memory_total and approximate_teraflops(gpu) for gpu in cards):
@@ -121,14 +121,14 @@ def _sets_best_in_speed_or_memory(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerd
         cards = [gpu for gpu, verdict in gpus_and_verdicts if verdict.kind == "use"]
         memory = min((gpu.memory_total for gpu in cards if gpu.memory_total), default=0)
         candidates = [(0.0, memory, tuple(cards))] if cards else []
-    best: list[_CandidateSet] = []
+    best: list[_SpeedMemoryCards] = []
     for speed, memory, chosen in sorted(candidates, key=lambda entry: (-entry[0], -entry[1], -len(entry[2]))):
         if not best or memory * EQUAL_MEMORY_SHARE > best[-1][1]:
             best.append((speed, memory, chosen))
     return _describe_card_sets(best)
 
 
-def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _CandidateSet:
+def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _SpeedMemoryCards:
     """Return the fastest set of the cards with about `min_memory` bytes or more: speed, memory and cards."""
     large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * EQUAL_MEMORY_SHARE]
     chosen = tuple(large[index] for index in fastest_set_indices([approximate_teraflops(gpu) or 0.0 for gpu in large]))
@@ -136,7 +136,7 @@ def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _Candidat
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen
 
 
-def _describe_card_sets(candidates: Sequence[_CandidateSet]) -> tuple[CardSet, ...]:
+def _describe_card_sets(candidates: Sequence[_SpeedMemoryCards]) -> tuple[CardSet, ...]:
     described = []
     for position, (speed, memory, cards) in enumerate(candidates):
         if position == 0:

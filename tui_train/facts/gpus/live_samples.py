@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSamples, last_samples_with_problem
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSamples, samples_with_problem
 from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, own_module_command_and_environment
 
 # Seconds between checks for new samples and for cancellation.
@@ -20,7 +20,7 @@ _MISSING_DRIVER_RETRY_SECONDS = 60.0
 _MAX_LINE_BYTES = 2**20
 
 
-def live_samples(is_cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
+def yield_changed_samples(is_cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
     """Yield the samples of all cards whenever one changes, until cancelled or closed.
 
     Cards without a UUID are left out; without cards or a driver nothing is yielded.
@@ -32,11 +32,11 @@ def live_samples(is_cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
         while not is_cancelled() and not ALL_CANCELLED_EVENT.wait(_POLL_SECONDS):
             if child is None or child.should_restart():
                 child = _SamplerProcess()
-            newest = child.read()
+            newest = child.read_newest()
             if newest is not None:
                 last_time = monotonic()
             elif monotonic() - last_time > _SILENT_AFTER_SECONDS:
-                newest = last_samples_with_problem(last, NO_RESPONSE_PROBLEM)
+                newest = samples_with_problem(last, NO_RESPONSE_PROBLEM)
             if newest is not None and newest != last:
                 last = newest
                 yield newest
@@ -68,7 +68,7 @@ class _SamplerProcess:
         if self._process is not None and self._process.stdout is not None:
             os.set_blocking(self._process.stdout.fileno(), False)
 
-    def read(self) -> CardSamples | None:
+    def read_newest(self) -> CardSamples | None:
         """Return the newest samples, None if there are no new ones; a process that has ended is cleaned up."""
         if self._process is None or self._process.stdout is None:
             return None

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from tui_train.facts.gpus.capability import CHIPS, INTEGRATED_CAPABILITIES, capability_number
+from tui_train.facts.gpus.capability import CHIP_BY_CAPABILITY, INTEGRATED_GPU_CAPABILITIES, capability_number
 from tui_train.facts.types import FactGap, Gpu, Machine
 
 
-class ReportedGpu(Gpu, frozen=True, kw_only=True):
+class GpuWithCores(Gpu, frozen=True, kw_only=True):
     """A card with its number of CUDA cores, None if the driver does not report it."""
 
     cores: int | None = None
@@ -17,31 +17,31 @@ class ReportedGpu(Gpu, frozen=True, kw_only=True):
 class CardReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a driver says: its cards and what is unknown of them, its version and that of its CUDA."""
 
-    gpus: tuple[ReportedGpu, ...] = ()
+    gpus: tuple[GpuWithCores, ...] = ()
     gaps: tuple[FactGap, ...] = ()
     driver_version: str | None = None
     driver_cuda: str | None = None
 
 
-def with_cards(machine: Machine, report: CardReport) -> Machine:
+def machine_with_cards(machine: Machine, report: CardReport) -> Machine:
     """Return a machine with the cards of its driver."""
     return msgspec.structs.replace(
         machine,
-        gpus=tuple(_typed_gpu(gpu, machine) for gpu in report.gpus),
+        gpus=tuple(_gpu_with_derived_fields(gpu, machine) for gpu in report.gpus),
         gaps=report.gaps,
         driver_version=report.driver_version,
         driver_cuda=report.driver_cuda,
     )
 
 
-def _typed_gpu(gpu: ReportedGpu, machine: Machine) -> Gpu:
+def _gpu_with_derived_fields(gpu: GpuWithCores, machine: Machine) -> Gpu:
     """Return a card with its SMs; an integrated one, whose memory the driver does not report, with the host's."""
     fields: dict[str, Any] = {name: getattr(gpu, name) for name in Gpu.__struct_fields__}
     number = capability_number(gpu.compute_capability)
-    chip = CHIPS.get(number) if number is not None else None
+    chip = CHIP_BY_CAPABILITY.get(number) if number is not None else None
     if gpu.sm_count is None and gpu.cores and chip:
         # Source: CUDA programming guide, "Compute Capabilities".
         fields["sm_count"] = gpu.cores // chip.cores_per_sm
-    if gpu.memory_total is None and not gpu.problem and number in INTEGRATED_CAPABILITIES:
+    if gpu.memory_total is None and not gpu.problem and number in INTEGRATED_GPU_CAPABILITIES:
         fields.update(shares_memory=True, memory_total=machine.memory_total, memory_free=machine.memory_available)
     return Gpu(**fields)

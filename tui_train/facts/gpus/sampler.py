@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSample, CardSamples, last_samples_with_problem
+from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSample, CardSamples, samples_with_problem
 from tui_train.runner.nvml_card import MALFORMED_ANSWER_ERRORS, NvmlCardCalls, pynvml
 
 _NOT_REPORTED_PROBLEM = "the driver does not report it"
@@ -45,19 +45,19 @@ class _SampledCard:
         self._thread.start()
         return True
 
-    def wait(self, end_time: float) -> None:
+    def wait_for_query(self, end_time: float) -> None:
         """Wait for the result until that time."""
         if self._thread is not None:
             self._thread.join(max(0.0, end_time - monotonic()))
 
-    def samples(self) -> CardSamples:
+    def last_samples(self) -> CardSamples:
         """Return the last samples, with a problem if the card hangs since."""
         hangs = (
             self._thread is not None
             and self._thread.is_alive()
             and monotonic() - self._query_started > _HANGS_AFTER_SECONDS
         )
-        return last_samples_with_problem(self._last_samples, NO_RESPONSE_PROBLEM) if hangs else self._last_samples
+        return samples_with_problem(self._last_samples, NO_RESPONSE_PROBLEM) if hangs else self._last_samples
 
     def _query(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
@@ -85,7 +85,7 @@ class _SampledCard:
                     problem=instance_query.problem or board_query.problem,
                 )
                 new_samples.append(sample)
-        self._last_samples = tuple(new_samples) or last_samples_with_problem(
+        self._last_samples = tuple(new_samples) or samples_with_problem(
             self._last_samples, board_query.problem or _NOT_REPORTED_PROBLEM
         )
 
@@ -125,7 +125,7 @@ def _mig_instance_queries(board_query: NvmlCardCalls) -> list[NvmlCardCalls]:
     return [NvmlCardCalls(handle) for handle in handles if handle is not None]
 
 
-def _print_samples() -> None:
+def _print_samples_each_second() -> None:
     """Print samples each second; return if there is no driver or no card."""
     try:
         pynvml.nvmlInit()
@@ -135,8 +135,8 @@ def _print_samples() -> None:
     while cards:
         started = monotonic()
         for card in [card for card in cards if card.start_query()]:
-            card.wait(started + _MAX_QUERY_WAIT_SECONDS)
-        samples = tuple(sample for card in cards for sample in card.samples())
+            card.wait_for_query(started + _MAX_QUERY_WAIT_SECONDS)
+        samples = tuple(sample for card in cards for sample in card.last_samples())
         sys.stdout.buffer.write(msgspec.json.encode(samples) + b"\n")
         sys.stdout.buffer.flush()
         sleep(max(0.0, started + _SAMPLE_INTERVAL_SECONDS - monotonic()))
@@ -154,7 +154,7 @@ def main() -> None:
     """Print samples until the reader is gone, and exit without waiting for the driver."""
     Thread(target=_exit_when_input_closes, daemon=True).start()
     with contextlib.suppress(OSError):
-        _print_samples()
+        _print_samples_each_second()
     os._exit(0)
 
 

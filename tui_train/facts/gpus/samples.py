@@ -35,6 +35,6 @@ def machine_with_new_problems(machine: Machine, samples: CardSamples) -> Machine
     return msgspec.structs.replace(machine, gpus=tuple(gpus))
 
 
-def last_samples_with_problem(samples: CardSamples, problem: str) -> CardSamples:
+def samples_with_problem(samples: CardSamples, problem: str) -> CardSamples:
     """Return the last known samples with a problem."""
     return tuple(msgspec.structs.replace(sample, problem=problem) for sample in samples)

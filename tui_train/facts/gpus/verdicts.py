@@ -11,7 +11,12 @@ from typing import Literal
 
 from tui_train.base.text import size_text
 from tui_train.base.versions import major_version
-from tui_train.facts.gpus.capability import approximate_teraflops, capability_number, code_runs_on, do_all_support_bf16
+from tui_train.facts.gpus.capability import (
+    any_arch_runs_on,
+    approximate_teraflops,
+    capability_number,
+    do_all_support_bf16,
+)
 from tui_train.facts.gpus.gpu_sets import (
     EQUAL_MEMORY_SHARE,
     FEW_SMS_LIMIT,
@@ -27,7 +32,7 @@ from tui_train.facts.machine.torch_builds import TorchBuild, choose_torch_build,
 from tui_train.facts.types import Gpu, GpuVerdict, Machine, Toolchain
 
 __all__ = [
-    "code_runs_on",
+    "any_arch_runs_on",
     "do_all_support_bf16",
     "find_gpus_by_name",
     "gpu_verdicts",
@@ -43,8 +48,7 @@ __all__ = [
 _DISPLAY_CARD_BELOW_BYTES = 6 * 2**30
 _PCI_ADDRESS_PATTERN = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
 _UUID_PREFIX_PATTERN = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
-# More digits than the index of a card has.
-_TOO_MANY_INDEX_DIGITS = 5
+_MAX_INDEX_DIGITS = 4
 _LAST_KEPLER_CAPABILITY = 37
 
 
@@ -75,7 +79,7 @@ def find_gpus_by_name(gpus: Sequence[Gpu], identifier: str) -> tuple[Gpu, ...]:
     exact = tuple(gpu for gpu in gpus if gpu.uuid == identifier)
     if exact:
         return exact
-    if identifier.isdecimal() and identifier.isascii() and len(identifier) < _TOO_MANY_INDEX_DIGITS:
+    if identifier.isdecimal() and identifier.isascii() and len(identifier) <= _MAX_INDEX_DIGITS:
         return tuple(gpu for gpu in gpus if gpu.index == int(identifier))
     if _PCI_ADDRESS_PATTERN.fullmatch(identifier):
         return tuple(gpu for gpu in gpus if gpu.pci_bus and _address_matches(gpu.pci_bus, identifier))
@@ -125,7 +129,7 @@ def why_torch_blocks_all(
     capabilities = [gpu.compute_capability for gpu in opened if gpu.compute_capability]
     if toolchain.cuda is not None:
         capabilities = [
-            name for name in capabilities if toolchain.arch_list and not code_runs_on(toolchain.arch_list, name)
+            name for name in capabilities if toolchain.arch_list and not any_arch_runs_on(toolchain.arch_list, name)
         ]
         if len(capabilities) < len(opened):
             return ""
@@ -158,7 +162,7 @@ def why_gpu_unsupported_and_remedy(gpu: Gpu, toolchain: Toolchain, driver_cuda: 
         capability
         and capability_number(capability)
         and toolchain.arch_list
-        and not code_runs_on(toolchain.arch_list, capability)
+        and not any_arch_runs_on(toolchain.arch_list, capability)
     ):
         limitation = f"does not support compute capability {capability}"
         return f"this PyTorch ({toolchain.torch}) {limitation}", torch_install_advice((gpu,), driver_cuda)

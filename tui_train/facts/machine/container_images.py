@@ -30,7 +30,7 @@ _RUNTIME_ERROR_PATTERN = re.compile(
     r"OCI runtime|failed to (start|create) shim|\b(runc|crun)\b.{0,80}(not found|no such file|error)"
 )
 # The runtime works then, but the image lacks something.
-_NOT_IN_IMAGE_PATTERN = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
+_PYTHON_NOT_IN_IMAGE_PATTERN = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
 
 
 def read_engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
@@ -60,7 +60,7 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
     empty_image = ContainerImage(engine=engine, name=image_name)
     if shutil.which(engine) is None or not image_name or image_name.startswith("-"):
         return msgspec.structs.replace(empty_image, problem="the image cannot be read: no such engine or name")
-    identity = _image_identity(engine, image_name)
+    identity = _image_identity_or_problem(engine, image_name)
     if isinstance(identity, ContainerImage):
         return identity
     cached = (
@@ -105,7 +105,7 @@ def run_in_image(
     return answer
 
 
-def _image_identity(engine: str, image_name: str) -> str | ContainerImage:
+def _image_identity_or_problem(engine: str, image_name: str) -> str | ContainerImage:
     """Return the identity of an image version, or the answer if it cannot be run."""
     empty_image = ContainerImage(engine=engine, name=image_name)
     if engine == "apptainer":
@@ -127,7 +127,7 @@ def oci_runtime_problem(error_output: bytes) -> str:
     """Return the problem of an engine's OCI runtime, empty if its output shows none."""
     lines = error_output.decode("utf-8", "replace").splitlines()
     message = next((line for line in lines if _RUNTIME_ERROR_PATTERN.search(line)), "")
-    if not message or _NOT_IN_IMAGE_PATTERN.search(message):
+    if not message or _PYTHON_NOT_IN_IMAGE_PATTERN.search(message):
         return ""
     return f"the OCI runtime, which starts containers (runc or crun), does not work: {message.strip()[:200]}"
 

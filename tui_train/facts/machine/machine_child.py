@@ -10,7 +10,7 @@ from threading import Thread
 
 import msgspec
 
-from tui_train.facts.gpus.reported_cards import CardReport, with_cards
+from tui_train.facts.gpus.reported_cards import CardReport, machine_with_cards
 from tui_train.facts.machine import host
 from tui_train.facts.types import FactGap, Machine
 from tui_train.runner import nvml
@@ -45,7 +45,9 @@ def read_machine(deadline: float) -> Machine:
     thread.start()
     this_host = host.read_host()
     thread.join(deadline)
-    return with_cards(this_host, answers[0] if answers else CardReport(gaps=(driver_not_responding_gap(deadline),)))
+    return machine_with_cards(
+        this_host, answers[0] if answers else CardReport(gaps=(driver_not_responding_gap(deadline),))
+    )
 
 
 def main(arguments: list[str]) -> None:

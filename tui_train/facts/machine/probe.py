@@ -66,7 +66,7 @@ def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -
     """
     end_time = monotonic() + deadline
     labels: dict[str, str] = {}
-    for label, python in (*((("chosen", python)) for python in extra_pythons), *_candidate_pythons()):
+    for label, python in (*((("chosen", python)) for python in extra_pythons), *_candidate_labels_and_pythons()):
         labels.setdefault(str(Path(python).expanduser().absolute()), label)
     with ThreadPoolExecutor(_MAX_PARALLEL_PROBES) as pool:
         probed = list(
@@ -75,11 +75,11 @@ def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -
     by_prefix: dict[str, Toolchain] = {}
     for prefix, toolchain in probed:
         by_prefix.setdefault(prefix, toolchain)
-    return tuple(sorted(by_prefix.values(), key=toolchain_completeness_rank))
+    return tuple(sorted(by_prefix.values(), key=toolchain_incompleteness))
 
 
 def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
-    """Return the result of `_probe_python`; a Python of the current folder is started only after the user chose it."""
+    """Return what probing gives; a Python of the current folder is started only after the user chose it."""
     if trusted_pythons.is_unchosen_local_python(Path(python)):
         contents = trusted_pythons.environment_contents_text(Path(python))
         problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
@@ -88,7 +88,7 @@ def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, To
         problem := trusted_pythons.why_environment_distrusted(Path(python).parent.parent)
     ):
         return python, Toolchain(python=python, label=label, problem=problem)
-    return _probe_python(python, label, deadline)
+    return _probe_prefix_and_toolchain(python, label, deadline)
 
 
 def probe_toolchain(python: str, deadline: float = 5.0) -> Toolchain:
@@ -108,7 +108,7 @@ def probe_program_text() -> str:
     return _PROBE_PROGRAM_FILE.read_text(encoding="utf-8")
 
 
-def _candidate_pythons() -> Iterator[tuple[str, str]]:
+def _candidate_labels_and_pythons() -> Iterator[tuple[str, str]]:
     """Yield label and path of every candidate interpreter, the most likely first."""
     if sys.executable:
         yield "this environment", sys.executable
@@ -119,7 +119,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
     for name, label in _LABEL_BY_LOCAL_VENV.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
-    yield from _environments_made_by_env_create()
+    yield from _pythons_made_by_env_create()
     for name in ("python3", "python"):
         python = find_on_path(name)
         if python:
@@ -129,7 +129,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
 
 
-def _environments_made_by_env_create() -> Iterator[tuple[str, str]]:
+def _pythons_made_by_env_create() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
         if not (python.parent.parent / UNFINISHED_MARKER_NAME).exists():
             yield f"env {python.parent.parent.name}", str(python)
@@ -146,7 +146,7 @@ def _conda_environments() -> list[str]:
     return [line.strip() for line in listed.splitlines() if line.strip()]
 
 
-def _probe_python(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
+def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return the real path of the interpreter's `sys.prefix` (its own path if unknown) and its toolchain.
 
     A Python on PATH may be a shim that chooses by the current folder; so the child runs in that folder without
@@ -195,7 +195,7 @@ def parse_probe_answer(line: bytes) -> ProbeAnswer | None:
         return None
 
 
-def toolchain_completeness_rank(toolchain: Toolchain) -> int:
+def toolchain_incompleteness(toolchain: Toolchain) -> int:
     """Return 0 for a Python with all libraries, higher ranks for incomplete ones."""
     if toolchain.problem:
         return 3

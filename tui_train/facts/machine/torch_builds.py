@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.base.versions import major_version
-from tui_train.facts.gpus.capability import DEVICE_CAPABILITIES_BY_TEGRA_CODE, capability_number, code_runs_on
+from tui_train.facts.gpus.capability import DEVICE_CAPABILITIES_BY_TEGRA_CODE, any_arch_runs_on, capability_number
 from tui_train.facts.types import Gpu, Toolchain
 
 _WHEEL_INDEX_URL = "https://download.pytorch.org/whl/"
@@ -22,7 +22,7 @@ _TORCH_BUILDS_WITH_CUDA: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 )
 # The oldest driver for each CUDA, and the first for new generations of cards (release notes of CUDA and the drivers).
 _MIN_DRIVER_BY_CUDA = {12: 525, 13: 580}
-_MIN_DRIVER_BY_CAPABILITY = {"10": 570, "12": 570}
+_MIN_DRIVER_BY_CAPABILITY_MAJOR = {"10": 570, "12": 570}
 _THOR_CAPABILITY = 110
 _LAST_KEPLER_CAPABILITY, _FIRST_MAXWELL_CAPABILITY = 37, 50
 
@@ -39,12 +39,12 @@ class TorchBuild(Struct, frozen=True):
     arch_list: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
+    def text(self) -> str:
         """The build in words, wherever one is advised."""
         return f"torch {RECOMMENDED_TORCH_VERSION} for CUDA {self.cuda}"
 
     @property
-    def toolchain(self) -> Toolchain:
+    def as_toolchain(self) -> Toolchain:
         """A toolchain with this build, to judge cards."""
         return Toolchain(python="", torch=f"for CUDA {self.cuda}", cuda=self.cuda or None, arch_list=self.arch_list)
 
@@ -52,7 +52,7 @@ class TorchBuild(Struct, frozen=True):
 def torch_install_advice(gpus: Sequence[Gpu], driver_cuda: str | None) -> str:
     """Return what to install, or else to do, for cards, as the end of a sentence."""
     try:
-        return f"install {choose_torch_build(gpus, driver_cuda).name}"
+        return f"install {choose_torch_build(gpus, driver_cuda).text}"
     except Unavailable as error:
         return error.remedy[:1].lower() + error.remedy[1:].partition(". ")[0].removesuffix(".")
 
@@ -69,7 +69,7 @@ def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBui
     fitting = [build for build in _TORCH_BUILDS_WITH_CUDA if build[1] <= newest]
 
     def count_supported(build: tuple[str, int, tuple[str, ...]]) -> int:
-        return sum(code_runs_on(build[2], card) for card in cards)
+        return sum(any_arch_runs_on(build[2], card) for card in cards)
 
     best = max(fitting, key=count_supported, default=None)
     if best is None or not count_supported(best):
@@ -100,7 +100,7 @@ def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, cuda_versi
     if cuda_versions:
         needed = max(
             _MIN_DRIVER_BY_CUDA[min(cuda_versions)],
-            *(_MIN_DRIVER_BY_CAPABILITY.get(name.partition(".")[0], 0) for name in cards),
+            *(_MIN_DRIVER_BY_CAPABILITY_MAJOR.get(name.partition(".")[0], 0) for name in cards),
         )
         old = visible(str(driver_cuda))
         message = f"the NVIDIA driver is too old (CUDA {old}): torch for these GPUs needs driver {needed} or newer"

@@ -26,7 +26,7 @@ _MAX_FILE_BYTES = 1 << 20
 # So many chosen Pythons are remembered, the newest.
 _MAX_CHOSEN_PYTHONS = 500
 _MAX_SITE_ENTRIES = 5_000
-_VERSION_PATTERN = re.compile(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", re.MULTILINE)
+_PYVENV_VERSION_PATTERN = re.compile(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", re.MULTILINE)
 _DISTRIBUTION_PATTERN = re.compile(r"(torch|transformers|trl|accelerate|nemo_toolkit)-(\d[\w.+]{0,30})\.dist-info")
 # What a Python is known by: the inode of its environment, and inode, time in ns and owner of its file: the inode alone
 # may be that of another file soon.
@@ -99,7 +99,7 @@ def environment_contents_text(python: Path) -> str:
         text = read_regular_file(environment / "pyvenv.cfg", _MAX_FILE_BYTES).decode("utf-8", "replace")
     except OSError:
         text = ""
-    version = [f"Python {found[1]}" for found in _VERSION_PATTERN.finditer(text)]
+    version = [f"Python {found[1]}" for found in _PYVENV_VERSION_PATTERN.finditer(text)]
     sites = islice(environment.glob("lib/python3*/site-packages"), 4)
     names = sorted(entry.name for site in sites for entry in islice(_scan_folder(site), _MAX_SITE_ENTRIES))
     packages = [" ".join(found.groups()) for found in map(_DISTRIBUTION_PATTERN.fullmatch, names) if found]

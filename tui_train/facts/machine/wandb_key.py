@@ -12,7 +12,7 @@ _NETRC_HOST_PATTERN = re.compile(r"(?m)^\s*machine\s+(\S+)")
 _KEY_SETTING_PATTERN = re.compile(r"(?m)^\s*(api_key|anonymous)\s*[=:]\s*\S")
 
 
-def has_wandb_key() -> bool:
+def starts_without_wandb_prompt() -> bool:
     """Return whether a training that reports to W&B would start without a prompt.
 
     Source: W&B's documentation of its variables: WANDB_API_KEY, then the netrc file, then its own settings.

@@ -12,20 +12,20 @@ from tui_train.facts.models.dimensions import ModelDimensions, layer_structure_b
 _MAX_CONFIG_NUMBER = 2**40
 _MAX_LAYERS = 10_000
 _SHORT_NAME_BY_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-_ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
+_ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 # Parts that no rule counts where they are on.
 _UNCOUNTED_FIELDS = frozenset({"attention_k_eq_v", "use_double_wide_mlp", "enable_moe_block", "is_encoder_decoder"})
 # Tables that are read, or have no weights.
-_READ_TABLES = frozenset({"text_config", "vision_config", "quantization_config", "per_layer_config"})
+_READ_SUBTABLES = frozenset({"text_config", "vision_config", "quantization_config", "per_layer_config"})
 # Activation functions whose MLP is gated; of others only the type tells.
 _GATED_ACTIVATIONS = frozenset({"silu", "swish"})
 # Image models are counted by their sizes. Up to this share of all, what that leaves out changes little; of these it is
 # next to nothing. A model of two has one table for both.
 _MAX_ROUGH_TOWER_SHARE = 0.1
-_COUNTED_TOWERS = ("qwen", "siglip")
-_TYPES_OF_TWO_TOWERS = frozenset({"video_llava"})
+_PREFIXES_OF_COUNTED_TOWERS = ("qwen", "siglip")
+_MODEL_TYPES_WITH_TWO_TOWERS = frozenset({"video_llava"})
 # Fields without weights of their own, and those that are read here. Any other could mean a part that is not counted.
-_UNDERSTOOD_FIELDS = re.compile(
+_UNDERSTOOD_FIELD_PATTERN = re.compile(
     r"_.*|.*(token_ids?|_eps|epsilon|dropout|pdrop|_range|_std|_multiplier|_scaling|_softcapping|_coef|_dtype|_version"
     r"|_window|_window_size|_window_layers|_theta|_factor|_activation|_act|_position_embeddings|_length|_groups?|_topk)"
     r"|(rope|rotary|router|output|return|use_cache|use_bias|use_qk|logit|norm|attn_temperature|mup|topk|pretraining)_?.*"
@@ -54,7 +54,7 @@ def max_tokens_of_config(config: dict[str, Any]) -> int:
 def parse_dimensions(config: dict[str, Any], name: str = "") -> ModelDimensions:
     """Return the shape in a config.json; ValueError for a part that is not modelled, or an invalid number."""
     inner = config.get("text_config")
-    fields = _Fields(inner if isinstance(inner, dict) else config, is_nested=isinstance(inner, dict))
+    fields = _ConfigFields(inner if isinstance(inner, dict) else config, is_nested=isinstance(inner, dict))
     kind = fields.values.get("model_type", config.get("model_type"))
     if not isinstance(kind, str):
         raise ValueError(f"unknown model type {kind}")  # noqa: TRY004 - of the file, as all that is wrong there
@@ -63,37 +63,37 @@ def parse_dimensions(config: dict[str, Any], name: str = "") -> ModelDimensions:
         _refuse_uncounted_parts(table)
     tied = next((each for table in tables if isinstance(each := table.get("tie_word_embeddings"), bool)), None)
     row = next((known[name] for name in (kind, f"{kind}_text") if name in known), None)
-    structure = _structure_by_fields(kind, fields, tied=tied) if row is None else row
+    structure = _structure_of_unknown_type(kind, fields, tied=tied) if row is None else row
     fields = fields.with_defaults(structure.get("absent", {}))
     values = {
         **{key: value for key, value in structure.items() if key != "absent"},
         "name": name,
         "type": kind,
-        **_sizes(fields),
-        **_latent_attention(fields),
+        **_read_sizes(fields),
+        **_latent_attention_sizes(fields),
         **_expert_sizes(kind, fields),
-        **_layers_without_attention(fields),
-        "dtype": _file_dtype(config, fields),
+        **_sizes_of_layers_without_attention(fields),
+        "dtype": _loaded_dtype(config, fields),
     }
     if tied is not None:
         values["tied"] = tied
     if kind in {"gpt2", "gpt_bigcode"}:
-        values["positions"] = fields.integer("n_positions", default=1024)
-    shape = msgspec.convert(values | _structure_by_values(kind, fields), prepared_for_msgspec(ModelDimensions))
-    return _with_other_parts(shape, config, fields)
+        values["positions"] = fields.first_integer("n_positions", default=1024)
+    shape = msgspec.convert(values | _structure_details_of_type(kind, fields), prepared_for_msgspec(ModelDimensions))
+    return _with_image_tower_and_layer_embeddings(shape, config, fields)
 
 
-class _Fields:
+class _ConfigFields:
     """The fields of a config.json."""
 
     def __init__(self, values: dict[str, Any], *, is_nested: bool) -> None:
         self.values, self.is_nested = values, is_nested
 
-    def with_defaults(self, defaults: dict[str, Any]) -> "_Fields":
+    def with_defaults(self, defaults: dict[str, Any]) -> "_ConfigFields":
         """Return the fields with those of a type where they are absent."""
-        return _Fields({**defaults, **self.values}, is_nested=self.is_nested)
+        return _ConfigFields({**defaults, **self.values}, is_nested=self.is_nested)
 
-    def integer(self, *names: str, default: int = 0) -> int:
+    def first_integer(self, *names: str, default: int = 0) -> int:
         """Return the first of these that is there; ValueError for what is no size."""
         name = next((each for each in names if self.values.get(each) is not None), "")
         value = self.values[name] if name else default
@@ -103,16 +103,16 @@ class _Fields:
             raise ValueError(f"{name} is {value!r}")
         return value
 
-    def items(self, name: str) -> Sequence[object]:
+    def list_or_empty(self, name: str) -> Sequence[object]:
         """Return a list, empty if there is none."""
         value = self.values.get(name)
         return value if isinstance(value, list) else ()
 
 
-def _structure_by_fields(kind: str, fields: _Fields, *, tied: bool | None) -> dict[str, Any]:
+def _structure_of_unknown_type(kind: str, fields: _ConfigFields, *, tied: bool | None) -> dict[str, Any]:
     """Return how the layers of a type without a row are built; ValueError where the fields do not tell."""
     live = (name for name, value in fields.values.items() if value)
-    if unclear := next((name for name in live if not _UNDERSTOOD_FIELDS.fullmatch(name)), ""):
+    if unclear := next((name for name in live if not _UNDERSTOOD_FIELD_PATTERN.fullmatch(name)), ""):
         raise ValueError(f"unknown model type {kind}: how many weights {unclear} means is not known")
     if tied is None:
         raise ValueError(f"unknown model type {kind}: it does not say whether the embeddings are tied")
@@ -123,7 +123,7 @@ def _structure_by_fields(kind: str, fields: _Fields, *, tied: bool | None) -> di
 
 def _refuse_uncounted_parts(table: dict[str, Any]) -> None:
     for name, value in table.items():
-        is_part = name.endswith("_config") and isinstance(value, dict) and name not in _READ_TABLES
+        is_part = name.endswith("_config") and isinstance(value, dict) and name not in _READ_SUBTABLES
         if (name in _UNCOUNTED_FIELDS and value) or is_part:
             raise ValueError(f"how many weights {name} means is not known")
     quantized = table.get("quantization_config")
@@ -131,10 +131,10 @@ def _refuse_uncounted_parts(table: dict[str, Any]) -> None:
         raise ValueError("this quantization is not modelled")
 
 
-def _sizes(fields: _Fields) -> dict[str, Any]:
-    hidden = fields.integer("hidden_size", "n_embd")
-    heads = fields.integer("num_attention_heads", "n_head")
-    layers, vocab = fields.integer("num_hidden_layers", "n_layer"), fields.integer("vocab_size")
+def _read_sizes(fields: _ConfigFields) -> dict[str, Any]:
+    hidden = fields.first_integer("hidden_size", "n_embd")
+    heads = fields.first_integer("num_attention_heads", "n_head")
+    layers, vocab = fields.first_integer("num_hidden_layers", "n_layer"), fields.first_integer("vocab_size")
     if not hidden or not heads or not layers or not vocab or layers > _MAX_LAYERS:
         raise ValueError("it lacks layers, heads, hidden size or vocabulary")
     width = {"intermediate_size", "moe_intermediate_size"} & fields.values.keys()
@@ -146,96 +146,96 @@ def _sizes(fields: _Fields) -> dict[str, Any]:
         "hidden": hidden,
         "heads": heads,
         "vocab": vocab,
-        "kv": 1 if fields.values.get("multi_query") else fields.integer("num_key_value_heads", "num_kv_heads"),
-        "head_dim": fields.integer("head_dim"),
-        "ffn": fields.integer("intermediate_size", "n_inner", "ffn_hidden_size", default=4 * hidden),
+        "kv": 1 if fields.values.get("multi_query") else fields.first_integer("num_key_value_heads", "num_kv_heads"),
+        "head_dim": fields.first_integer("head_dim"),
+        "ffn": fields.first_integer("intermediate_size", "n_inner", "ffn_hidden_size", default=4 * hidden),
     }
 
 
-def _latent_attention(fields: _Fields) -> dict[str, Any]:
+def _latent_attention_sizes(fields: _ConfigFields) -> dict[str, Any]:
     """Return the sizes of attention whose keys and values are compressed, empty for any other."""
-    rank = fields.integer("kv_lora_rank")
+    rank = fields.first_integer("kv_lora_rank")
     if not rank:
         return {}
-    rotary = fields.integer("qk_rope_head_dim")
+    rotary = fields.first_integer("qk_rope_head_dim")
     return {
-        "query_rank": fields.integer("q_lora_rank"),
+        "query_rank": fields.first_integer("q_lora_rank"),
         "key_rank": rank,
         "rotary_dim": rotary,
-        "head_dim": fields.integer("qk_nope_head_dim") + rotary,
-        "value_dim": fields.integer("v_head_dim"),
+        "head_dim": fields.first_integer("qk_nope_head_dim") + rotary,
+        "value_dim": fields.first_integer("v_head_dim"),
         "kv": 0,
     }
 
 
-def _expert_sizes(kind: str, fields: _Fields) -> dict[str, Any]:
+def _expert_sizes(kind: str, fields: _ConfigFields) -> dict[str, Any]:
     """Return the experts, their widths, and the layers without them; a plain MLP where there are none."""
     names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-    experts = 0 if fields.values.get("is_moe") is False else fields.integer(*names)
-    shared = fields.integer("shared_expert_intermediate_size", "shared_intermediate_size")
+    experts = 0 if fields.values.get("is_moe") is False else fields.first_integer(*names)
+    shared = fields.first_integer("shared_expert_intermediate_size", "shared_intermediate_size")
     if not experts:
         # Granite's layers without experts have the shared MLP alone.
         return {"ffn": shared} if shared else {}
-    width = fields.integer("moe_intermediate_size", "intermediate_size")
-    shared = shared or width * fields.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    width = fields.first_integer("moe_intermediate_size", "intermediate_size")
+    shared = shared or width * fields.first_integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
     found = {
         "experts": experts,
-        "experts_used": fields.integer("num_experts_per_tok", "num_experts_per_token", "moe_k"),
+        "experts_used": fields.first_integer("num_experts_per_tok", "num_experts_per_token", "moe_k"),
         "expert_ffn": width,
         "shared_ffn": shared,
-        "dense_layers": _dense_layers(fields),
+        "dense_layers": _count_dense_layers(fields),
     }
     if kind.startswith("llama4"):
         # It gives all tokens to all experts, most of them as zeros.
-        found |= {"shared_ffn": width, "ffn": fields.integer("intermediate_size_mlp"), "experts_used": experts}
+        found |= {"shared_ffn": width, "ffn": fields.first_integer("intermediate_size_mlp"), "experts_used": experts}
     return found
 
 
-def _dense_layers(fields: _Fields) -> int:
+def _count_dense_layers(fields: _ConfigFields) -> int:
     """Return how many layers of a model of experts have a plain MLP."""
-    layers = fields.integer("num_hidden_layers")
-    if kinds := fields.items("mlp_layer_types"):
+    layers = fields.first_integer("num_hidden_layers")
+    if kinds := fields.list_or_empty("mlp_layer_types"):
         return kinds.count("dense")
-    if every := fields.integer("interleave_moe_layer_step"):
+    if every := fields.first_integer("interleave_moe_layer_step"):
         return layers - layers // every
-    first = fields.integer("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-    dense = fields.items("mlp_only_layers")
-    step = fields.integer("decoder_sparse_step", "moe_layer_interval", default=1) or 1
+    first = fields.first_integer("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    dense = fields.list_or_empty("mlp_only_layers")
+    step = fields.first_integer("decoder_sparse_step", "moe_layer_interval", default=1) or 1
     end = fields.values.get("moe_layer_end_index")
     last = end if isinstance(end, int) and end >= 0 else layers
     return sum(index < first or index > last or index in dense or (index + 1) % step != 0 for index in range(layers))
 
 
-def _layers_without_attention(fields: _Fields) -> dict[str, Any]:
+def _sizes_of_layers_without_attention(fields: _ConfigFields) -> dict[str, Any]:
     """Return how many layers have something else in its place, and the weights of that."""
-    kinds = fields.items("layer_types")
-    count = sum(each not in _ATTENTION_LAYERS for each in kinds)
-    if (every := fields.integer("full_attention_interval")) and not kinds:
-        count = fields.integer("num_hidden_layers") // every * (every - 1)
+    kinds = fields.list_or_empty("layer_types")
+    count = sum(each not in _ATTENTION_LAYER_TYPES for each in kinds)
+    if (every := fields.first_integer("full_attention_interval")) and not kinds:
+        count = fields.first_integer("num_hidden_layers") // every * (every - 1)
     if not count:
         return {}
-    hidden = fields.integer("hidden_size")
-    if values := fields.integer("linear_num_value_heads"):
-        keys = fields.integer("linear_num_key_heads") * fields.integer("linear_key_head_dim")
-        width = values * fields.integer("linear_value_head_dim")
+    hidden = fields.first_integer("hidden_size")
+    if values := fields.first_integer("linear_num_value_heads"):
+        keys = fields.first_integer("linear_num_key_heads") * fields.first_integer("linear_key_head_dim")
+        width = values * fields.first_integer("linear_value_head_dim")
         linear = hidden * (2 * keys + 3 * width + 2 * values)
-        convolution = (2 * keys + width) * fields.integer("linear_conv_kernel_dim")
-    elif state := fields.integer("mamba_d_state"):
-        heads = fields.integer("mamba_n_heads")
-        width = heads * fields.integer("mamba_d_head") or fields.integer("mamba_expand") * hidden
-        groups = 2 * fields.integer("mamba_n_groups") * state
+        convolution = (2 * keys + width) * fields.first_integer("linear_conv_kernel_dim")
+    elif state := fields.first_integer("mamba_d_state"):
+        heads = fields.first_integer("mamba_n_heads")
+        width = heads * fields.first_integer("mamba_d_head") or fields.first_integer("mamba_expand") * hidden
+        groups = 2 * fields.first_integer("mamba_n_groups") * state
         linear = hidden * (2 * width + groups + heads + width)
-        convolution = (width + groups) * (fields.integer("mamba_d_conv") + 1)
-    elif kernel := fields.integer("conv_L_cache"):
+        convolution = (width + groups) * (fields.first_integer("mamba_d_conv") + 1)
+    elif kernel := fields.first_integer("conv_L_cache"):
         linear, convolution = 4 * hidden * hidden, hidden * kernel
     else:
-        unknown = next((each for each in kinds if each not in _ATTENTION_LAYERS), "linear_attention")
+        unknown = next((each for each in kinds if each not in _ATTENTION_LAYER_TYPES), "linear_attention")
         raise ValueError(f"how many weights a layer of {unknown} has is not known")
     caveat = "layers without attention: their activations are not modelled"
     return {"mixers": count, "mixer_linear": linear, "mixer_other": convolution, "caveats": (caveat,)}
 
 
-def _structure_by_values(model_type: str, fields: _Fields) -> dict[str, Any]:
+def _structure_details_of_type(model_type: str, fields: _ConfigFields) -> dict[str, Any]:
     """Return the structure of the layers of a type, as far as config.json decides it."""
     values = fields.values
     if model_type == "stablelm":
@@ -246,12 +246,12 @@ def _structure_by_values(model_type: str, fields: _Fields) -> dict[str, Any]:
         new = bool(values.get("new_decoder_architecture"))
         parallel = new or values.get("parallel_attn") is not False
         return {"parallel": parallel, "norms": 2 if new or not parallel else 1} | (
-            {"kv": fields.integer("num_kv_heads")} if new else {}
+            {"kv": fields.first_integer("num_kv_heads")} if new else {}
         )
     return {}
 
 
-def _file_dtype(config: dict[str, Any], fields: _Fields) -> str:
+def _loaded_dtype(config: dict[str, Any], fields: _ConfigFields) -> str:
     if isinstance(config.get("quantization_config"), dict):
         # To be trained, mxfp4 is loaded as bf16.
         return "bf16"
@@ -259,17 +259,19 @@ def _file_dtype(config: dict[str, Any], fields: _Fields) -> str:
     return _SHORT_NAME_BY_DTYPE.get(str(next((each for each in named if each), "")), "")
 
 
-def _with_other_parts(shape: ModelDimensions, config: dict[str, Any], fields: _Fields) -> ModelDimensions:
+def _with_image_tower_and_layer_embeddings(
+    shape: ModelDimensions, config: dict[str, Any], fields: _ConfigFields
+) -> ModelDimensions:
     """Return the shape with the weights outside of plain layers: an image tower, and embeddings of each layer."""
-    caveats, others = shape.caveats, _weights_of_each_layers_embedding(shape, fields)
+    caveats, others = shape.caveats, _extra_gemma_weights(shape, fields)
     if others:
         caveats += ("embeddings of each layer: their activations are not modelled",)
     vision = config.get("vision_config")
     if isinstance(vision, dict) and vision:
-        tower = _image_tower(vision)
-        is_rough = not str(vision.get("model_type", config.get("model_type"))).startswith(_COUNTED_TOWERS)
+        tower = _image_tower_weights(vision)
+        is_rough = not str(vision.get("model_type", config.get("model_type"))).startswith(_PREFIXES_OF_COUNTED_TOWERS)
         too_rough = is_rough and tower > _MAX_ROUGH_TOWER_SHARE * shape.parameters
-        if too_rough or config.get("model_type") in _TYPES_OF_TWO_TOWERS:
+        if too_rough or config.get("model_type") in _MODEL_TYPES_WITH_TWO_TOWERS:
             raise ValueError("how many weights vision_config means is not known well enough")
         others += tower
         caveats += ("an image part: its weights are counted, its activations are not modelled",)
@@ -278,39 +280,44 @@ def _with_other_parts(shape: ModelDimensions, config: dict[str, Any], fields: _F
     return msgspec.structs.replace(shape, others=others, caveats=caveats)
 
 
-def _weights_of_each_layers_embedding(shape: ModelDimensions, fields: _Fields) -> int:
+def _extra_gemma_weights(shape: ModelDimensions, fields: _ConfigFields) -> int:
     """Return the weights that gemma3n and gemma4 have besides; negative where heads are fewer than counted."""
-    width, layers, hidden = fields.integer("hidden_size_per_layer_input"), shape.layers, shape.hidden
+    width, layers, hidden = fields.first_integer("hidden_size_per_layer_input"), shape.layers, shape.hidden
     found = 0
     if width:
-        rows = fields.integer("vocab_size_per_layer_input", "vocab_size")
+        rows = fields.first_integer("vocab_size_per_layer_input", "vocab_size")
         found += layers * width * (rows + 3 * hidden)
-        found += 2 * max(0, fields.integer("altup_num_inputs") - 1) * hidden * hidden
-        found += layers * 2 * fields.integer("laurel_rank") * hidden
-    if (shared := fields.integer("num_kv_shared_layers")) > layers:
+        found += 2 * max(0, fields.first_integer("altup_num_inputs") - 1) * hidden * hidden
+        found += layers * 2 * fields.first_integer("laurel_rank") * hidden
+    if (shared := fields.first_integer("num_kv_shared_layers")) > layers:
         raise ValueError(f"num_kv_shared_layers is {shared}, of {layers} layers")
     found -= shared * 2 * shape.key_width * hidden
     differing = fields.values.get("per_layer_config") or {}
     for other in differing.values() if isinstance(differing, dict) else (differing,):
         if not isinstance(other, dict) or other.keys() - {"head_dim"}:
             raise ValueError("how many weights per_layer_config means is not known")
-        wider = _Fields(other, is_nested=False).integer("head_dim") - (shape.head_dim or hidden // shape.heads)
+        wider = _ConfigFields(other, is_nested=False).first_integer("head_dim") - (
+            shape.head_dim or hidden // shape.heads
+        )
         found += 2 * (shape.heads + (shape.kv or shape.heads)) * wider * hidden
     return found
 
 
-def _image_tower(table: dict[str, Any]) -> int:
+def _image_tower_weights(table: dict[str, Any]) -> int:
     """Return the weights of a vision transformer, with what merges its patches."""
-    fields = _Fields(table, is_nested=False)
+    fields = _ConfigFields(table, is_nested=False)
     # Where both are there, the second is the width of what is merged.
-    hidden, out = fields.integer("embed_dim", "hidden_size"), fields.integer("out_hidden_size", "hidden_size")
-    layers = fields.integer("num_hidden_layers", "depth", "num_layers")
+    hidden, out = (
+        fields.first_integer("embed_dim", "hidden_size"),
+        fields.first_integer("out_hidden_size", "hidden_size"),
+    )
+    layers = fields.first_integer("num_hidden_layers", "depth", "num_layers")
     if not hidden or not layers:
         raise ValueError("how many weights vision_config means is not known")
-    ffn = fields.integer("intermediate_size", default=hidden * fields.integer("mlp_ratio", default=4))
+    ffn = fields.first_integer("intermediate_size", default=hidden * fields.first_integer("mlp_ratio", default=4))
     gated = table.get("hidden_act") == "silu" or table.get("model_type") == "pixtral"
-    heads = fields.integer("num_attention_heads", "num_heads", default=1)
-    keys = hidden * fields.integer("num_key_value_heads", default=heads) // max(1, heads)
-    merged = hidden * fields.integer("spatial_merge_size") ** 2
-    mergers = 1 + len(fields.items("deepstack_visual_indexes"))
+    heads = fields.first_integer("num_attention_heads", "num_heads", default=1)
+    keys = hidden * fields.first_integer("num_key_value_heads", default=heads) // max(1, heads)
+    merged = hidden * fields.first_integer("spatial_merge_size") ** 2
+    mergers = 1 + len(fields.list_or_empty("deepstack_visual_indexes"))
     return layers * hidden * (2 * hidden + 2 * keys + (3 if gated else 2) * ffn) + mergers * merged * (merged + out)

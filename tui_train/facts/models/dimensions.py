@@ -87,7 +87,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         return self.heads * self.value_dim if self.value_dim else self.query_width
 
     @property
-    def token_ffn(self) -> int:
+    def ffn_per_token(self) -> int:
         """The width inside the MLPs that a token goes through in a layer."""
         return self.experts_used * (self.expert_ffn) + self.shared_ffn if self.experts else self.ffn
 
@@ -124,23 +124,29 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         return self.layers - self.dense_layers if self.experts else 0
 
     @property
-    def expert_parameters(self) -> int:
+    def expert_parameters_per_layer(self) -> int:
         """Parameters of the experts of one layer, without biases."""
-        return self.experts * _parameters(self.mlp_shapes(self.expert_ffn))
+        return self.experts * _count_parameters(self.mlp_shapes(self.expert_ffn))
 
     @property
     def linear_parameters_per_layer(self) -> int:
         """Parameters of the linear layers of one layer, experts among them; the mean where layers differ."""
-        attention = _parameters(self.attention_shapes) * (self.layers - self.mixers) + self.mixer_linear * self.mixers
-        sparse = self.expert_parameters + _parameters(self.mlp_shapes(self.shared_ffn)) + self.hidden * self.experts
-        plain = _parameters(self.mlp_shapes(self.ffn))
+        attention = (
+            _count_parameters(self.attention_shapes) * (self.layers - self.mixers) + self.mixer_linear * self.mixers
+        )
+        sparse = (
+            self.expert_parameters_per_layer
+            + _count_parameters(self.mlp_shapes(self.shared_ffn))
+            + self.hidden * self.experts
+        )
+        plain = _count_parameters(self.mlp_shapes(self.ffn))
         mlp = sparse * self.sparse_layers + plain * (self.layers - self.sparse_layers)
         return (attention + mlp) // self.layers
 
     @property
-    def layer_parameters(self) -> int:
+    def parameters_per_layer(self) -> int:
         """Parameters of one layer, the mean where layers differ."""
-        norms = self.norms * self.norm_parameters
+        norms = self.norms * self.parameters_per_norm
         sizes = {
             "": 0,
             "head": 2 * (self.head_dim or self.hidden // self.heads),
@@ -152,7 +158,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         return self.linear_parameters_per_layer + norms + sizes[self.qk_norm] + biases + mixers
 
     @property
-    def norm_parameters(self) -> int:
+    def parameters_per_norm(self) -> int:
         """Parameters of one norm."""
         return {"rms": 1, "layer": 2, "plain": 0}[self.norm] * self.hidden
 
@@ -171,10 +177,10 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
             + self.positions * self.hidden
             + self.vocab * self.head_bias
         )
-        return self.layers * self.layer_parameters + tables + self.norm_parameters + self.others
+        return self.layers * self.parameters_per_layer + tables + self.parameters_per_norm + self.others
 
 
-def _parameters(shapes: dict[str, tuple[int, int]]) -> int:
+def _count_parameters(shapes: dict[str, tuple[int, int]]) -> int:
     return sum(a * b for a, b in shapes.values())
 
 

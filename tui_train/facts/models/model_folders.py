@@ -9,7 +9,7 @@ from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.facts.models.config_json import max_tokens_of_config, parse_dimensions
 from tui_train.facts.models.dimensions import ModelDimensions
-from tui_train.facts.models.safetensors import read_tensors
+from tui_train.facts.models.safetensors import read_tensor_descriptions
 
 _MAX_CONFIG_BYTES = 2**20
 _MAX_INDEX_BYTES = 2**26
@@ -96,13 +96,13 @@ def _count_weights_in_file(path: Path, layers: set[str]) -> int:
     """Return the number of weights in a safetensors file, and add its layers."""
     total = 0
     try:
-        file_tensors = read_tensors(path)
+        file_tensors = read_tensor_descriptions(path)
     except Unparsable as error:
         raise DamagedWeightsError(f"{path.name}: {error}") from None
     for name, tensor in file_tensors.items():
         if tensor.dtype not in _UNQUANTIZED_TYPES:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
-        total += tensor.elements
+        total += tensor.element_count
         if len(tensor.shape) > 1:
             layers.add(_with_layer_numbers_as_0(visible(name.removesuffix(".weight"))))
     return total

@@ -15,7 +15,7 @@ NEMO_SIZE_NAMES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attentio
 
 
 @functools.cache
-def known_sizes_by_recipe() -> dict[str, NemoCheckpoint]:
+def known_model_and_sizes_by_recipe() -> dict[str, NemoCheckpoint]:
     """Return the model and the sizes of the recipes of NeMo 2.7, by name."""
     text = resources.files("tui_train").joinpath("programs/nemo-sizes.txt").read_text("utf-8")
     recipes = {}

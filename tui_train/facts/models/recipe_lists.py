@@ -52,7 +52,7 @@ def known_tasks_by_recipe(flavour: str | None = "recipes") -> dict[str, tuple[st
     return {name: tuple(tasks) for name, *tasks in rows}
 
 
-def tasks_by_recipe_of_python(
+def tasks_by_recipe_and_whether_probed(
     facts: Facts, python: str, flavour: str | None
 ) -> tuple[dict[str, tuple[str, ...]], bool]:
     """Return the recipes of a Python and True if it was probed, else the known ones and False."""

@@ -34,12 +34,12 @@ class StoredTensor(Struct, frozen=True):
     data_offsets: tuple[_TensorSize, _TensorSize]
 
     @property
-    def elements(self) -> int:
+    def element_count(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
 
-def read_tensors(path: Path) -> dict[str, StoredTensor]:
+def read_tensor_descriptions(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a complete file by name; Unparsable for any other, Missing if there is none."""
     try:
         with open_regular_file(path) as file:
@@ -81,7 +81,7 @@ def _parse_header(header: bytes) -> dict[str, StoredTensor]:
     for name, tensor in sorted(by_name.items(), key=lambda item: item[1].data_offsets):
         begin, end = tensor.data_offsets
         bits = _BITS_BY_DTYPE.get(tensor.dtype, 0)
-        if begin != expected_begin or end < begin or (bits and tensor.elements * bits != 8 * (end - begin)):
+        if begin != expected_begin or end < begin or (bits and tensor.element_count * bits != 8 * (end - begin)):
             raise Unparsable(f"the size or place of {visible(name)[:80]} is wrong")
         expected_begin = end
     return by_name

@@ -31,7 +31,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     cards: tuple[tuple[str, int], ...] = ()
 
     @property
-    def gpus(self) -> int:
+    def gpus_per_node(self) -> int:
         """GPUs of each node."""
         return sum(count for _, count in self.cards)
 

@@ -77,7 +77,7 @@ def load_machine_file(path: Path) -> Facts:
     return parse_machine_file(_read_machine_file_bytes(path), visible(str(path)))
 
 
-def load_planning_facts(path: Path) -> Facts:
+def load_facts_for_planning(path: Path) -> Facts:
     """Return the facts in a machine file for planning, with Pythons whose paths are usable there."""
     source = visible(str(path))
     saved = _parse_file_struct(_read_machine_file_bytes(path), source)

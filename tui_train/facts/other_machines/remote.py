@@ -14,7 +14,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import ask_host
 from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
-from tui_train.facts.gpus.reported_cards import CardReport, with_cards
+from tui_train.facts.gpus.reported_cards import CardReport, machine_with_cards
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
 from tui_train.facts.models.hub import HubCache
@@ -163,24 +163,24 @@ def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: flo
 
 
 def _ranked_toolchains(toolchains: Iterable[Toolchain]) -> tuple[Toolchain, ...]:
-    return tuple(sorted(toolchains, key=probe.toolchain_completeness_rank))
+    return tuple(sorted(toolchains, key=probe.toolchain_incompleteness))
 
 
 def surveyed_machine(host: str, survey: HostSurvey) -> Machine:
     """Return a host with its cards as its driver knows them, else as nvidia-smi does."""
     fields = {name: getattr(survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
     if survey.cards:
-        return with_cards(Machine(hostname=host, **fields), survey.cards)
+        return machine_with_cards(Machine(hostname=host, **fields), survey.cards)
     if survey.smi is None:
         gap = FactGap(
             "No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host."
         )
         return Machine(hostname=host, gaps=(gap,), **fields)
-    machine = _with_processes(parse_nvidia_smi(host, survey.smi.text), survey.processes)
+    machine = _machine_with_processes(parse_nvidia_smi(host, survey.smi.text), survey.processes)
     return msgspec.structs.replace(machine, **fields)
 
 
-def _with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machine:
+def _machine_with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machine:
     """Return a machine whose cards say who computes on them."""
     by_card: dict[str, list[GpuProcess]] = {}
     for each in processes:
@@ -225,14 +225,14 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
             ", ".join(cells[2:-6]),
             cells[-6:],
         )
-        driver = driver or _value_or_none(version)
+        driver = driver or _nvidia_smi_value(version)
         gpus.append(
             Gpu(
                 index=int(index),
                 uuid=uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", uuid) else "",
-                name=_value_or_none(name) or "",
-                pci_bus=_value_or_none(bus),
-                compute_capability=_value_or_none(capability),
+                name=_nvidia_smi_value(name) or "",
+                pci_bus=_nvidia_smi_value(bus),
+                compute_capability=_nvidia_smi_value(capability),
                 memory_total=_bytes_from_mib(total),
                 memory_free=_bytes_from_mib(free),
                 display_active={"Enabled": True, "Disabled": False}.get(display),
@@ -251,7 +251,7 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 
-def _value_or_none(text: str) -> str | None:
+def _nvidia_smi_value(text: str) -> str | None:
     """Return a value of nvidia-smi, None for [N/A], [Not Supported] and the like."""
     return None if not text or text.startswith("[") or text == "N/A" else text
 

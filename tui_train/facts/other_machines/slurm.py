@@ -64,7 +64,7 @@ def possible_node_groups(cluster: Cluster, partition_names: str, gres: str = "")
 
 
 def _has_node_gpus(node_group: NodeGroup, gpu_type: str, count: int) -> bool:
-    return (dict(node_group.cards).get(gpu_type, 0) if gpu_type else node_group.gpus) >= count
+    return (dict(node_group.cards).get(gpu_type, 0) if gpu_type else node_group.gpus_per_node) >= count
 
 
 def planned_node_group(cluster: Cluster, partition_names: str, gres: str = "") -> NodeGroup | None:
@@ -74,7 +74,9 @@ def planned_node_group(cluster: Cluster, partition_names: str, gres: str = "") -
     """
     kinds = possible_node_groups(cluster, partition_names, gres)
     return min(
-        kinds, key=lambda kind: (not kind.gpus, _smallest_gpu_memory(kind), kind.gpus, -kind.count), default=None
+        kinds,
+        key=lambda kind: (not kind.gpus_per_node, _smallest_gpu_memory(kind), kind.gpus_per_node, -kind.count),
+        default=None,
     )
 
 

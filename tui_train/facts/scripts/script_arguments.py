@@ -54,7 +54,7 @@ _MAX_STEPS_TO_PARSER = 5
 
 def argparse_arguments(module: ScriptModule, *, beside_subparsers: bool) -> Iterator[ScriptParameter]:
     """Yield the arguments that add_argument declares; beside subparsers only those whose parser is known."""
-    for call, command in _commands_of_added_arguments(module, beside_subparsers=beside_subparsers):
+    for call, command in _added_arguments_and_subcommands(module, beside_subparsers=beside_subparsers):
         if command is not None and (parameter := _argparse_argument(call)):
             yield replace(parameter, command=command, file=module.file)
 
@@ -95,7 +95,7 @@ def unnamed_argument_line(modules: Sequence[ScriptModule]) -> int:
 def _lines_of_unnamed_arguments(
     module: ScriptModule, defined: DefinedNames, *, beside_subparsers: bool
 ) -> Iterator[int]:
-    added = _commands_of_added_arguments(module, beside_subparsers=beside_subparsers)
+    added = _added_arguments_and_subcommands(module, beside_subparsers=beside_subparsers)
     made = module.calls("ArgumentParser", "add_parser")
     library = module.calls("add_argparse_args", "add_args", "add_config_arguments", "from_argparse_args")
     yield from (
@@ -172,7 +172,7 @@ def fixed_value_count(nargs: str | None) -> int:
     return int(nargs) if nargs and nargs.isascii() and nargs.isdecimal() and int(nargs) > 1 else 0
 
 
-def _commands_of_added_arguments(
+def _added_arguments_and_subcommands(
     module: ScriptModule, *, beside_subparsers: bool
 ) -> Iterator[tuple[ast.Call, str | None]]:
     """Yield each add_argument with the subcommand that takes it; None where it is not known whose it is."""
@@ -186,7 +186,7 @@ def _subcommand_of_parser(owner: ast.AST | None, at: Position, assigned: Assigne
     """Return the subcommand of a parser or of a group of one, None where it is not known."""
     for _ in range(_MAX_STEPS_TO_PARSER):
         if isinstance(owner, ast.Name | ast.Attribute):
-            at, owner = assigned.latest(last_name(owner), at)
+            at, owner = assigned.latest_value(last_name(owner), at)
         elif not isinstance(owner, ast.Call):
             return None
         elif called_name(owner) == "add_parser":

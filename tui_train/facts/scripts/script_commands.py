@@ -15,41 +15,41 @@ from tui_train.facts.scripts.script_syntax import (
 )
 
 # click leaves them out since 8.2.
-_CLICK_SUFFIXES = frozenset({"command", "cmd", "group", "grp"})
+_SUFFIXES_DROPPED_BY_CLICK = frozenset({"command", "cmd", "group", "grp"})
 _CLICK_LIBRARIES = frozenset({"click", "rich_click", "asyncclick"})
 _CLICK_DECORATORS = frozenset({"command", "group"})
 
 
-class RunFunction(NamedTuple):
+class CommandFunction(NamedTuple):
     """A function that the command line runs, with the names of its subcommand: none where it needs no name."""
 
     function: FunctionNode
     names: tuple[str, ...] = ()
 
 
-def click_functions(module: ScriptModule) -> Iterator[RunFunction]:
+def click_functions(module: ScriptModule) -> Iterator[CommandFunction]:
     """Yield the functions that click runs, but for those of which the source does not say by which subcommand."""
     called = {call.func.id for call in module.calls() if isinstance(call.func, ast.Name)}
-    attached, commands = _attaching_calls(module), [*_click_commands(module)]
+    attached, commands = _add_command_call_by_function(module), [*_click_commands(module)]
     has_groups = bool(attached) or any(is_group for _, _, is_group, _ in commands)
     for function, decorator, is_group, is_owned in commands:
         if is_owned or function.name in attached:
             names = _click_names(function, decorator, attached.get(function.name))
             if names and not is_group:
-                yield RunFunction(function, names)
+                yield CommandFunction(function, names)
         elif is_group or not has_groups or function.name in called:
-            yield RunFunction(function)
+            yield CommandFunction(function)
 
 
 def needs_click_subcommand(modules: Sequence[ScriptModule]) -> bool:
     """Return whether click surely ends without a subcommand, all of which are known."""
     for module in modules:
-        attached, commands = _attaching_calls(module), [*_click_commands(module)]
+        attached, commands = _add_command_call_by_function(module), [*_click_commands(module)]
         groups = {function.name for function, _, is_group, _ in commands if is_group}
         if {*attached} - {function.name for function, *_ in commands}:
             return False
         for function, decorator, is_group, is_owned in commands:
-            if is_group and _may_run_alone(decorator):
+            if is_group and _may_run_without_subcommand(decorator):
                 return False
             if is_owned and not (_owner_name(decorator) in groups and _click_names(function, decorator)):
                 return False
@@ -72,7 +72,7 @@ def _click_commands(module: ScriptModule) -> Iterator[tuple[FunctionNode, ast.ex
             yield function, decorator, decorator_name(decorator) == "group", is_owned
 
 
-def _attaching_calls(module: ScriptModule) -> dict[str, ast.Call]:
+def _add_command_call_by_function(module: ScriptModule) -> dict[str, ast.Call]:
     """Return the calls of add_command by the name of the function that each makes a subcommand of a group."""
     return {last_name(argument): call for call in module.calls("add_command") for argument in call.args[:1]}
 
@@ -85,11 +85,11 @@ def _click_names(
         return tuple(filter(None, map(text_constant, _name_nodes(attaching_call, attaching_call.args[1:]))))
     whole = function.name.lower().replace("_", "-")
     start, _, suffix = whole.rpartition("-")
-    usual = (start, whole) if start and suffix in _CLICK_SUFFIXES else (whole,)
-    return _given_names(decorator, usual)
+    usual = (start, whole) if start and suffix in _SUFFIXES_DROPPED_BY_CLICK else (whole,)
+    return _names_of_decorator(decorator, usual)
 
 
-def _given_names(decorator: ast.expr | None, usual: tuple[str, ...]) -> tuple[str, ...]:
+def _names_of_decorator(decorator: ast.expr | None, usual: tuple[str, ...]) -> tuple[str, ...]:
     """Return the name that a decorator says, the usual ones where it says none; nothing where it is not known."""
     if not isinstance(decorator, ast.Call):
         return usual
@@ -104,29 +104,29 @@ def _name_nodes(call: ast.Call, positional: Sequence[ast.expr]) -> list[ast.expr
     return [*positional[:1], *([named] if named else [])]
 
 
-def _may_run_alone(group: ast.expr | None) -> bool:
+def _may_run_without_subcommand(group: ast.expr | None) -> bool:
     """Return whether a group of click may run without a subcommand, or has a class of its own that decides it."""
     return isinstance(group, ast.Call) and (
         has_unknown_keywords(group) or any(word.arg in {"invoke_without_command", "cls"} for word in group.keywords)
     )
 
 
-def typer_or_fire_functions(module: ScriptModule, modules: Sequence[ScriptModule]) -> Iterator[RunFunction]:
+def typer_or_fire_functions(module: ScriptModule, modules: Sequence[ScriptModule]) -> Iterator[CommandFunction]:
     """Yield the functions that typer or fire runs, but for those of which the source does not say the subcommand."""
     run = {last_name(argument) for call in module.calls("run", "Fire") for argument in call.args[:1]}
-    has_groups = _has_typer_groups(modules)
+    has_groups = _takes_typer_subcommand(modules)
     for function in module.functions:
         decorator = next((each for each in function.decorator_list if _is_typer_command(each)), None)
         if decorator is None:
             if function.name in run:
-                yield RunFunction(function)
+                yield CommandFunction(function)
             continue
-        names = _given_names(decorator, (function.name.lower().replace("_", "-"),)) if has_groups else ()
+        names = _names_of_decorator(decorator, (function.name.lower().replace("_", "-"),)) if has_groups else ()
         if names or not has_groups:
-            yield RunFunction(function, names)
+            yield CommandFunction(function, names)
 
 
-def _has_typer_groups(modules: Sequence[ScriptModule]) -> bool:
+def _takes_typer_subcommand(modules: Sequence[ScriptModule]) -> bool:
     """Return whether typer takes the name of a subcommand: of a single one only beside a callback or an app."""
     commands = [call for module in modules for call in module.calls("command")]
     made = (keyword_value(call, "callback") for module in modules for call in module.calls("Typer"))
@@ -138,7 +138,7 @@ def _has_typer_groups(modules: Sequence[ScriptModule]) -> bool:
 def needs_typer_subcommand(modules: Sequence[ScriptModule]) -> bool:
     """Return whether typer surely ends without a subcommand."""
     made = [call for module in modules for call in module.calls("Typer", "callback")]
-    return not any(map(_may_run_alone, made))
+    return not any(map(_may_run_without_subcommand, made))
 
 
 def _is_typer_command(decorator: ast.expr) -> bool:

@@ -18,17 +18,18 @@ from tui_train.facts.scripts.script_commands import (
 )
 from tui_train.facts.scripts.script_functions import (
     click_arguments,
-    has_other_sources_of_values,
     typer_or_fire_arguments,
 )
 from tui_train.facts.scripts.script_kind import DATACLASS_PARSERS
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
+    argument_values,
     called_name,
     constant_type,
     is_constant_true,
     keyword_value,
     last_name,
+    list_or_tuple_elements,
     one_line_text,
     plain_value,
     text_constant,
@@ -51,14 +52,14 @@ def declared_arguments(
             yield from argparse_arguments(module, beside_subparsers=beside_subparsers)
     for module in in_file:
         if script_kind == "click":
-            yield from click_arguments(module, other_sources=has_other_sources_of_values(modules))
+            yield from click_arguments(module, modules)
         elif script_kind == "nanogpt":
-            yield from constant_arguments(module)
+            yield from _nanogpt_arguments(module)
         elif script_kind in {"typer", "fire"}:
             yield from typer_or_fire_arguments(module, modules)
         elif script_kind in {"dataclass", "hf-trainer", "trl"}:
             classes = _dataclasses_given_to_parser(module)
-            yield from (parameter for each in modules for parameter in dataclass_arguments(each, classes))
+            yield from (parameter for each in modules for parameter in _dataclass_arguments(each, classes))
     if script_kind == "absl":
         yield from (parameter for module in modules for parameter in absl_arguments(module))
 
@@ -85,25 +86,21 @@ def requires_subcommand(script_kind: ScriptKind, modules: tuple[ScriptModule, ..
     return required and not any(map(has_unnamed_subcommand, modules))
 
 
-def dataclass_arguments(module: ScriptModule, classes: frozenset[str]) -> Iterator[ScriptParameter]:
+def _dataclass_arguments(module: ScriptModule, classes: frozenset[str]) -> Iterator[ScriptParameter]:
     """Yield the fields of these classes, where a module defines them."""
-    for node in module.nodes:
-        if not isinstance(node, ast.ClassDef) or node.name not in classes:
-            continue
-        for each in node.body:
+    for node in module.classes:
+        for each in node.body if node.name in classes else ():
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
                 yield _dataclass_field_argument(each, each.target.id, module.file)
 
 
-def constant_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
+def _nanogpt_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the plain values at the top of a script, which nanoGPT's configurator takes as --NAME=VALUE."""
     for node in module.nodes:
         if not isinstance(node, ast.Assign) or node.col_offset or not isinstance(node.targets[0], ast.Name):
             continue
-        name = node.targets[0].id
-        if not name.startswith("_") and constant_type(node.value):
-            flag = f"--{name}"
-            typed, value = constant_type(node.value), plain_value(node.value)
+        flag, typed, value = f"--{node.targets[0].id}", constant_type(node.value), plain_value(node.value)
+        if typed and not flag.startswith("--_"):
             yield ScriptParameter(
                 name=flag, flags=(flag,), type=typed, default=value, line=node.lineno, file=module.file
             )
@@ -112,9 +109,8 @@ def constant_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
 def _dataclasses_given_to_parser(module: ScriptModule) -> frozenset[str]:
     """Return the classes that a parser of dataclasses is given."""
     calls = module.calls(*DATACLASS_PARSERS)
-    given = [argument for call in calls for argument in (*call.args, *(word.value for word in call.keywords))]
-    items = [item for each in given for item in (each.elts if isinstance(each, (ast.Tuple, ast.List)) else [each])]
-    return frozenset(map(last_name, items))
+    given = (argument for call in calls for argument in argument_values(call))
+    return frozenset(last_name(item) for argument in given for item in list_or_tuple_elements(argument))
 
 
 def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> ScriptParameter:
@@ -127,7 +123,7 @@ def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> Scri
         if isinstance(metadata, ast.Dict)
         else {}
     )
-    typed = _annotation_type(node.annotation)
+    typed = _plain_type_in_annotation(node.annotation)
     return ScriptParameter(
         name=f"--{name}",
         flags=(f"--{name}",),
@@ -142,7 +138,7 @@ def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> Scri
     )
 
 
-def _annotation_type(node: ast.expr) -> str:
+def _plain_type_in_annotation(node: ast.expr) -> str:
     """Return the plain type in an annotation such as Optional[int] or float | None."""
     names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in _PLAIN_TYPE_NAMES]
     return names[0] if names else last_name(node)

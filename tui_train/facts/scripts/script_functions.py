@@ -30,11 +30,9 @@ _PLAIN_TYPE_NAMES = frozenset({"str", "int", "float", "bool", "Path"})
 _KEYWORDS_THAT_MAY_GIVE_A_VALUE = ("default", "envvar", "cls")
 
 
-def click_arguments(module: ScriptModule, *, other_sources: bool) -> Iterator[ScriptParameter]:
-    """Yield the options and arguments that decorate functions, each with the subcommand that takes it.
-
-    `other_sources`: values may come from elsewhere than the command line.
-    """
+def click_arguments(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[ScriptParameter]:
+    """Yield the options and arguments that decorate functions, each with the subcommand that takes it."""
+    other_sources = _has_other_sources_of_values(modules)
     for function, names in click_functions(module):
         calls = (each for each in function.decorator_list if isinstance(each, ast.Call))
         for call in calls:
@@ -44,7 +42,7 @@ def click_arguments(module: ScriptModule, *, other_sources: bool) -> Iterator[Sc
                 yield replace(parameter, file=module.file, command=command, required=required)
 
 
-def has_other_sources_of_values(modules: tuple[ScriptModule, ...]) -> bool:
+def _has_other_sources_of_values(modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether click may read the values of all options from variables, or from a table of defaults."""
     words = {word.arg for module in modules for call in module.calls() for word in call.keywords}
     words |= {text_constant(node) or last_name(node) for module in modules for node in module.nodes}
@@ -116,15 +114,15 @@ def _on_and_off_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[st
 def typer_or_fire_arguments(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[ScriptParameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     fire = any(module.calls("Fire"))
-    assigned, other_sources = dict(_values_by_name(module)), has_other_sources_of_values(modules)
+    assigned, other_sources = dict(_assigned_names_and_values(module)), _has_other_sources_of_values(modules)
     for function, names in typer_or_fire_functions(module, modules):
-        is_certain = not other_sources and _reads_command_line_alone(function, module, is_fire=fire)
+        is_certain = not other_sources and _gets_values_from_command_line_only(function, module, is_fire=fire)
         for parameter in _function_arguments(function, module.file, assigned, is_fire=fire):
             command, required = names[0] if names else "", parameter.required and is_certain
             yield replace(parameter, command=command, required=required)
 
 
-def _reads_command_line_alone(function: FunctionNode, module: ScriptModule, *, is_fire: bool) -> bool:
+def _gets_values_from_command_line_only(function: FunctionNode, module: ScriptModule, *, is_fire: bool) -> bool:
     """Return whether the words of the command line, as they are, surely are all that a function is given."""
     decorators = {decorator_name(each) for each in function.decorator_list}
     if function.col_offset or decorators - {"command", "callback"} or not (is_fire or _has_plain_signature(function)):
@@ -135,16 +133,16 @@ def _reads_command_line_alone(function: FunctionNode, module: ScriptModule, *, i
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called_name(node.value) == "Typer"
         for target in node.targets
     }
-    starts = [call for call in module.calls() if _starts_function(call, apps)]
+    starts = [call for call in module.calls() if _starts_typer_or_fire(call, apps)]
     if len(starts) != 1 or starts[0].keywords:
         return False
     given = [each.id if isinstance(each, ast.Name) else "" for each in starts[0].args]
     if given != ([] if called_name(starts[0]) in apps else [function.name]):
         return False
     others = (node for node in module.nodes if node is not function)
-    return not any(_may_replace(node, function.name) for node in others) and is_fire == (
-        called_name(starts[0]) == "Fire"
-    )
+    if is_fire != (called_name(starts[0]) == "Fire"):
+        return False
+    return not any(_may_change_function_or_argv(node, function.name) for node in others)
 
 
 def _has_plain_signature(function: FunctionNode) -> bool:
@@ -153,24 +151,24 @@ def _has_plain_signature(function: FunctionNode) -> bool:
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     defaults = [each for each in (*arguments.defaults, *arguments.kw_defaults) if each is not None]
     types = [each.annotation for each in named if each.annotation]
-    is_plain = all(_plain_type_name(each) in _PLAIN_TYPE_NAMES or _is_annotated(each) for each in types)
-    return is_plain and all(isinstance(each, ast.Constant) or _is_told_to_typer(each) for each in defaults)
+    is_plain = all(_plain_type_name(each) in _PLAIN_TYPE_NAMES or _is_annotated_plain_type(each) for each in types)
+    return is_plain and all(isinstance(each, ast.Constant) or _is_typer_declaration(each) for each in defaults)
 
 
-def _is_annotated(annotation: ast.expr) -> bool:
+def _is_annotated_plain_type(annotation: ast.expr) -> bool:
     inner = annotation.slice if isinstance(annotation, ast.Subscript) else None
     plain = inner.elts[0] if isinstance(inner, ast.Tuple) else None
     is_named = isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Annotated"
     return is_named and plain is not None and _plain_type_name(plain) in _PLAIN_TYPE_NAMES
 
 
-def _starts_function(call: ast.Call, apps: Container[str]) -> bool:
+def _starts_typer_or_fire(call: ast.Call, apps: Container[str]) -> bool:
     """Return whether typer or Fire reads the command line here."""
     name, owner = called_name(call), last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     return name in apps or name == "Fire" or (name == "run" and owner in {"", "typer"})
 
 
-def _may_replace(node: ast.AST, name: str) -> bool:
+def _may_change_function_or_argv(node: ast.AST, name: str) -> bool:
     """Return whether a node gives the name of a function another meaning, calls it, or changes the command line."""
     if isinstance(node, (*FUNCTION_NODES, ast.ClassDef)):
         return node.name == name
@@ -181,7 +179,7 @@ def _may_replace(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "argv"
 
 
-def _values_by_name(module: ScriptModule) -> Iterator[tuple[str, ast.expr]]:
+def _assigned_names_and_values(module: ScriptModule) -> Iterator[tuple[str, ast.expr]]:
     for node in module.nodes:
         if isinstance(node, ast.Assign):
             yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
@@ -191,7 +189,7 @@ def _variable_name(node: ast.expr | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-class _Declaration(NamedTuple):
+class _ParameterDeclaration(NamedTuple):
     """How a signature declares a parameter: its type, what typer is told of it, and its default."""
 
     annotation: ast.expr | None
@@ -211,39 +209,41 @@ def _function_arguments(
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
     for each, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True):
-        plain = _Declaration(each.annotation, None, (), default)
+        plain = _ParameterDeclaration(each.annotation, None, (), default)
         declaration = plain if is_fire else _typer_declaration(each.annotation, default, assigned)
         if declaration is not None and last_name(declaration.annotation) != "Context":
-            yield _signature_argument(each, declaration, file, is_fire=is_fire)
+            yield _parameter_of_signature(each, declaration, file, is_fire=is_fire)
 
 
 def _typer_declaration(
     annotation: ast.expr | None, default: ast.expr | None, assigned: Mapping[str, ast.expr]
-) -> _Declaration | None:
+) -> _ParameterDeclaration | None:
     """Return how typer reads a parameter, None where the source does not say its names."""
     annotation = assigned.get(_variable_name(annotation), annotation)
     named = assigned.get(_variable_name(default))
-    default = named if named and _is_told_to_typer(named) else default
-    if isinstance(default, ast.Call) and _is_told_to_typer(default):
+    default = named if named and _is_typer_declaration(named) else default
+    if isinstance(default, ast.Call) and _is_typer_declaration(default):
         value = default.args[0] if default.args else keyword_value(default, "default")
         made = value or keyword_value(default, "default_factory")
         no_default = made is None or (isinstance(made, ast.Constant) and made.value is ...)
-        return _Declaration(annotation, default, text_constants(default.args[1:]), None if no_default else made)
+        return _ParameterDeclaration(
+            annotation, default, text_constants(default.args[1:]), None if no_default else made
+        )
     if not (isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Annotated"):
-        return _Declaration(annotation, None, (), default)
+        return _ParameterDeclaration(annotation, None, (), default)
     plain, *told = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
     calls = [each for one in told if isinstance(each := assigned.get(_variable_name(one), one), ast.Call)]
     if len(calls) < len(told):
         return None
-    call = next(filter(_is_told_to_typer, calls), None)
-    return _Declaration(plain, call, text_constants(call.args) if call else (), default)
+    call = next(filter(_is_typer_declaration, calls), None)
+    return _ParameterDeclaration(plain, call, text_constants(call.args) if call else (), default)
 
 
-def _is_told_to_typer(node: ast.expr) -> bool:
+def _is_typer_declaration(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and called_name(node) in {"Option", "Argument"}
 
 
-def _may_have_value_of_its_own(told: ast.Call) -> bool:
+def _may_get_value_elsewhere(told: ast.Call) -> bool:
     """Return whether typer may find a value of a parameter elsewhere than on the command line."""
     words = ("envvar", "default_factory", "prompt", "callback", "is_eager", "count", "default")
     return has_unknown_keywords(told) or any(keyword_value(told, word) for word in words)
@@ -259,7 +259,9 @@ def _plain_type_name(annotation: ast.expr | None) -> str:
     return last_name(annotation)
 
 
-def _signature_argument(each: ast.arg, declaration: _Declaration, file: str, *, is_fire: bool) -> ScriptParameter:
+def _parameter_of_signature(
+    each: ast.arg, declaration: _ParameterDeclaration, file: str, *, is_fire: bool
+) -> ScriptParameter:
     annotation, told, names, default = declaration
     typed = _plain_type_name(annotation) or constant_type(default)
     names, off = _on_and_off_flags(names)
@@ -284,7 +286,7 @@ def _signature_argument(each: ast.arg, declaration: _Declaration, file: str, *, 
         type=typed or constant_type(value),
         default=plain_value(value),
         help=one_line_text(keyword_value(told, "help")) if told else "",
-        required=default is None and not (told and _may_have_value_of_its_own(told)),
+        required=default is None and not (told and _may_get_value_elsewhere(told)),
         line=each.lineno,
         file=file,
     )

@@ -66,13 +66,17 @@ def facts_with_script_help(facts: Facts) -> Facts:
 def _source_with_help(source: ScriptSource, script_help: ScriptHelp) -> ScriptSource:
     """Return what is known of a script by its source and its --help."""
     if script_help.problem:
-        unread = f"{source.why_unread}; its --help: {script_help.problem}" if source.why_unread else source.why_unread
+        unread = source.why_unread and f"{source.why_unread}; its --help: {script_help.problem}"
         return replace(source, asks=False, why_unread=unread)
     listed = {flag.name for flag in script_help.flags}
     # What the source declares besides is of a parser that was not used.
     declared = [one for one in source.parameters if one.command or not one.flags or listed & {*one.flags}]
     known = {flag for one in declared for flag in one.flags}
-    more = [one for one in map(_parameter_of_flag, offered_flags(script_help.flags)) if one.name not in known]
+    more = [
+        one
+        for one in map(_parameter_of_flag, flags_without_second_spellings(script_help.flags))
+        if one.name not in known
+    ]
     trains = listed >= _FLAGS_OF_TRAINING_ARGUMENTS
     kind = "hf-trainer" if trains else source.kind if source.kind in {"argparse", "absl"} else "help"
     return replace(
@@ -189,7 +193,7 @@ def parse_help(text: str) -> tuple[HelpFlag, ...]:
             optional_no = re.match(r"--\[no-?\]", name)
             plain_name = f"--{name[optional_no.end() :]}" if optional_no else name
             # The help may follow a later flag of the same argument.
-            valued = bool(re.search(r"[A-Za-z{<\[]", values)) or _only_last_flag_has_value(flags)
+            valued = bool(re.search(r"[A-Za-z{<\[]", values)) or _is_metavar_after_last_flag_only(flags)
             parsed_flag = HelpFlag(plain_name, help_text[:300], valued and not optional_no)
             if plain_name not in by_name or (help_text and not by_name[plain_name].help):
                 by_name[plain_name] = parsed_flag
@@ -197,7 +201,7 @@ def parse_help(text: str) -> tuple[HelpFlag, ...]:
     return tuple(flag for name, flag in by_name.items() if name not in shorts or len(shorts) == len(by_name))
 
 
-def _only_last_flag_has_value(flags: str) -> bool:
+def _is_metavar_after_last_flag_only(flags: str) -> bool:
     """Return whether the metavariable follows only the last of several flags, as in click."""
     last = re.split(r"[,/|]\s*(?=-)", flags)[-1]
     return bool(re.search(r"^\S+\s+[A-Z\[{<]", last))
@@ -230,7 +234,7 @@ def _help_entries(lines: list[str]) -> Iterator[tuple[str, str]]:
         yield flags, " ".join(words).strip()
 
 
-def offered_flags(flags: tuple[HelpFlag, ...]) -> tuple[HelpFlag, ...]:
+def flags_without_second_spellings(flags: tuple[HelpFlag, ...]) -> tuple[HelpFlag, ...]:
     """Return the arguments to offer: only the first of two spellings such as `--max_steps` and `--max-steps`."""
     by_name: dict[str, HelpFlag] = {}
     for flag in flags:

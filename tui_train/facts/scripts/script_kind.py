@@ -4,15 +4,16 @@ import ast
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
 from typing import NamedTuple
 
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
+    argument_values,
     called_name,
     full_name,
     keyword_value,
     last_name,
+    list_or_tuple_elements,
 )
 from tui_train.facts.types import ScriptKind
 
@@ -69,7 +70,7 @@ def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
 
     The script itself comes first.
     """
-    parsing = _argparse_parsing(modules)
+    parsing = _what_argparse_parses(modules)
     return next(
         (possible for module in modules for possible in _possible_kinds(module, modules, parsing)),
         _kind_without_command_line(modules),
@@ -81,7 +82,7 @@ def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLine
     if found := next(filter(None, (_kind_if_parsed_elsewhere(module, modules) for module in modules)), None):
         return found
     for module in modules:
-        for line, name in _called_names(module, imported_name_by_alias(module)):
+        for line, name in _call_lines_and_names(module, imported_name_by_alias(module)):
             if _TRAINER_CLASS_PATTERN.fullmatch(name):
                 return CommandLineKind("none", line, module.file, name)
     return CommandLineKind("none")
@@ -90,9 +91,9 @@ def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLine
 def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...], parsing: str) -> Iterator[CommandLineKind]:
     """Yield what in a module reads the command line, the surest first."""
     for call in module.calls(*DATACLASS_PARSERS):
-        yield _dataclass_kind(call, module, modules)
+        yield _kind_of_dataclass_parser(call, module, modules)
     imported = imported_name_by_alias(module)
-    for line, name in (*_decorator_names(module, imported), *_called_names(module, imported)):
+    for line, name in (*_decorator_lines_and_names(module, imported), *_call_lines_and_names(module, imported)):
         library, _, last = name.rpartition(".")
         if library in _UNREADABLE_PARSERS_BY_LIBRARY and last in _UNREADABLE_PARSERS_BY_LIBRARY[library]:
             first = library.split(".")[0]
@@ -108,20 +109,16 @@ def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...], par
     for call in module.calls("exec"):
         if "configurator" in ast.unparse(call):
             yield CommandLineKind("nanogpt", call.lineno, module.file)
-    words = [
-        node
-        for node in module.nodes
-        if isinstance(node, ast.Attribute) and _resolved_name(node, imported) == "sys.argv"
-    ]
-    if words:
-        yield CommandLineKind("", min(node.lineno for node in words), module.file, unread="it reads sys.argv itself")
+    attributes = (node for node in module.nodes if isinstance(node, ast.Attribute))
+    if lines := [node.lineno for node in attributes if _resolved_name(node, imported) == "sys.argv"]:
+        yield CommandLineKind("", min(lines), module.file, unread="it reads sys.argv itself")
     if parsing == "not read":
         for call in module.calls("ArgumentParser"):
             unread = "the file that parses them was not read"
             yield CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
 
 
-def _argparse_parsing(modules: tuple[ScriptModule, ...]) -> str:
+def _what_argparse_parses(modules: tuple[ScriptModule, ...]) -> str:
     """Return what parsers of argparse parse: the command line, only words of the source, or what was not read."""
     calls = [call for module in modules for call in module.calls(*_ARGPARSE_METHODS)]
     if any(not _is_given_fixed_words(call) for call in calls):
@@ -138,17 +135,15 @@ def _is_given_fixed_words(call: ast.Call) -> bool:
     return not any(isinstance(node, ast.Name) for node in ast.walk(words))
 
 
-def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind:
+def _kind_of_dataclass_parser(
+    call: ast.Call, module: ScriptModule, modules: tuple[ScriptModule, ...]
+) -> CommandLineKind:
     """Return whose fields a parser of dataclasses takes: those of TRL, of TrainingArguments, or the script's own."""
-    if _reads_file_only(modules):
+    if _parses_file_only(modules):
         return CommandLineKind(
             "", call.lineno, module.file, unread="it takes a file with the values of all, and no options"
         )
-    names = [
-        last_name(node)
-        for argument in (*call.args, *_keyword_values(call))
-        for node in _list_or_tuple_elements(argument)
-    ]
+    names = [last_name(node) for argument in argument_values(call) for node in list_or_tuple_elements(argument)]
     lineage = [*_library_base_classes(names, modules)]
     base = next(
         (
@@ -163,7 +158,7 @@ def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptM
         return CommandLineKind("trl", call.lineno, module.file, base)
     if base:
         return CommandLineKind("hf-trainer", call.lineno, module.file, base)
-    defined = {node.name for each in modules for node in each.nodes if isinstance(node, ast.ClassDef)}
+    defined = {node.name for each in modules for node in each.classes}
     unread = "" if names and {*names} <= defined else "the source does not define its classes"
     return CommandLineKind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
 
@@ -181,7 +176,7 @@ def _kind_if_parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule,
     return None
 
 
-def _reads_file_only(modules: tuple[ScriptModule, ...]) -> bool:
+def _parses_file_only(modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a parser of dataclasses is only given a file: an option before its name would be taken for it."""
     calls = [called_name(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
     return any(name in _FILE_PARSE_METHODS for name in calls) and not any(
@@ -189,29 +184,18 @@ def _reads_file_only(modules: tuple[ScriptModule, ...]) -> bool:
     )
 
 
-def may_read_file(modules: tuple[ScriptModule, ...]) -> bool:
+def may_parse_file_of_unknown_name(modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a parser of dataclasses may be given a file whose name the source does not say."""
     calls = (call for module in modules for call in module.calls(*_FILE_PARSE_METHODS))
-    return any(
-        not isinstance(argument, ast.Constant) for call in calls for argument in (*call.args, *_keyword_values(call))
-    )
-
-
-def _keyword_values(call: ast.Call) -> list[ast.expr]:
-    return [word.value for word in call.keywords]
-
-
-def _list_or_tuple_elements(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+    return any(not isinstance(argument, ast.Constant) for call in calls for argument in argument_values(call))
 
 
 def _library_base_classes(class_names: Iterable[str], modules: tuple[ScriptModule, ...]) -> Iterator[str]:
     """Yield which classes of libraries some classes are or inherit from, as far as the modules define them."""
     bases: dict[str, list[str]] = {}
     for module in modules:
-        for node in module.nodes:
-            if isinstance(node, ast.ClassDef):
-                bases.setdefault(node.name, [last_name(base) for base in node.bases])
+        for node in module.classes:
+            bases.setdefault(node.name, [last_name(base) for base in node.bases])
     waiting, seen = deque(class_names), set[str]()
     while waiting:
         current = waiting.popleft()
@@ -222,7 +206,7 @@ def _library_base_classes(class_names: Iterable[str], modules: tuple[ScriptModul
             waiting += bases.get(current, [])
 
 
-def _decorator_names(module: ScriptModule, name_by_alias: dict[str, str]) -> list[tuple[int, str]]:
+def _decorator_lines_and_names(module: ScriptModule, name_by_alias: dict[str, str]) -> list[tuple[int, str]]:
     """Return the line and the whole name of what decorates functions, the first line first."""
     found = [each for node in module.functions for each in node.decorator_list]
     return sorted(
@@ -231,7 +215,7 @@ def _decorator_names(module: ScriptModule, name_by_alias: dict[str, str]) -> lis
     )
 
 
-def _called_names(module: ScriptModule, name_by_alias: dict[str, str]) -> list[tuple[int, str]]:
+def _call_lines_and_names(module: ScriptModule, name_by_alias: dict[str, str]) -> list[tuple[int, str]]:
     """Return the line and the whole name of what is called, the first line first."""
     return [(call.lineno, _resolved_name(call.func, name_by_alias)) for call in module.calls()]
 
@@ -255,21 +239,3 @@ def _resolved_name(node: ast.AST, name_by_alias: dict[str, str]) -> str:
     """Return the whole name of a.b.c, with what `a` was imported as."""
     first, dot, rest = full_name(node).partition(".")
     return f"{name_by_alias.get(first, first)}{dot}{rest}" if first else ""
-
-
-def imported_files(module: ScriptModule) -> tuple[str, ...]:
-    """Return the files, relative to the script's folder, that its imports may name, in the order of their lines."""
-    files: dict[str, None] = {}
-    nodes = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
-    for node in sorted(nodes, key=lambda node: node.lineno):
-        if isinstance(node, ast.Import):
-            names = [each.name for each in node.names]
-        elif node.level > 1:
-            continue
-        else:
-            names = [node.module] if node.module else []
-            names += [".".join(filter(None, (node.module, each.name))) for each in node.names]
-        for name in names:
-            path = PurePath(*name.split("."))
-            files |= {f"{path}.py": None, str(path / "__init__.py"): None}
-    return tuple(files)

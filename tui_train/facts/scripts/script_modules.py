@@ -1,14 +1,18 @@
-"""Reads the files of a script's project, and tells which parts of them may run when the script is started."""
+"""Reads the files that a script imports, and tells which parts of them may run when the script is started.
+
+What lies in folders of its project above its own is found, but not read: Python does not look there by itself.
+"""
 
 import ast
 import contextlib
 import os
+import sys
 import warnings
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
+from pathlib import Path, PurePath
 
 from tui_train.base.files import read_regular_file
-from tui_train.facts.scripts.script_kind import imported_files
 from tui_train.facts.scripts.script_syntax import (
     FUNCTION_NODES,
     FunctionNode,
@@ -25,11 +29,15 @@ DEPTH_ERRORS = (RecursionError, MemoryError)
 _MAX_IMPORTS = 400  # names; of most of them there is no file
 # By these a function is called whose name the source does not say.
 _NAMES_THAT_CALL_ANY = frozenset({"globals", "locals", "Fire"})
+# Above a folder with one of these lie other projects.
+_FILES_OF_PROJECT_ROOT = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+_MAX_FOLDERS_ABOVE = 4
+_MAX_IMPORTED_NAMES = 200
 
 
 def read_modules(data: bytes, folder: str) -> tuple[ScriptModule, ...]:
     """Return a script and, where a folder is given, those files in it that it imports."""
-    tree = _parsed(data)
+    tree = _parse_without_warnings(data)
     trees = {"": tree}
     if folder:
         trees.update(_imported_trees(ScriptModule("", tuple(ast.walk(tree))), folder))
@@ -37,7 +45,7 @@ def read_modules(data: bytes, folder: str) -> tuple[ScriptModule, ...]:
     return tuple(ScriptModule(file, tuple(_walk_without(tree, unused))) for file, tree in trees.items())
 
 
-def _parsed(data: bytes) -> ast.Module:
+def _parse_without_warnings(data: bytes) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return parse_module(data)
@@ -45,12 +53,30 @@ def _parsed(data: bytes) -> ast.Module:
 
 def _imported_trees(script: ScriptModule, folder: str) -> Iterator[tuple[str, ast.Module]]:
     """Yield the files beside a script that it imports, as far as they can be read; those that they import are not."""
-    existing = (name for name in imported_files(script)[:_MAX_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
+    existing = (name for name in _imported_files(script)[:_MAX_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
     for name in existing:
         with contextlib.suppress(OSError, *PARSE_ERRORS, *DEPTH_ERRORS):
-            tree = _parsed(read_regular_file(f"{folder}/{name}", MAX_SCRIPT_BYTES))
+            tree = _parse_without_warnings(read_regular_file(f"{folder}/{name}", MAX_SCRIPT_BYTES))
             tree.body = [*_statements_run_by_import(tree)]
             yield name, tree
+
+
+def _imported_files(module: ScriptModule) -> tuple[str, ...]:
+    """Return the files, relative to the script's folder, that its imports may name, in the order of their lines."""
+    files: dict[str, None] = {}
+    nodes = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif node.level > 1:
+            continue
+        else:
+            names = [node.module] if node.module else []
+            names += [".".join(filter(None, (node.module, each.name))) for each in node.names]
+        for name in names:
+            path = PurePath(*name.split("."))
+            files |= {f"{path}.py": None, str(path / "__init__.py"): None}
+    return tuple(files)
 
 
 def _statements_run_by_import(tree: ast.Module) -> Iterator[ast.stmt]:
@@ -89,3 +115,44 @@ def _walk_without(tree: ast.Module, left_out: Container[ast.AST]) -> Iterator[as
         node = waiting.popleft()
         waiting.extend(each for each in ast.iter_child_nodes(node) if each not in left_out)
         yield node
+
+
+def folder_by_package_above(script: ScriptModule, folder: str) -> dict[str, str]:
+    """Return the folder that holds each package which a script imports from above its own folder, by the name."""
+    names = [name for name in _imported_names(script) if not _holds_module(Path(folder), name)]
+    found: dict[str, str] = {}
+    for above in _project_folders_above(Path(folder)) if folder and names else ():
+        for name in names:
+            if name not in found and _holds_module(above, name):
+                found[name] = str(above)
+    return found
+
+
+def _imported_names(script: ScriptModule) -> tuple[str, ...]:
+    """Return the top-level names that a script imports and that do not come with Python."""
+    names: dict[str, None] = {}
+    for node in script.nodes:
+        if isinstance(node, ast.Import):
+            names |= dict.fromkeys(each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names[node.module.partition(".")[0]] = None
+    return tuple(name for name in names if name not in sys.stdlib_module_names)[:_MAX_IMPORTED_NAMES]
+
+
+def _project_folders_above(folder: Path) -> Iterator[Path]:
+    """Yield the folders above one up to the root of its project, the nearest first, and the `src` in each.
+
+    None where there is no root.
+    """
+    above: list[Path] = []
+    for each in (folder, *folder.parents)[: _MAX_FOLDERS_ABOVE + 1]:
+        if each != folder:
+            above.append(each)
+        if any(os.path.lexists(each / name) for name in _FILES_OF_PROJECT_ROOT):
+            yield from above
+            yield from (inner for outer in (folder, *above) if (inner := outer / "src").is_dir() and inner != folder)
+            return
+
+
+def _holds_module(folder: Path, name: str) -> bool:
+    return (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file()

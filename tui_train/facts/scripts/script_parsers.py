@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Container, Iterator, Sequence
 from operator import itemgetter
 
-from tui_train.facts.scripts.script_syntax import FUNCTION_NODES, FunctionNode, ScriptModule, called_name, last_name
+from tui_train.facts.scripts.script_syntax import FUNCTION_NODES, ScriptModule, argument_values, called_name, last_name
 
 ARGUMENT_GROUP_METHODS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 _METHODS_OF_PARSERS = frozenset({"add_argument", "add_parser", "add_subparsers", *ARGUMENT_GROUP_METHODS})
 _PARSER_MAKERS = frozenset({"ArgumentParser", *_METHODS_OF_PARSERS})
 # The last one is argcomplete's.
-_CALLS_THAT_ADD_NOTHING = frozenset({*dir(builtins), "set_defaults", "autocomplete"})
+_CALLS_THAT_ADD_NO_ARGUMENTS = frozenset({*dir(builtins), "set_defaults", "autocomplete"})
 
 Position = tuple[int, int]
 
@@ -30,10 +30,10 @@ class AssignedNames:
         for node in nodes:
             for name, at, value in _assignments(node):
                 events.setdefault(name, []).append((at, value))
-        self._values = {name: [*_with_values_restored(sorted(found, key=itemgetter(0)))]
+        self._values = {name: [*_with_values_restored_after_functions(sorted(found, key=itemgetter(0)))]
                         for name, found in events.items()}  # fmt: skip
 
-    def latest(self, name: str, at: Position) -> tuple[Position, ast.AST | None]:
+    def latest_value(self, name: str, at: Position) -> tuple[Position, ast.AST | None]:
         """Return what a name was made at a position, with where; None where it is not known."""
         values = self._values.get(name, [])
         before = bisect_left(values, at, key=itemgetter(0))
@@ -50,16 +50,12 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, Position, ast.AST]]:
         yield from ((last_name(each), position(node), node) for each in ast.walk(node.target))
     elif isinstance(node, FUNCTION_NODES):
         end = node.end_lineno or node.lineno, node.end_col_offset or 0
-        for each in _function_parameters(node):
+        for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             yield each.arg, position(node), each
             yield each.arg, end, node
 
 
-def _function_parameters(node: FunctionNode) -> list[ast.arg]:
-    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-
-
-def _with_values_restored(
+def _with_values_restored_after_functions(
     events: list[tuple[Position, ast.AST]],
 ) -> Iterator[tuple[Position, ast.AST | None]]:
     """Yield them with what the name was before a function in the place of the function's end."""
@@ -76,7 +72,7 @@ class DefinedNames:
     """The functions and classes that the modules which were read define, and the names of these modules."""
 
     def __init__(self, modules: Sequence[ScriptModule]) -> None:
-        classes = {node.name for module in modules for node in module.nodes if isinstance(node, ast.ClassDef)}
+        classes = {node.name for module in modules for node in module.classes}
         self._called = {node.name for module in modules for node in module.functions} | classes
         files = (module.file.removesuffix(".py").removesuffix("/__init__") for module in modules)
         self._owners = classes | {file.rpartition("/")[2] for file in files}
@@ -97,10 +93,9 @@ def calls_given_a_parser(module: ScriptModule, defined: DefinedNames) -> Iterato
     owners = {last_name(each.value) for each in added_to if isinstance(each, ast.Attribute)} - {""}
     imported = frozenset(_imported_names(module))
     for call in module.calls():
-        if called_name(call) in _CALLS_THAT_ADD_NOTHING or defined.has_function(call, imported):
+        if called_name(call) in _CALLS_THAT_ADD_NO_ARGUMENTS or defined.has_function(call, imported):
             continue
-        given = (*call.args, *(word.value for word in call.keywords))
-        if any(_is_parser(each, position(call), assigned, owners) for each in given):
+        if any(_is_parser(each, position(call), assigned, owners) for each in argument_values(call)):
             yield call
 
 
@@ -114,7 +109,7 @@ def _is_parser(node: ast.AST, at: Position, assigned: AssignedNames, owners: set
     """Return whether a value is a parser or a group: by what made it, or as arguments are added to its name."""
     if isinstance(node, ast.Name | ast.Attribute):
         name = last_name(node)
-        _, node_assigned = assigned.latest(name, at)
+        _, node_assigned = assigned.latest_value(name, at)
         if name in owners and not isinstance(node_assigned, ast.For | ast.AsyncFor):
             return True
         node = node_assigned or node

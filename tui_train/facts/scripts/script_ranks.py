@@ -4,23 +4,23 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 
-from tui_train.facts.scripts.script_syntax import ScriptModule, last_name
+from tui_train.facts.scripts.script_syntax import FUNCTION_NODES, ScriptModule, called_name, last_name
 
 _RANK_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
 _RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
-_INIT_FUNCTION = "init_process_group"
+_GROUP_INIT_FUNCTION = "init_process_group"
 # Others may make one, as trainers do.
 _LIBRARIES_WITHOUT_PROCESS_GROUP = frozenset(sys.stdlib_module_names) | {
     "PIL", "click", "cv2", "fire", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorboard", "tokenizers",
     "torch", "torchaudio", "torchmetrics", "torchvision", "tqdm", "typer", "wandb", "yaml",
 }  # fmt: skip
 _NODES_THAT_MAY_NOT_RUN = (
-    ast.Try, ast.IfExp, ast.BoolOp, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
+    ast.Try, ast.IfExp, ast.BoolOp, ast.While, *FUNCTION_NODES, ast.Lambda, ast.ClassDef
 )  # fmt: skip
 
 
-def surely_trains_alone(modules: Sequence[ScriptModule]) -> bool:
+def surely_makes_no_process_group(modules: Sequence[ScriptModule]) -> bool:
     """Return whether no module names a process group, and none imports a library that might make one."""
     names = {last_name(node).lower() for module in modules for node in module.nodes}
     imported = {name.partition(".")[0] for module in modules for name in _imported_modules(module)}
@@ -58,16 +58,16 @@ def first_required_rank_line_and_name(nodes: Sequence[ast.AST]) -> tuple[int, st
 def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
     for name in _rank_names_read(node):
         yield name.lineno, str(name.value)
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_INIT_FUNCTION):
+    if isinstance(node, ast.Call) and called_name(node).endswith(_GROUP_INIT_FUNCTION):
         words = {word.arg for word in node.keywords}
         if len(node.args) <= 1 and None not in words and not words & _RANK_ARGUMENTS:
-            yield node.lineno, _INIT_FUNCTION
+            yield node.lineno, _GROUP_INIT_FUNCTION
 
 
 def _rank_names_read(node: ast.AST) -> Iterator[ast.Constant]:
     """Yield the name of a rank that an expression reads without a default."""
     name: ast.AST | None = None
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_os_environ(node.value):
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and last_name(node.value) == "environ":
         name = node.slice
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
         # A missing one is None, which int() refuses.
@@ -83,25 +83,20 @@ def _rank_names_read(node: ast.AST) -> Iterator[ast.Constant]:
         yield name
 
 
-def _is_os_environ(node: ast.AST) -> bool:
-    return ast.unparse(node).rpartition(".")[2] == "environ"
-
-
 def _is_environment_getter(function: ast.AST) -> bool:
     if isinstance(function, ast.Attribute) and function.attr == "get":
-        return _is_os_environ(function.value)
-    return ast.unparse(function).rpartition(".")[2] == "getenv"
+        return last_name(function.value) == "environ"
+    return last_name(function) == "getenv"
 
 
 def _nodes_that_always_run(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes that run: not below a condition or what catches a failure, nor in what is not called."""
-    functions = {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    functions = {node.name: node for node in nodes if isinstance(node, FUNCTION_NODES)}
     waiting: list[ast.AST] = [nodes[0]]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and not ast.unparse(node.test).startswith("__name__ =="):
-            continue
-        if isinstance(node, _NODES_THAT_MAY_NOT_RUN):
+        is_condition = isinstance(node, ast.If) and not ast.unparse(node.test).startswith("__name__ ==")
+        if is_condition or isinstance(node, _NODES_THAT_MAY_NOT_RUN):
             continue
         yield node
         waiting.extend(ast.iter_child_nodes(node))

@@ -2,18 +2,33 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_arguments import unnamed_argument_line
 from tui_train.facts.scripts.script_declared import declared_arguments, requires_subcommand, script_subcommands
-from tui_train.facts.scripts.script_kind import command_line_kind, may_read_file
-from tui_train.facts.scripts.script_modules import DEPTH_ERRORS, MAX_SCRIPT_BYTES, PARSE_ERRORS, read_modules
-from tui_train.facts.scripts.script_project import packages_above
-from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name, surely_trains_alone
-from tui_train.facts.scripts.script_switch import train_switch_line
-from tui_train.facts.scripts.script_syntax import ScriptModule, keyword_value, last_name, text_constant
+from tui_train.facts.scripts.script_kind import (
+    command_line_kind,
+    imported_name_by_alias,
+    may_parse_file_of_unknown_name,
+)
+from tui_train.facts.scripts.script_modules import (
+    DEPTH_ERRORS,
+    MAX_SCRIPT_BYTES,
+    PARSE_ERRORS,
+    folder_by_package_above,
+    read_modules,
+)
+from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name, surely_makes_no_process_group
+from tui_train.facts.scripts.script_syntax import (
+    ScriptModule,
+    called_name,
+    keyword_value,
+    last_name,
+    text_constant,
+    text_constants,
+)
 from tui_train.facts.types import ScriptSource
 
 # They surely have arguments, or commands, of their own.
@@ -22,6 +37,10 @@ _RESUME_ARGUMENT = "resume_from_checkpoint"
 _UPCAST_FUNCTION = "prepare_model_for_kbit_training"
 _LOCAL_RANK_FLAGS = {"--local_rank", "--local-rank"}
 _MAX_TRAINER_NAME_LENGTH = 100
+# Scripts of Hugging Face's form train only where they are given it.
+_SWITCH_NAME = "do_train"
+_SWITCH_SPELLINGS = frozenset({_SWITCH_NAME, f"--{_SWITCH_NAME}", f"--{_SWITCH_NAME.replace('_', '-')}"})
+_TRAINING_METHODS = frozenset({"train", "hyperparameter_search"})
 _SHELL_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b")
 _PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
 
@@ -40,19 +59,18 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
     try:
         modules = read_modules(data, folder)
         script = modules[0]
-        calls = [node for node in script.nodes if isinstance(node, ast.Call)]
-        line, words = _line_and_correction_of_train_without_checkpoint([*script.nodes], calls)
+        line, words = _line_and_correction_of_train_without_checkpoint(script)
         command_line = command_line_kind(modules)
         parameters = tuple(declared_arguments(command_line.kind, command_line.file, modules))
         subcommands = script_subcommands(command_line.kind, modules)
-        others = _unnamed_argument_line(modules) if command_line.kind == "argparse" else 0
+        others = _unnamed_argument_or_second_parser_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank_line_and_name(script.nodes)
     except DEPTH_ERRORS as error:
         return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
     except PARSE_ERRORS as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
         return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_label_if_not_python(data))
-    if other := _name_if_data(script.nodes[0]):
+    if other := _label_if_data(script.nodes[0]):
         return ScriptSource(problem="it is not Python", not_python=other)
     return ScriptSource(
         kind=command_line.kind,
@@ -65,28 +83,26 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         subcommand_by_alias={name: first for name, first in subcommands.items() if name != first},
         needs_command=requires_subcommand(command_line.kind, modules),
         unnamed_line=others,
-        takes_file_alone=may_read_file(modules),
+        takes_file_alone=may_parse_file_of_unknown_name(modules),
         asks=command_line.asks
         or bool(others)
         or (command_line.kind in _KINDS_THAT_DECLARE_ARGUMENTS and not parameters),
         bare_train_line=line,
         corrected_train=words,
-        creates_accelerator=any(_last_called_name(call) == "Accelerator" for call in calls),
-        sets_precision=any(
-            _last_called_name(call) == "Accelerator" and keyword_value(call, "mixed_precision") for call in calls
-        ),
+        creates_accelerator=any(script.calls("Accelerator")),
+        sets_precision=any(keyword_value(call, "mixed_precision") for call in script.calls("Accelerator")),
         mentions_checkpoint=_RESUME_ARGUMENT.encode() in data,
-        upcasts_quantized=any(next(module.calls(_UPCAST_FUNCTION), None) is not None for module in modules),
-        local_rank_line=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
+        upcasts_quantized=any(any(module.calls(_UPCAST_FUNCTION)) for module in modules),
+        local_rank_line=_local_rank_line(script),
         reads_local_rank=b"LOCAL_RANK" in data,
         ignores_unknown=any(map(_ignores_unknown_arguments, modules))
         # Fire hands all others to them.
         or (command_line.kind == "fire" and any(each.args.kwarg for module in modules for each in module.functions)),
         rank_line=rank_line,
         rank=rank,
-        trains_alone=surely_trains_alone(modules),
-        train_switch_line=train_switch_line(modules) if command_line.kind == "hf-trainer" else 0,
-        packages_above=packages_above(script, folder),
+        trains_alone=surely_makes_no_process_group(modules),
+        train_switch_line=_train_switch_line(modules) if command_line.kind == "hf-trainer" else 0,
+        packages_above=folder_by_package_above(script, folder),
     )
 
 
@@ -94,16 +110,16 @@ def _ignores_unknown_arguments(module: ScriptModule) -> bool:
     """Return whether a parser goes on with arguments that it does not know, or hands all that follow to one."""
     rest = (keyword_value(call, "nargs") for call in module.calls("add_argument"))
     takes_rest = any(text_constant(nargs) == "..." or last_name(nargs) == "REMAINDER" for nargs in rest)
-    return takes_rest or next(module.calls("parse_known_args", "parse_known_intermixed_args"), None) is not None
+    return takes_rest or any(module.calls("parse_known_args", "parse_known_intermixed_args"))
 
 
-def _unnamed_argument_line(modules: Sequence[ScriptModule]) -> int:
+def _unnamed_argument_or_second_parser_line(modules: Sequence[ScriptModule]) -> int:
     """Return the line that adds arguments which the source does not name, or that makes another parser; 0 for none."""
     parsers = [call.lineno for module in modules for call in module.calls("ArgumentParser")]
     return unnamed_argument_line(modules) or (parsers[1] if len(parsers) > 1 else 0)
 
 
-def _name_if_data(tree: ast.AST) -> str:
+def _label_if_data(tree: ast.AST) -> str:
     """Return what a text is that Python could read and that trains nothing, as it holds no more than values."""
     body = tree.body if isinstance(tree, ast.Module) else []
     values = [each.value for each in body if isinstance(each, ast.Expr)]
@@ -128,20 +144,20 @@ def _label_if_not_python(data: bytes) -> str:
     return ""
 
 
-def _line_and_correction_of_train_without_checkpoint(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:
+def _line_and_correction_of_train_without_checkpoint(script: ScriptModule) -> tuple[int, str]:
     """Return the line of a trainer's train() without a checkpoint and its correction; 0 if one is passed."""
     trainers = {
         text: call
-        for node in nodes
-        for text, call in _assigned_calls(node)
-        if _last_called_name(call).endswith("Trainer")
+        for node in script.nodes
+        for text, call in _assigned_texts_and_calls(node)
+        if called_name(call).endswith("Trainer")
     }
     bare: list[tuple[int, str]] = []
-    for call in calls:
-        if not isinstance(call.func, ast.Attribute) or call.func.attr != "train":
+    for call in script.calls("train"):
+        if not isinstance(call.func, ast.Attribute):
             continue
         text = ast.unparse(call.func.value)
-        direct = isinstance(call.func.value, ast.Call) and _last_called_name(call.func.value).endswith("Trainer")
+        direct = isinstance(call.func.value, ast.Call) and called_name(call.func.value).endswith("Trainer")
         if not (direct or text in trainers or text.lower().endswith("trainer")):
             continue
         if call.args or any(word.arg in {None, _RESUME_ARGUMENT} for word in call.keywords):
@@ -158,19 +174,64 @@ def _corrected_train_call(trainer: str, call: ast.Call | None) -> str:
     return f"{trainer}.train({_RESUME_ARGUMENT}={arguments}.{_RESUME_ARGUMENT})"
 
 
-def _assigned_calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+def _assigned_texts_and_calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """Yield each name that is assigned the result of a call."""
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             yield ast.unparse(target), node.value
 
 
-def _last_called_name(call: ast.Call) -> str:
-    """Return the last name of the called function."""
-    function = call.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+def _local_rank_line(script: ScriptModule) -> int:
+    added = script.calls("add_argument")
+    return next((call.lineno for call in added if not _LOCAL_RANK_FLAGS.isdisjoint(text_constants(call.args))), 0)
 
 
-def _takes_local_rank(call: ast.Call) -> bool:
-    words = {word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)}
-    return _last_called_name(call) == "add_argument" and bool(words & _LOCAL_RANK_FLAGS)
+def _train_switch_line(modules: Sequence[ScriptModule]) -> int:
+    """Return the line that asks for do_train alone and then trains; 0 for none, and where that is not sure.
+
+    It is not where the source may set it, trains elsewhere as well, or takes its arguments from a class not read.
+    """
+    script = modules[0]
+    if any(_may_set_switch(node) for module in modules for node in module.nodes) or _has_unread_training_arguments(
+        modules
+    ):
+        return 0
+    branches = [node for node in script.nodes if isinstance(node, ast.If) and not node.orelse]
+    inside = {
+        id(call): branch.lineno
+        for branch in branches
+        if isinstance(branch.test, ast.Attribute) and branch.test.attr == _SWITCH_NAME
+        for statement in branch.body
+        for call in _training_calls(ast.walk(statement))
+    }
+    everywhere = {id(call) for call in _training_calls(script.nodes)}
+    return min(inside.values(), default=0) if inside.keys() >= everywhere else 0
+
+
+def _training_calls(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
+    """Yield the calls that train: of a trainer or a function; `model.train()` only says how a model computes."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and called_name(node) in _TRAINING_METHODS:
+            owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+            if owner is None or "trainer" in ast.unparse(owner).lower():
+                yield node
+
+
+def _may_set_switch(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "set_training" or (node.attr == _SWITCH_NAME and isinstance(node.ctx, ast.Store))
+    if isinstance(node, ast.keyword):
+        return node.arg in {_SWITCH_NAME, "args_file_flag", "args_filename"}
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _SWITCH_SPELLINGS
+
+
+def _has_unread_training_arguments(modules: Sequence[ScriptModule]) -> bool:
+    """Return whether a class of the name of transformers' own is imported from another library."""
+    defined = {node.name for module in modules for node in module.classes}
+    imported = (name for module in modules for name in imported_name_by_alias(module).values())
+    return any(
+        name.endswith("TrainingArguments")
+        and not name.startswith("transformers.")
+        and name.rpartition(".")[2] not in defined
+        for name in imported
+    )

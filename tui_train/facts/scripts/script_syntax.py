@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 _MAX_TEXT_LENGTH = 300
 _MAX_DOTTED_NAMES = 60  # the most names in a row, a.b.c, that are followed
-
-
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -22,6 +20,11 @@ class ScriptModule(NamedTuple):
     def functions(self) -> tuple[FunctionNode, ...]:
         """The functions and methods, in the order of the nodes."""
         return tuple(node for node in self.nodes if isinstance(node, FUNCTION_NODES))
+
+    @property
+    def classes(self) -> tuple[ast.ClassDef, ...]:
+        """The classes, in the order of the nodes."""
+        return tuple(node for node in self.nodes if isinstance(node, ast.ClassDef))
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
         """Yield the calls of functions with one of these last names, or all, in the order of their lines."""
@@ -48,6 +51,16 @@ def full_name(node: ast.AST | None) -> str:
 def called_name(call: ast.Call) -> str:
     """Return the last name of the called function."""
     return last_name(call.func)
+
+
+def argument_values(call: ast.Call) -> list[ast.expr]:
+    """Return all that a call is passed, by position or by name."""
+    return [*call.args, *(word.value for word in call.keywords)]
+
+
+def list_or_tuple_elements(node: ast.expr) -> list[ast.expr]:
+    """Return the elements of a list or tuple, and anything else as the only one."""
+    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
 def keyword_value(call: ast.Call, name: str) -> ast.expr | None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from tui_train.base.files import inode_and_size
 from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
 from tui_train.base.text import visible
-from tui_train.facts.models.safetensors import read_tensors
+from tui_train.facts.models.safetensors import read_tensor_descriptions
 
 WeightsKind = Literal["adapter", "model"]
 
@@ -152,7 +152,7 @@ def _why_damaged(file: Path) -> str:
     if file.suffix != ".safetensors":
         return "" if inode_and_size(file)[1] else "it is empty"
     try:
-        read_tensors(file)
+        read_tensor_descriptions(file)
     except Unparsable as error:
         return str(error)
     return ""

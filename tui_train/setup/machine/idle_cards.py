@@ -81,7 +81,7 @@ def cards_idle_for_lack_of_torch(setup: Setup) -> IdleCards | None:
     options = [(tool, tool.python, None) for tool in _other_usable_pythons(setup)]
     with contextlib.suppress(Unavailable):
         build = recommended_torch_build(machine)
-        options.append((build.toolchain, "", build))
+        options.append((build.as_toolchain, "", build))
     for tool, python, wheel in options:
         candidate = _recommended_card_set(facts, tool)
         if candidate and _is_better_card_set(candidate, current):
