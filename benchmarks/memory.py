@@ -35,21 +35,21 @@ def predict(case: Case) -> Case:
     several = case.how.shards > 1
     held = reserved_bytes(found, several_processes=several)
     told = judge_memory(
-        found.peak.total, held, card(case.row), several_processes=several, has_caveats=bool(found.caveats)
+        found.peak_phase.total_bytes, held, card(case.row), several_processes=several, has_caveats=bool(found.caveats)
     )
     card_shows = used_bytes_on_card(held, several_processes=several) / GIB
-    by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
+    by_count = {"allocated": found.peak_phase.total_bytes / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)
     by_profile = profiles.predict_memory(Setup(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_no_estimate)
     return msgspec.structs.replace(
         case,
-        predicted=found.peak.total / GIB if case.counts == "allocated" else None,
+        predicted=found.peak_phase.total_bytes / GIB if case.counts == "allocated" else None,
         counted=by_count[case.counts],
         shown=card_shows,
         verdict=told.band,
-        by_profile=by_profile.estimate.peak.total / GIB,
+        by_profile=by_profile.estimate.peak_phase.total_bytes / GIB,
         profile_verdict=by_profile.band or "",
         estimate=found,
     )
@@ -74,7 +74,7 @@ def fitted(cases: list[Case]) -> GapShares:
         if case.estimate and case.how and (error := card_error(bare)) is not None:
             logits = max(dict(phase.parts).get("logits", 0) for phase in case.estimate.phases) / GIB
             told = bare.counted if case.counts != "allocated" else bare.shown
-            peak, measured = case.estimate.peak.total / GIB, (told or 0) / (1 + error)
+            peak, measured = case.estimate.peak_phase.total_bytes / GIB, (told or 0) / (1 + error)
             rows.append((error, peak / measured, peak / measured * (case.how.shards > 1), logits / measured))
 
     def badness(point: tuple[int, ...]) -> tuple[int, float]:
@@ -98,7 +98,7 @@ def with_shares(case: Case, shares: GapShares) -> Case:
     several = case.how.shards > 1
     held = reserved_bytes(case.estimate, several_processes=several, shares=shares)
     shown = used_bytes_on_card(held, several_processes=several) / GIB
-    told = judge_memory(case.estimate.peak.total, held, card(case.row), several_processes=several,
+    told = judge_memory(case.estimate.peak_phase.total_bytes, held, card(case.row), several_processes=several,
                         has_caveats=bool(case.estimate.caveats))  # fmt: skip
     counted = {"allocated": case.counted, "reserved": held / GIB, "card": shown}[case.counts]
     return msgspec.structs.replace(case, counted=counted, shown=shown, verdict=told.band)
@@ -135,11 +135,11 @@ def trace(case: Case) -> Case:
     """Return the case with the trace's answer."""
     if not traceable(case) or case.model is None or case.how is None:
         return case
-    told = traced(json.dumps(traces.trace_request(case.model, case.how)))
+    told = traced(json.dumps(traces.memory_child_request(case.model, case.how)))
     if told.problem:
         print(case.row["model"], told.problem, file=sys.stderr)
         return case
-    return msgspec.structs.replace(case, traced=told.peak[1] / GIB)
+    return msgspec.structs.replace(case, traced=told.peak_phase_and_bytes[1] / GIB)
 
 
 @functools.cache

@@ -60,17 +60,16 @@ def drawn(chance: random.Random) -> Iterator[tuple[ModelDimensions, MemorySettin
 def error(case: tuple[ModelDimensions, MemorySettings]) -> float | None:
     """Return how far the closed form is off by what the trace counts, None where it cannot; print what is far off."""
     model, how = case
-    counted = traces.run_trace(sys.executable, traces.trace_request(model, how))
+    counted = traces.run_trace(sys.executable, traces.memory_child_request(model, how))
     told = f"{model.name}: {how}"
     if counted.problem:
         print(f"not traced: {told}\n  {counted.problem}")
         return None
-    told_peak = estimate_memory(model, how).peak
-    found = told_peak.total / counted.peak[1] - 1
+    told_peak = estimate_memory(model, how).peak_phase
+    counted_phase, counted_bytes = counted.peak_phase_and_bytes
+    found = told_peak.total_bytes / counted_bytes - 1
     if abs(found) > 0.1:
-        print(
-            f"{found:+.0%} ({told_peak.name}, {counted.peak[0]}: {counted.peak[1] / GIB:.1f} GiB): {told}", flush=True
-        )
+        print(f"{found:+.0%} ({told_peak.name}, {counted_phase}: {counted_bytes / GIB:.1f} GiB): {told}", flush=True)
     return found
 
 

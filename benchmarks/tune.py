@@ -31,7 +31,7 @@ def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[TrialSet
     setup = Setup(profile, facts)
     among = search_space(setup)
     cards = tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else ()
-    told = setup.effective.recipe.sequence_length or 0
+    told = setup.effective_profile.recipe.sequence_length or 0
     now = TuningState(folder=folder, tokens=told)
     for saving in (False, True) if among.checkpointing else (False,):
         for micro in among.micro_batches:

@@ -75,7 +75,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         """Enter does nothing while trials are made; another precision is chosen before."""
         if action == "toggle_bf16":
             setup = self._setup
-            other = "precision" in setup.ladder_context.accepted and setup.effective.recipe.precision != "bf16"
+            other = "precision" in setup.ladder_context.accepted and setup.effective_profile.recipe.precision != "bf16"
             return other and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
 
@@ -127,7 +127,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             self._show_trials()
 
     def _show_trials(self) -> None:
-        setup, recipe = self._setup, self._setup.effective.recipe
+        setup, recipe = self._setup, self._setup.effective_profile.recipe
         where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
         seconds = f"{MAX_TRIAL_SECONDS:.0f} s"
         asked = (

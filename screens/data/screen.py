@@ -17,7 +17,11 @@ from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.data_questions import data_report_in_force, question_with_length_in_force, training_epoch
+from tui_train.setup.recipe.data_questions import (
+    data_report_at_length_in_force,
+    question_with_length_in_force,
+    training_epoch_size,
+)
 from tui_train.setup.setup import Setup
 from tui_train.views import data_text
 from tui_train.views.overview import MeasuredPace
@@ -156,7 +160,7 @@ of the settings does. r reads the file again."""
         self._findings = tuple(
             sorted(mine, key=lambda each: (_FINDING_LEVELS_IN_ORDER.index(each.level), each.key == _DATA_KEY))
         )
-        self._look = data_report_in_force(setup) if setup else None
+        self._look = data_report_at_length_in_force(setup) if setup else None
         if self._look and self._look.problem:
             self._look = None
         self._show_panels(setup)
@@ -174,7 +178,7 @@ of the settings does. r reads the file again."""
             self.query_one("#sample", Lines).show_fixed()
             self.query_one("#beside", Lines).show_fixed()
         else:
-            one = training_epoch(setup)
+            one = training_epoch_size(setup)
             seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
             self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, seconds, width))
             self.query_one("#sample", Lines).show(

@@ -13,7 +13,7 @@ from textual.message import Message
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_memory
-from tui_train.plan.render import RenderedFile, shown_files
+from tui_train.plan.render import RenderedFile, files_with_plan_described
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
@@ -122,7 +122,7 @@ class PlanScreen(StepScreen):
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
             self._prepared = prepare_plan(self._setup)
-            self.query_one(FileViewer).files = shown_files(self._prepared.files)
+            self.query_one(FileViewer).files = files_with_plan_described(self._prepared.files)
             self._shows_changes = False
             self._arrange_files()
             self._update_preview_content()
@@ -208,7 +208,7 @@ class PlanScreen(StepScreen):
         """Show which lines of the files the run before had otherwise, or the files again."""
         if self._shows_changes and self._prepared and self.query_one(FileViewer).display:
             self._shows_changes = False
-            self.query_one(FileViewer).show(shown_files(self._prepared.files))
+            self.query_one(FileViewer).show(files_with_plan_described(self._prepared.files))
         elif self._previous and self._prepared:
             self._read_changed_files(self._previous.run, self._prepared)
 

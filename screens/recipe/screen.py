@@ -155,12 +155,12 @@ Those that change the training ask for your consent; the others keep it the same
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what follows from the values."""
-        recipe, world = setup.effective.recipe, setup.model_copies
+        recipe, world = setup.effective_profile.recipe, setup.model_copies
         one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
         processes = counted(world, *one)
         notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
-            steps = effective_accumulation(setup.effective, world)
+            steps = effective_accumulation(setup.effective_profile, world)
             divided = f"= {recipe.micro_batch} × accumulation {steps} × {processes}"
             notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
         rate = batch.scaled_learning_rate(recipe)
@@ -257,7 +257,7 @@ Those that change the training ask for your consent; the others keep it the same
         else:
             self._traced_workload = asked
             self.update()
-            question = trace.trace_request(asked.model, asked.settings, asked.folder)
+            question = trace.memory_child_request(asked.model, asked.settings, asked.folder)
             self._trace_memory(asked, setup.toolchain.python, question)
 
     def _ask_to_fetch_config(self, name: str) -> None:

@@ -33,7 +33,7 @@ def make_script_group(
             parameter, known.get(parameter.name, GivenArgument()), findings.get(argument_row_key(parameter.name))
         )
         for parameter in parameters_in_scope(source, arguments)
-        if not given_arguments.preset_arguments(setup.preset, parameter)
+        if not given_arguments.preset_arguments_of_parameter(setup.preset, parameter)
     )
     return FormGroup(
         title="Script's own",

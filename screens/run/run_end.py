@@ -124,7 +124,7 @@ def explain_end(
 def _memory_after_change_text(profile: Profile, change: Change, facts: Facts) -> str:
     """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
     predicted = predict_memory(set_up(apply_change(change, profile), facts))
-    if predicted.estimate is None or not predicted.pools:
+    if predicted.estimate is None or not predicted.place_verdicts:
         return ""
-    verdict = predicted.pools[0][1]
+    verdict = predicted.place_verdicts[0][1]
     return f"{size_text(verdict.reserved)} reserved {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"

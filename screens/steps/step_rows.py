@@ -40,7 +40,7 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
     """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
     field = field_with_trainer_texts(key, profile)
     options = choices.field_options(key, setup) if setup else ()
-    held = setup.values.get(key.removeprefix("recipe.")) if setup and key.startswith("recipe.") else None
+    held = setup.effective_values.get(key.removeprefix("recipe.")) if setup and key.startswith("recipe.") else None
     source = held.source if held else ""
     words = (held.other_form or fields.format_value(held.value) or "not set") if held and held.source else ""
     help_text = field.help

@@ -43,17 +43,17 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that  an error forbids it is not said that they fit.
     """
     if traced and not traced.problem:
-        note = f"estimated; traced {size_text(traced.peak[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
+        note = f"estimated; traced {size_text(traced.peak_phase_and_bytes[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
     elif traced:
         note = f"no trace: {visible(traced.problem)}"
     if prediction.estimate is None:
         return _no_estimate_lines(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
-    peak, error = prediction.estimate.peak, prediction.estimate.error
-    if not prediction.pools:
+    peak, error = prediction.estimate.peak_phase, prediction.estimate.relative_error
+    if not prediction.place_verdicts:
         title = heading("Memory", note, width)
-        needed = styled((size_text(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
+        needed = styled((size_text(peak.total_bytes), "b"), f" allocated ±{percent(error)} in {peak.name}")
         return [title, needed, _legend_line(_texture_shares(dict(peak.parts)), width)]
-    place, verdict = prediction.pools[0]
+    place, verdict = prediction.place_verdicts[0]
     shares = _texture_shares(_bytes_by_part(peak, verdict))
     saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS_SHOWN]
     if verdict.band != "fits" and saving:
@@ -94,7 +94,7 @@ def _effects_text(saving: Sequence[RungEffect]) -> Content:
 
 def _bytes_by_part(peak: PhaseMemory, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
-    processes = max(1, round(verdict.needed / max(1, peak.total)))
+    processes = max(1, round(verdict.needed / max(1, peak.total_bytes)))
     return {part: held * processes for part, held in peak.parts} | {
         _ALLOCATOR_GAPS_PART: verdict.reserved - verdict.needed
     }

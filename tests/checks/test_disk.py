@@ -67,7 +67,7 @@ def test_a_checkpoint_has_what_is_trained_and_the_states_of_its_optimizer(values
 )
 def test_how_many_checkpoints_there_are_at_a_time(values, made, kept, at_once):
     found = needs(values)
-    assert (found.written, found.kept, found.max_at_once) == (made, kept, at_once)
+    assert (found.written, found.kept, found.max_count_at_once) == (made, kept, at_once)
 
 
 def of_disk(values, free):

@@ -13,7 +13,7 @@ from support import check, examples, facts, gpu, plan, profile, ready, taken
 from tui_train.base.command import argv, word_in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.facts.types import YamlDocument
-from tui_train.memory.ladder.attempt_order import fallback_attempts
+from tui_train.memory.ladder.attempt_order import attempts_with_fallbacks
 from tui_train.memory.ladder.rungs import RUNGS, get_rung, rung_helps_phase, why_rung_unusable
 from tui_train.profile import batch
 from tui_train.profile.presets import shipped_presets
@@ -33,7 +33,7 @@ def titles(chosen, found=CARDS):
 def tried(chosen, found=CARDS):
     """All attempts at a profile, its own first."""
     setup = Setup(chosen, found)
-    return fallback_attempts(setup.effective, setup.ladder_context)
+    return attempts_with_fallbacks(setup.effective_profile, setup.ladder_context)
 
 
 def climbed(chosen, found=CARDS, phase="loss"):

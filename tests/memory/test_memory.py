@@ -19,7 +19,7 @@ from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
 from tui_train.facts.types import YamlDocument
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate_memory
-from tui_train.memory.predict import predict_memory, rung_effects, smallest_change_that_fits
+from tui_train.memory.predict import predict_memory, rung_effects, smallest_same_result_change_that_fits
 from tui_train.memory.types import ALL_LORA_TARGETS, MemoryEstimate, MemorySettings, PhaseMemory
 from tui_train.memory.verdict import judge_memory, reserved_bytes, used_bytes_on_card
 from tui_train.memory.workload import derive_workload
@@ -100,14 +100,14 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
     """Of the built-in trainer's models, on the CPU, by live storage."""
     model = own(*sizes)
     how = MemorySettings(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
-    question = traces.trace_request(model, how)
+    question = traces.memory_child_request(model, how)
     measured = traces.run_measurement(warm.training(), question)
     assert not measured.problem
     assert measured.parameters == model.parameters
-    most = measured.peak[1]
-    assert estimate_memory(model, how).peak.total == pytest.approx(most, rel=error)
+    most = measured.peak_phase_and_bytes[1]
+    assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(most, rel=error)
     traced = traces.run_trace(warm.training(), question)
-    assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
+    assert traced.peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02), traced.problem
 
 
 @pytest.fixture(scope="module")
@@ -210,8 +210,8 @@ SUMMED = [
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):
     model = ModelDimensions(**{**SMALL, **values})
     how = MemorySettings(**{**TOKENS, "optimizer": "adamw_fused", **more})
-    traced = counted(traces.trace_request(model, how))
-    told = {phase.name: phase.total for phase in estimate_memory(model, how).phases}
+    traced = counted(traces.memory_child_request(model, how))
+    told = {phase.name: phase.total_bytes for phase in estimate_memory(model, how).phases}
     assert max(told.values()) == pytest.approx(max(traced.values()), rel=error)
     assert told["optimizer step"] == pytest.approx(traced["step"], rel=error)
 
@@ -240,10 +240,10 @@ def test_what_a_config_alone_tells_is_what_the_models_own_code_keeps(counted, tm
     (tmp_path / "config.json").write_text(json.dumps(sizes | more))
     model = read_model_folder(str(tmp_path)).dimensions
     how = MemorySettings(micro_batch=2, sequence_length=512, weights="bf16", optimizer="sgd")
-    traced = counted(traces.trace_request(model, how, str(tmp_path)))
+    traced = counted(traces.memory_child_request(model, how, str(tmp_path)))
     # gpt_oss clamps inside its experts, which keeps some more.
     error = 0.1 if kind == "gpt_oss" else 0.05
-    assert estimate_memory(model, how).peak.total == pytest.approx(max(traced.values()), rel=error)
+    assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(max(traced.values()), rel=error)
 
 
 # MiB of a step on the CPU with bitsandbytes 0.50.2, PEFT 0.21.2 and transformers 5.23: two sequences of 256 tokens.
@@ -264,7 +264,7 @@ def test_what_is_not_quantized_decides_how_wide_all_between_is(weights, attentio
         micro_batch=2, sequence_length=256, weights=weights, autocast="bf16", method="lora", packed="nf4",
         targets=ALL_LORA_TARGETS, attention=attention, checkpointing=checkpointing, optimizer="sgd",
     )  # fmt: skip
-    assert estimate_memory(model, how).peak.total / 2**20 == pytest.approx(measured, rel=0.03)
+    assert estimate_memory(model, how).peak_phase.total_bytes / 2**20 == pytest.approx(measured, rel=0.03)
 
 
 def test_experts_in_one_tensor_are_neither_quantized_nor_adapted():
@@ -277,7 +277,7 @@ def test_experts_in_one_tensor_are_neither_quantized_nor_adapted():
     unpacked = model.layers * model.expert_parameters_per_layer * (2 - 0.5625)
     adapters = model.layers * model.experts * 3 * 16 * (model.hidden + model.expert_ffn)
     assert one.trained - other.trained == adapters
-    assert other.phases[0].total - one.phases[0].total == pytest.approx(unpacked - 4 * adapters, rel=1e-6)
+    assert other.phases[0].total_bytes - one.phases[0].total_bytes == pytest.approx(unpacked - 4 * adapters, rel=1e-6)
 
 
 def test_the_optimizer_holds_what_torch_does():
@@ -285,14 +285,14 @@ def test_the_optimizer_holds_what_torch_does():
     how = MemorySettings(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
     step = estimate_memory(MISTRAL, how)
     weights = 2 * MISTRAL.parameters
-    assert step.peak.name == "optimizer step"
-    assert step.peak.total == 5 * weights
+    assert step.peak_phase.name == "optimizer step"
+    assert step.peak_phase.total_bytes == 5 * weights
     fused = msgspec.structs.replace(how, optimizer="adamw_fused")
-    assert estimate_memory(MISTRAL, fused).phases[3].total == 4 * weights
+    assert estimate_memory(MISTRAL, fused).phases[3].total_bytes == 4 * weights
     halved = msgspec.structs.replace(how, sharding="fsdp", shards=2)
-    assert estimate_memory(MISTRAL, halved).phases[3].total == pytest.approx(2.5 * weights)
+    assert estimate_memory(MISTRAL, halved).phases[3].total_bytes == pytest.approx(2.5 * weights)
     copied = msgspec.structs.replace(how, sharding="ddp", shards=2)
-    assert estimate_memory(MISTRAL, copied).phases[3].total == 6 * weights
+    assert estimate_memory(MISTRAL, copied).phases[3].total_bytes == 6 * weights
 
 
 def test_each_saving_saves():
@@ -300,11 +300,13 @@ def test_each_saving_saves():
     savings = {"checkpointing": True, "method": "lora", "loss": "fused", "kernels": "liger", "attention": "flash"}
     for name, value in (*savings.items(), ("weights", "bf16")):
         less = msgspec.structs.replace(how, **{name: value})
-        assert estimate_memory(MISTRAL, less).peak.total < estimate_memory(MISTRAL, how).peak.total, name
+        assert (
+            estimate_memory(MISTRAL, less).peak_phase.total_bytes < estimate_memory(MISTRAL, how).peak_phase.total_bytes
+        ), name
     packed = msgspec.structs.replace(how, weights="bf16", method="lora")
     saving = (
-        estimate_memory(MISTRAL, packed).phases[0].total
-        - estimate_memory(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
+        estimate_memory(MISTRAL, packed).phases[0].total_bytes
+        - estimate_memory(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total_bytes
     )
     assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * (2 - 0.5625), rel=0.001)
 
@@ -332,7 +334,7 @@ def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes
 def test_the_card_with_the_least_free_memory_decides():
     where = facts(gpus=(gpu(0), gpu(1, memory_total=20 * GIB)))
     found = told({"recipe.global_batch": 16}, where)
-    assert [place.free for place, _ in found.pools] == [20 * GIB, 24 * GIB]
+    assert [place.free for place, _ in found.place_verdicts] == [20 * GIB, 24 * GIB]
 
 
 @pytest.mark.whole
@@ -342,17 +344,19 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): read_model_folder(str(tmp_path))})
     found = derive_workload(Setup(chosen, where))
-    told = traces.run_trace(warm.training(), traces.trace_request(found.model, found.settings, found.folder))
-    assert told.peak[1] == pytest.approx(estimate_memory(found.model, found.settings).peak.total, rel=0.1)
+    told = traces.run_trace(warm.training(), traces.memory_child_request(found.model, found.settings, found.folder))
+    assert told.peak_phase_and_bytes[1] == pytest.approx(
+        estimate_memory(found.model, found.settings).peak_phase.total_bytes, rel=0.1
+    )
 
 
 def test_what_makes_it_fit_keeps_the_global_batch():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)
     assert told(LARGE, where).band == "will not fit"
-    change = smallest_change_that_fits(Setup(chosen, where))
+    change = smallest_same_result_change_that_fits(Setup(chosen, where))
     changed = apply_change(change, chosen)
-    assert changed.recipe.global_batch == Setup(chosen, where).effective.recipe.global_batch
+    assert changed.recipe.global_batch == Setup(chosen, where).effective_profile.recipe.global_batch
     assert predict_memory(Setup(changed, where)).band != "will not fit"
     twice = apply_change(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
     assert predict_memory(Setup(twice, where)).band == "will not fit", "the largest that fits is taken"
@@ -418,12 +422,12 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     words = (*EVALUATES, "--max_length=2048")
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
     found = predict_memory(Setup(chosen, where))
-    assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
-    change = smallest_change_that_fits(Setup(chosen, where))
+    assert (found.band, found.estimate.peak_phase.name) == ("will not fit", "eval")
+    change = smallest_same_result_change_that_fits(Setup(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert "recipe.eval_batch" not in dict(smallest_change_that_fits(Setup(other, where)).edits)
+    assert "recipe.eval_batch" not in dict(smallest_same_result_change_that_fits(Setup(other, where)).edits)
 
 
 @pytest.mark.parametrize(
@@ -448,11 +452,11 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
         ALL_LORA_TARGETS,
     )
     # Gradients and states of all weights are gone.
-    assert lora.estimate.peak.total < full.estimate.peak.total / 2
+    assert lora.estimate.peak_phase.total_bytes < full.estimate.peak_phase.total_bytes / 2
     (effect,) = (one for one in rung_effects(Setup(chosen, where)) if one.change.title == "LoRA")
     # What is reserved is what is shown and judged.
-    assert effect.peak_difference == lora.pools[0][1].reserved - full.pools[0][1].reserved
-    assert effect.peak_difference < lora.estimate.peak.total - full.estimate.peak.total
+    assert effect.peak_difference == lora.place_verdicts[0][1].reserved - full.place_verdicts[0][1].reserved
+    assert effect.peak_difference < lora.estimate.peak_phase.total_bytes - full.estimate.peak_phase.total_bytes
     assert effect.changes_training
     # Where a trainer is not told, it is none.
     assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).workload.settings.method == "full"
@@ -555,7 +559,7 @@ def test_the_command_prints_phases_and_json():
 
 def test_a_trace_that_fails_or_is_cancelled_says_so():
     model = ModelDimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8)
-    question = traces.trace_request(model, MemorySettings(micro_batch=1, sequence_length=8))
+    question = traces.memory_child_request(model, MemorySettings(micro_batch=1, sequence_length=8))
     assert "nothing" in traces.run_trace(warm.training(), question).problem
     assert traces.run_trace(warm.training(), question, lambda: True).problem
     assert "cannot be started" in traces.run_trace("/no/python", question).problem
@@ -564,7 +568,7 @@ def test_a_trace_that_fails_or_is_cancelled_says_so():
 @pytest.mark.whole
 def test_what_measures_ends_with_whoever_asked_for_it():
     how = MemorySettings(micro_batch=8, sequence_length=1024)
-    asked = traces.trace_request(
+    asked = traces.memory_child_request(
         ModelDimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how
     )
     asks = f"from tui_train.memory import trace; trace.run_measurement({sys.executable!r}, {asked!r})"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import GIB, UUIDS, check, examples, facts, gpu, profile
 
-from tui_train.memory.ladder.attempt_order import fallback_attempts
+from tui_train.memory.ladder.attempt_order import attempts_with_fallbacks
 from tui_train.memory.ladder.rungs import RUNGS
 from tui_train.memory.predict import predict_memory
 from tui_train.setup.setup import Setup
@@ -69,10 +69,10 @@ def may_rise(before, after):
         cost += model.embedding_parameters * 4 if model.tied else 0
     if then.loss == "fused" != now.loss:
         # It computes gradients with the loss: of the head, and of what goes into it.
-        cost += (model.embedding_parameters + then.tokens * model.hidden) * then.compute_bytes
+        cost += (model.embedding_parameters + then.micro_batch_tokens * model.hidden) * then.compute_value_bytes
     if then.checkpointing and not now.checkpointing:
         # The input of a layer, beside all of that layer.
-        cost += then.tokens * model.hidden * then.stream_bytes
+        cost += then.micro_batch_tokens * model.hidden * then.residual_value_bytes
     return cost
 
 
@@ -81,15 +81,17 @@ def may_rise(before, after):
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
-    tries = fallback_attempts(chosen, Setup(chosen, where).ladder_context)
+    tries = attempts_with_fallbacks(chosen, Setup(chosen, where).ladder_context)
     found = [predict_memory(Setup(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
         for phase, place in attempt.then.items():
             after, changed = found[place], tries[place]
             assert errors(changed.profile, where) <= errors(attempt.profile, where), changed.title
-            assert after.estimate.peak.total <= before.estimate.peak.total + may_rise(before, after), changed.title
+            assert after.estimate.peak_phase.total_bytes <= before.estimate.peak_phase.total_bytes + may_rise(
+                before, after
+            ), changed.title
             sizes = [
-                max(part.total for part in each.estimate.phases if part.name in WHERE[phase])
+                max(part.total_bytes for part in each.estimate.phases if part.name in WHERE[phase])
                 for each in (before, after)
             ]
             assert sizes[1] <= sizes[0] + (may_rise(before, after) if phase == "loss" else 0), changed.title

@@ -28,7 +28,7 @@ LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16}
 def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, width):
     found = predict_memory(Setup(profile(values), where))
     _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
-    verdict = found.pools[0][1]
+    verdict = found.place_verdicts[0][1]
     assert f"{size_text(verdict.reserved)} of {size_text(verdict.available)}" in bar
     assert (" reserved" in bar) == (width >= 70)
     assert bar.endswith(verdict.band)

@@ -92,7 +92,9 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
         micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2
     )
     held = replace(how, holds_layers=True)
-    difference = estimate_memory(model, held).peak.total - estimate_memory(model, how).peak.total
+    difference = (
+        estimate_memory(model, held).peak_phase.total_bytes - estimate_memory(model, how).peak_phase.total_bytes
+    )
     assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
 
 
@@ -101,15 +103,15 @@ LORA = MemorySettings(micro_batch=1, sequence_length=1024, weights="bf16", metho
 
 
 def test_a_shared_out_model_is_loaded_by_shares_or_whole_once():
-    parts = estimate_memory(MISTRAL, LORA).phases[0].total
-    whole = estimate_memory(MISTRAL, replace(LORA, loads_whole=True)).phases[0].total
+    parts = estimate_memory(MISTRAL, LORA).phases[0].total_bytes
+    whole = estimate_memory(MISTRAL, replace(LORA, loads_whole=True)).phases[0].total_bytes
     assert whole == pytest.approx(3 * parts)
 
 
 def test_packed_weights_that_fsdp_2_leaves_out_are_on_each_card():
     packed = replace(LORA, packed="nf4")
-    shared = estimate_memory(MISTRAL, packed).phases[0].total
-    whole = estimate_memory(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total
+    shared = estimate_memory(MISTRAL, packed).phases[0].total_bytes
+    whole = estimate_memory(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total_bytes
     assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * 0.5625 / 2, rel=0.001)
 
 
@@ -118,14 +120,18 @@ def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
     scaled = replace(alone, targets=ALL_LORA_TARGETS, scales=True)
     out = sum(width for _, width in MISTRAL.linear_shapes_per_layer.values())
     assert estimate_memory(MISTRAL, scaled).trained == MISTRAL.layers * out
-    difference = estimate_memory(MISTRAL, scaled).peak.total - estimate_memory(MISTRAL, alone).peak.total
+    difference = (
+        estimate_memory(MISTRAL, scaled).peak_phase.total_bytes - estimate_memory(MISTRAL, alone).peak_phase.total_bytes
+    )
     assert difference > MISTRAL.layers * 1024 * 2 * out
 
 
 def test_recomputing_only_every_second_product_is_between_all_and_none():
     how = MemorySettings(micro_batch=1, sequence_length=4096, weights="bf16")
     some = replace(how, checkpointing=True, whole_layers=False)
-    sizes = [estimate_memory(MISTRAL, each).phases[1].total for each in (replace(some, whole_layers=True), some, how)]
+    sizes = [
+        estimate_memory(MISTRAL, each).phases[1].total_bytes for each in (replace(some, whole_layers=True), some, how)
+    ]
     assert sizes == sorted(set(sizes))
 
 
@@ -142,8 +148,8 @@ def test_what_waits_in_the_hosts_memory_or_is_stepped_at_once_is_not_held():
     how = MemorySettings(micro_batch=2, sequence_length=4096, weights="bf16", checkpointing=True, loss="compiled")
     offloads = estimate_memory(MISTRAL, replace(how, offloads=True)).phases[1]
     kept = dict(estimate_memory(MISTRAL, how).phases[1].parts)["activations"] - dict(offloads.parts)["activations"]
-    assert kept == (MISTRAL.layers - 2) * how.tokens * MISTRAL.hidden * 2
+    assert kept == (MISTRAL.layers - 2) * how.micro_batch_tokens * MISTRAL.hidden * 2
     at_once = estimate_memory(MISTRAL, replace(how, steps_at_once=True)).phases[3]
-    assert at_once.total < 3.2 * 2 * MISTRAL.parameters, "weights and two states"
+    assert at_once.total_bytes < 3.2 * 2 * MISTRAL.parameters, "weights and two states"
     logits = dict(estimate_memory(MISTRAL, how).phases[4].parts)["logits"]
-    assert logits == how.tokens * MISTRAL.vocab * 2 * 9 / 8, "nor does evaluation hold more"
+    assert logits == how.micro_batch_tokens * MISTRAL.vocab * 2 * 9 / 8, "nor does evaluation hold more"

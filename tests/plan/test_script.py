@@ -35,7 +35,12 @@ from support import (
 
 from tui_train import runner
 from tui_train.base.command import Command, CommandPart, EnvSetting, argv, expand_word, word_in_run_dir
-from tui_train.plan.render import PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RUNNER_ZIP_FILE_NAME, shown_files
+from tui_train.plan.render import (
+    PLAN_JSON_FILE_NAME,
+    PROFILE_FILE_NAME,
+    RUNNER_ZIP_FILE_NAME,
+    files_with_plan_described,
+)
 from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
 from tui_train.profile.store import profile_from_toml
@@ -122,7 +127,7 @@ def test_scripts_are_clean(tmp_path):
 
 def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path):
     prepared = ready(profile(), facts())
-    shown = {file.path: file.text for file in shown_files(prepared.files)}
+    shown = {file.path: file.text for file in files_with_plan_described(prepared.files)}
     assert shown.keys() == {file.path for file in prepared.files}
     assert len(shown[PLAN_JSON_FILE_NAME].splitlines()) == 1
     # What is written is whole.

@@ -673,7 +673,7 @@ LOSSES = """
     from trl.kernels import chunked_logprob
     from trl.trainer import utils
     from tui_train.facts.models.dimensions import ModelDimensions
-    from tui_train.memory.trace import trace_request
+    from tui_train.memory.trace import memory_child_request
     from tui_train.memory.types import MemorySettings
 
     # What the kernels of Triton write, they write over the tile.
@@ -689,7 +689,7 @@ LOSSES = """
     ways = [{"autocast": "bf16"}, {"weights": "bf16", "method": "lora"}, {"weights": "bf16"}]
     for way in ways:
         how = MemorySettings(micro_batch=3, sequence_length=1500, optimizer="sgd", loss="tiled", **way)
-        asked = trace_request(ModelDimensions(**told), how)
+        asked = memory_child_request(ModelDimensions(**told), how)
         for loss in (memory_loss.trainer_loss, real):
             memory_loss.trainer_loss, usual = loss, memory_loss.trainer_loss
             phases = memory_trace.trace(asked)["phases"]

@@ -264,7 +264,7 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_
         await press(pilot, "f2")
         # Unset, so that it follows the method.
         assert pilot.app.profile.recipe.learning_rate is None
-        assert pilot.app.screen.setup.effective.recipe.learning_rate == LEARNING_RATES_BY_METHOD["sft"][1]
+        assert pilot.app.screen.setup.effective_profile.recipe.learning_rate == LEARNING_RATES_BY_METHOD["sft"][1]
 
 
 @pytest.mark.whole

@@ -54,7 +54,7 @@ def written(chosen, where):
 def test_a_users_precision_holds_with_its_source():
     where = with_config({"mixed_precision": "bf16"})
     held = Setup(profile(SCRIPT), where)
-    assert held.effective.recipe.precision == "bf16"
+    assert held.effective_profile.recipe.precision == "bf16"
     assert held.values["precision"].display_text == "bf16, from your accelerate config"
     made = plan(profile(SCRIPT), where)
     assert made.configs[0].values["mixed_precision"] == "bf16"
@@ -101,7 +101,7 @@ def test_what_is_nearer_to_the_training_decides(chosen, config, mixed):
 def test_nothing_is_said_where_nothing_reads_it(launcher):
     chosen = profile(SCRIPT | {"trainer.launcher": launcher})
     where = with_config({"mixed_precision": "bf16", "distributed_type": "MEGATRON_LM"})
-    assert Setup(chosen, where).effective.recipe.precision is None
+    assert Setup(chosen, where).effective_profile.recipe.precision is None
     assert not [item for item in check(chosen, where) if "accelerate config" in item.message]
 
 
@@ -314,7 +314,7 @@ def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     chosen = profile(SCRIPT | {"trainer.accelerate_config": str(other)})
     files = read_profile_files(chosen)
     where = msgspec.structs.replace(TWO, documents=files.documents, accelerate_config=files.accelerate_config)
-    assert Setup(chosen, where).effective.recipe.precision == "fp16"
+    assert Setup(chosen, where).effective_profile.recipe.precision == "fp16"
 
 
 def test_another_host_sends_its_own_with_the_facts(tmp_path):

@@ -95,7 +95,7 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
 def test_fallbacks_begin_with_what_holds_and_change_nothing_else(tmp_path):
     chosen, found = filed(tmp_path, "llama-factory", **{"ladder.rungs": ("micro_batch",)})
     first, second = plan(chosen, found).configs
-    assert changed(first.values, second.values) == {
+    assert changed(first.effective_values, second.effective_values) == {
         "per_device_train_batch_size": 1, "gradient_accumulation_steps": 16,
     }  # fmt: skip
     # Where the batch is not known, it says so in place of changing the training.
@@ -178,9 +178,9 @@ def test_a_preset_knows_defaults_of_what_it_passes_only(name):
 
 def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
-    assert Setup(profile(values), TWO).effective.recipe.learning_rate == 2e-5
+    assert Setup(profile(values), TWO).effective_profile.recipe.learning_rate == 2e-5
     mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO)
-    assert (mine.effective.recipe.learning_rate, mine.values["learning_rate"].display_text) == (
+    assert (mine.effective_profile.recipe.learning_rate, mine.effective_values["learning_rate"].display_text) == (
         None,
         "the script's own",
     )

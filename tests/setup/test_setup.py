@@ -8,7 +8,7 @@ from support import facts, profile
 
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.ladder.attempt_order import fallback_attempts
+from tui_train.memory.ladder.attempt_order import attempts_with_fallbacks
 from tui_train.memory.predict import predict_memory
 from tui_train.profile import store
 from tui_train.setup import setup as module
@@ -25,7 +25,7 @@ MACHINE = (
 def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     setup = set_up(store.load_profile_file(str(case / "profile.toml")), found)
-    rungs = [step.profile for step in fallback_attempts(setup.effective, setup.ladder_context)]
+    rungs = [step.profile for step in attempts_with_fallbacks(setup.effective_profile, setup.ladder_context)]
     separate = [Setup(rung, found) for rung in rungs]
     alone = [predict_memory(each) for each in separate]
     wanted = [[getattr(each, name) for name in MACHINE] for each in separate]
@@ -44,7 +44,7 @@ def test_what_cannot_be_known_is_a_value():
     assert "no-such" in setup.recipe_problem.message
     assert setup.toolchain is not None, "the machine half is known all the same"
     with pytest.raises(type(setup.recipe_problem)):
-        _ = setup.effective
+        _ = setup.effective_profile
     assert set_up(profile({}), facts()).recipe_problem is None
 
 
@@ -53,13 +53,13 @@ def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
 
     def length(at):
         asked.append(at)
-        return at.effective.recipe.sequence_length
+        return at.effective_profile.recipe.sequence_length
 
     assert setup.cached_answer(length) == setup.cached_answer(length)
-    recipe = msgspec.structs.replace(setup.effective.recipe, sequence_length=17)
-    other = setup.for_attempt(msgspec.structs.replace(setup.effective, recipe=recipe))
-    assert (other.cached_answer(length), other.first_effective.recipe.sequence_length) == (
+    recipe = msgspec.structs.replace(setup.effective_profile.recipe, sequence_length=17)
+    other = setup.for_attempt(msgspec.structs.replace(setup.effective_profile, recipe=recipe))
+    assert (other.cached_answer(length), other.first_effective_profile.recipe.sequence_length) == (
         17,
-        setup.effective.recipe.sequence_length,
+        setup.effective_profile.recipe.sequence_length,
     )
     assert asked == [setup, other]

@@ -336,14 +336,17 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     chosen = tuning(trainer__model=LARGE)
     setup = set_up(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
-    assert (setup.values["sequence_length"].display_text, setup.effective.recipe.micro_batch) == (shown, micro)
+    assert (setup.effective_values["sequence_length"].display_text, setup.effective_profile.recipe.micro_batch) == (
+        shown,
+        micro,
+    )
     assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview_lines(setup)]
     assert question_about_data(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
     assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].display_text == shown
     mine = set_up(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
-    assert mine.values["sequence_length"].display_text == "700"
+    assert mine.effective_values["sequence_length"].display_text == "700"
     short = replace(found, data={}, models={LARGE: ModelFolder(limit=512)})
     assert set_up(chosen, short).values["sequence_length"].display_text == "512, the model's limit"
     away = replace(found, other_machine="box", data={})

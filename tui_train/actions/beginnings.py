@@ -12,7 +12,7 @@ from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import is_valid_model_id
 from tui_train.runner.paths import path_state
 from tui_train.runs.results.weights import ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE, read_weights
-from tui_train.setup.profile_summary import UNNAMED_PROFILE, training_summary
+from tui_train.setup.profile_summary import UNNAMED_PROFILE_NAME, training_summary
 
 # As data_rows of the programs has them, which import each other by other names than ours.
 DATA_FILE_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".txt")
@@ -105,7 +105,7 @@ def profile_for_pasted_text(text: str) -> Profile:
 def recognised_text(profile: Profile) -> str:
     """Return in words what such a profile was made of."""
     trainer, summary = profile.trainer, training_summary(profile)
-    if profile.name != UNNAMED_PROFILE or trainer.kind not in {"finetune", "script"}:
+    if profile.name != UNNAMED_PROFILE_NAME or trainer.kind not in {"finetune", "script"}:
         return visible(f"{profile.name}: a profile")
     if trainer.kind == "script":
         return visible(f"{summary.script}: a script that trains")

@@ -187,7 +187,7 @@ def _is_default_after_change(key: str, value: FieldValue, change: Change, setup:
     if section != "recipe" or value is None or not get_field(key).optional or get_value(setup.profile, key) is None:
         return False
     changed = set_up(profile_with_value(apply_change(change, setup.profile), key, None), setup.facts)
-    value_after = None if changed.recipe_problem else changed.values.get(name)
+    value_after = None if changed.recipe_problem else changed.effective_values.get(name)
     return value_after is not None and value_after.value == value and is_unset_by_user(value_after)
 
 

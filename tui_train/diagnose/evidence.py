@@ -107,7 +107,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         phase=attempt.phase,
         resumed=attempt.resumed,
         first_step=first_logged_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
-        eval_batch=blocked_fallbacks.default_eval_batch(chosen, document) if chosen else 0,
+        eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(chosen, document) if chosen else 0,
         source=script_source.read_source(profile.trainer.script)
         if profile and profile.trainer.script and not elsewhere
         else None,
@@ -225,7 +225,7 @@ def _values_reaching_trainer(profile: Profile, document: YamlDocument | None) ->
         return frozenset()
     passed = accepted_placeholders(chosen, profile.trainer.arguments)
     return frozenset(
-        name for name in passed if not blocked_fallbacks.user_setting_text(name, profile, chosen, document)
+        name for name in passed if not blocked_fallbacks.user_setting_against_fallback(name, profile, chosen, document)
     )
 
 

@@ -57,7 +57,7 @@ def refused_arguments_change(profile: Profile, evidence: Evidence) -> Change | N
     if len(typed) == 1 and (meant := _likely_meant_option(evidence, by_user)):
         return replace_option_change(left, typed[0].position, meant)
     for option in reversed(typed):
-        left = option.without_own_words(left)
+        left = option.arguments_without_it(left)
     title = f"leave out {flag_list_text(by_user)}"
     return Change(title, "the script does not take it", (("trainer.arguments", left),)) if by_user else None
 

@@ -1,7 +1,7 @@
 """The activations that a layer keeps for its backward pass, in bytes, per operator of eager transformers."""
 
 from tui_train.facts.models.dimensions import ModelDimensions
-from tui_train.memory.types import DTYPE_BYTES, MemorySettings
+from tui_train.memory.types import BYTES_BY_DTYPE, MemorySettings
 
 # Types whose activation function consists of single operators, each of which keeps its input.
 _TYPES_WITH_UNFUSED_GELU = frozenset({"gpt2", "phi"})
@@ -21,81 +21,87 @@ _TYPES_WITHOUT_SOFTMAX_UPCAST = frozenset({"gpt2", "falcon", "gpt_oss"})
 
 def layer_activation_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the bytes that one layer keeps for the backward pass of a micro batch."""
-    value_bytes = settings.compute_bytes
-    attention = value_bytes * (model.query_width + 2 * model.key_width) + _attention_bytes(model, settings)
+    value_bytes = settings.compute_value_bytes
+    attention = value_bytes * (model.query_width + 2 * model.key_width) + _attention_bytes_per_token(model, settings)
     if model.type in _TYPES_WITH_VALUE_VIEWS and not settings.widened and settings.attention != "eager":
         # The view keeps unrotated queries and keys alive; in fp32, values are a copy instead.
         attention += value_bytes * (model.query_width + model.key_width)
     if model.key_rank:
-        attention += _latent_bytes(model, settings)
+        attention += _latent_bytes_per_token(model, settings)
     if model.qk_norm:
         width = model.query_width + model.key_width
         attention += (
-            value_bytes * width if settings.kernels else _rms_norm_activation_bytes(model, width, settings, value_bytes)
+            value_bytes * width if settings.kernels else _rms_norm_bytes_per_token(model, width, settings, value_bytes)
         )
     names = ("q_proj",) if model.type in _TYPES_WITH_FUSED_PROJECTIONS else ("q_proj", "k_proj", "v_proj")
     # Fused attention already keeps its output.
-    inputs = _norm_output_bytes(model, names, settings) + _linear_input_bytes(
+    inputs = _norm_output_bytes_per_token(model, names, settings) + _linear_input_bytes_per_token(
         model.query_width, ("o_proj",), settings, copies=settings.attention == "eager"
     )
     dropout = 2 * model.hidden if model.type in _TYPES_WITH_DROPOUT else 0
     # Parallel norms share one input, unless autocast makes a copy for each.
     norms = (
-        model.norms if not model.parallel or (settings.autocast and settings.stream_bytes < 4) else 1
-    ) * norm_activation_bytes(model, settings)
+        model.norms if not model.parallel or (settings.autocast and settings.residual_value_bytes < 4) else 1
+    ) * norm_bytes_per_token(model, settings)
     # The factor of a trained scale is kept.
     scale_inputs = sum(
         value_bytes * width
         for name, (_, width) in model.linear_shapes_per_layer.items()
         if settings.scales and name in settings.targets
     )
-    return settings.tokens * (attention + inputs + dropout + norms + scale_inputs + _mlp_bytes(model, settings))
+    return settings.micro_batch_tokens * (
+        attention + inputs + dropout + norms + scale_inputs + _mlp_bytes_per_token(model, settings)
+    )
 
 
-def norm_activation_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
+def norm_bytes_per_token(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the bytes per token that a norm keeps besides its output."""
     if model.norm == "layer" and settings.autocast:
         return 4 * model.hidden  # fp32 under autocast
     if model.norm == "layer" or settings.kernels:
-        return settings.stream_bytes * model.hidden
-    return _rms_norm_activation_bytes(model, model.hidden, settings, settings.stream_bytes)
+        return settings.residual_value_bytes * model.hidden
+    return _rms_norm_bytes_per_token(model, model.hidden, settings, settings.residual_value_bytes)
 
 
-def _rms_norm_activation_bytes(model: ModelDimensions, width: int, settings: MemorySettings, stream_bytes: int) -> int:
+def _rms_norm_bytes_per_token(
+    model: ModelDimensions, width: int, settings: MemorySettings, residual_value_bytes: int
+) -> int:
     # The input in fp32, and again before the weight if that is trained.
     trained = model.norm != "plain" and (settings.method == "full" or settings.scales)
-    return (4 + ((4 if model.type in _TYPES_WITH_FP32_NORM_WEIGHT else stream_bytes) if trained else 0)) * width
+    return (4 + ((4 if model.type in _TYPES_WITH_FP32_NORM_WEIGHT else residual_value_bytes) if trained else 0)) * width
 
 
-def _attention_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
+def _attention_bytes_per_token(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return what attention keeps besides queries, keys and values: its output, or its weights if eager."""
     repeated = (
-        2 * settings.compute_bytes * (model.query_width - model.key_width)
+        2 * settings.compute_value_bytes * (model.query_width - model.key_width)
         if _repeats_keys_and_values(model, settings)
         else 0
     )
     if settings.attention != "eager":
-        return repeated + settings.compute_bytes * model.query_width + 4 * model.heads
+        return repeated + settings.compute_value_bytes * model.query_width + 4 * model.heads
     # The softmax output, mostly in fp32, and its cast or dropout output (with a mask of one byte); for gemma2 also the
     # output of tanh.
-    softmax = settings.compute_bytes if model.type in _TYPES_WITHOUT_SOFTMAX_UPCAST and not settings.autocast else 4
+    softmax = (
+        settings.compute_value_bytes if model.type in _TYPES_WITHOUT_SOFTMAX_UPCAST and not settings.autocast else 4
+    )
     second_copy = (
-        settings.compute_bytes + 1
+        settings.compute_value_bytes + 1
         if model.type in _TYPES_WITH_DROPOUT
-        else settings.compute_bytes
+        else settings.compute_value_bytes
         # gpt_oss cuts its sinks off, which makes a copy.
-        if settings.compute_bytes < softmax or model.type == "gpt_oss"
+        if settings.compute_value_bytes < softmax or model.type == "gpt_oss"
         else 0
     )
-    weights = softmax + second_copy + (settings.compute_bytes if model.type == "gemma2" else 0)
+    weights = softmax + second_copy + (settings.compute_value_bytes if model.type == "gemma2" else 0)
     return repeated + weights * model.heads * settings.sequence_length
 
 
-def _latent_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
+def _latent_bytes_per_token(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return what compressed attention keeps besides: its latent vectors, and keys in the view that the values are."""
-    value_bytes = settings.compute_bytes
+    value_bytes = settings.compute_value_bytes
     latents = sum(
-        value_bytes * rank + _rms_norm_activation_bytes(model, rank, settings, value_bytes)
+        value_bytes * rank + _rms_norm_bytes_per_token(model, rank, settings, value_bytes)
         for rank in (model.query_rank, model.key_rank)
     )
     return latents + value_bytes * (model.query_width - model.heads * model.rotary_dim)
@@ -109,39 +115,47 @@ def _repeats_keys_and_values(model: ModelDimensions, settings: MemorySettings) -
     return settings.attention in {"sdpa", "eager"}
 
 
-def _mlp_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
-    value_bytes, ffn = settings.compute_bytes, model.ffn_per_token
+def _mlp_bytes_per_token(model: ModelDimensions, settings: MemorySettings) -> int:
+    value_bytes, ffn = settings.compute_value_bytes, model.ffn_per_token
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
-    first = _norm_output_bytes(model, names, settings, copies=0 if model.parallel and model.norms == 1 else 1)
-    last = _linear_input_bytes(ffn, ("down_proj",), settings)
+    first = _norm_output_bytes_per_token(model, names, settings, copies=0 if model.parallel and model.norms == 1 else 1)
+    last = _linear_input_bytes_per_token(ffn, ("down_proj",), settings)
     gate = (2 if settings.kernels == "liger" else 3) * (4 if settings.widened else value_bytes)
-    inner = (gate if model.gated else _activation_function_bytes(model, settings)) * ffn
+    inner = (gate if model.gated else _activation_function_bytes_per_value(model, settings)) * ffn
     # Each expert has a copy of its tokens, kept where it is trained, and what it returns is weighted.
     routed = value_bytes * model.hidden * model.experts_used * (2 if settings.method == "full" else 1)
     return first + inner + last + routed
 
 
-def _activation_function_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
+def _activation_function_bytes_per_value(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the bytes per input value that the activation function keeps."""
-    width = 4 if settings.widened else settings.compute_bytes
+    width = 4 if settings.widened else settings.compute_value_bytes
     if model.type not in _TYPES_WITH_UNFUSED_GELU:
         return width
     # Autocast computes powers, and all that follows, in fp32.
-    return 4 * width if not settings.autocast or settings.widened or settings.compute_bytes == 4 else 3 * 4 + width
+    return (
+        4 * width if not settings.autocast or settings.widened or settings.compute_value_bytes == 4 else 3 * 4 + width
+    )
 
 
-def _norm_output_bytes(
+def _norm_output_bytes_per_token(
     model: ModelDimensions, layer_names: tuple[str, ...], settings: MemorySettings, copies: int = 1
 ) -> int:
     """Return what linear layers keep of a norm's output: a copy each if autocast has it in fp32."""
-    if settings.method == "full" and settings.autocast and (settings.stream_bytes == 4 or model.norm == "layer"):
-        return len(layer_names) * _linear_input_bytes(model.hidden, layer_names, settings)
-    return _linear_input_bytes(model.hidden, layer_names, settings, copies)
+    if (
+        settings.method == "full"
+        and settings.autocast
+        and (settings.residual_value_bytes == 4 or model.norm == "layer")
+    ):
+        return len(layer_names) * _linear_input_bytes_per_token(model.hidden, layer_names, settings)
+    return _linear_input_bytes_per_token(model.hidden, layer_names, settings, copies)
 
 
-def _linear_input_bytes(width: int, layer_names: tuple[str, ...], settings: MemorySettings, copies: int = 1) -> int:
+def _linear_input_bytes_per_token(
+    width: int, layer_names: tuple[str, ...], settings: MemorySettings, copies: int = 1
+) -> int:
     """Return what linear layers keep of their common input; `copies` is 0 if it is kept anyway."""
-    value_bytes = settings.compute_bytes
+    value_bytes = settings.compute_value_bytes
     if settings.method == "full":
         return copies * value_bytes * width
     adapted = sum(name in settings.targets for name in layer_names)
@@ -149,7 +163,7 @@ def _linear_input_bytes(width: int, layer_names: tuple[str, ...], settings: Memo
         return (copies + (1 if adapted and not settings.scales else 0)) * value_bytes * width
     if not adapted or settings.scales or settings.method == "frozen":
         return 0
-    adapter_width = DTYPE_BYTES[settings.adapters]
+    adapter_width = BYTES_BY_DTYPE[settings.adapters]
     if settings.dropout:
         return adapted * ((value_bytes if settings.autocast else adapter_width) + 1) * width
     if settings.autocast:
@@ -157,15 +171,15 @@ def _linear_input_bytes(width: int, layer_names: tuple[str, ...], settings: Memo
     return adapted * adapter_width * width if adapter_width != value_bytes else copies * value_bytes * width
 
 
-def backward_peak_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
+def layer_backward_peak_bytes(model: ModelDimensions, settings: MemorySettings) -> int:
     """Return the peak of a layer's backward pass besides the activations that it kept."""
-    value_bytes = settings.compute_bytes
+    value_bytes = settings.compute_value_bytes
     # The gradients of both factors, and of the product if the layer before is trained.
     gated = (2 if settings.method == "full" else 3) if settings.kernels != "liger" else 1
     mlp = (gated if model.gated else 2) * value_bytes * model.ffn_per_token
     # When attention runs, the activations of the MLP are already freed, and the cast attention weights with them.
     weights = (8 - (value_bytes if value_bytes < 4 else 0)) * model.heads * settings.sequence_length
-    eager = weights - _mlp_bytes(model, settings) if settings.attention == "eager" else 0
+    eager = weights - _mlp_bytes_per_token(model, settings) if settings.attention == "eager" else 0
     # A weight's gradient before it is accumulated, or an unpacked quantized weight.
     matrix = value_bytes * model.hidden * model.ffn
-    return settings.tokens * max(mlp + settings.stream_bytes * model.hidden, eager) + matrix
+    return settings.micro_batch_tokens * max(mlp + settings.residual_value_bytes * model.hidden, eager) + matrix

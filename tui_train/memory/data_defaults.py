@@ -43,24 +43,24 @@ def longest_fitting_length(setup: Setup) -> int:
     report = setup.facts.data.get(facts_key_of_question(question)) if question else None
     limit = report.limit if report else 0
     lengths = [length for length in _candidate_sequence_lengths(report) if not limit or length <= limit]
-    return next((length for length, _ in _lengths_fitting_in_memory(setup, lengths)), limit)
+    return next((length for length, _ in _fitting_lengths_with_micro_batch(setup, lengths)), limit)
 
 
 def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return whether answers alone are learned, and the share for evaluations, where the user chose neither."""
-    profile, report = setup.effective, data_questions.data_report_in_force(setup)
+    profile, report = setup.effective_profile, data_questions.data_report_at_length_in_force(setup)
     if report is None or not report.usable:
         return {}
     own_defaults = {}
     if profile.finetune.answers_only is None and does_template_mark_answers(report, profile.finetune.method):
-        own_defaults[data_questions.ANSWERS_KEY] = EffectiveValue(True, "the chat template marks the answers")
+        own_defaults[data_questions.ANSWERS_ONLY_KEY] = EffectiveValue(True, "the chat template marks the answers")
     if (
         profile.data.evaluation is None
         and not profile.trainer.validation_data
         and report.usable >= _MIN_ROWS_TO_EVALUATE
     ):
         share = round(min(_EVALUATION_SHARE, _MAX_EVALUATION_ROWS / report.usable), 4)
-        own_defaults[data_questions.EVALUATION_KEY] = EffectiveValue(
+        own_defaults[data_questions.EVALUATION_SHARE_KEY] = EffectiveValue(
             share, f"default for {grouped_digits(_MIN_ROWS_TO_EVALUATE)} rows or more"
         )
     return own_defaults
@@ -68,13 +68,13 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
 
 def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
     """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
-    profile, value = setup.effective, setup.values["checkpoint_every"]
+    profile, value = setup.effective_profile, setup.effective_values["checkpoint_every"]
     if not (trainer_has_own_field(profile, "finetune") and has_evaluation_data(profile) and is_unset_by_user(value)):
         return {}
     default = value.value if isinstance(value.value, int) else 1
     if every := profile.recipe.evaluate_every:
         return {"checkpoint_every": EffectiveValue(-(-default // every) * every, "as evaluations fall on it")}
-    steps = data_questions.training_steps(setup)
+    steps = data_questions.total_training_steps(setup)
     if not steps or steps >= default * _EVALUATIONS_PER_TRAINING:
         return {}
     return {
@@ -87,7 +87,7 @@ def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
 def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
     facts = setup.facts
-    question, value = data_questions.question_about_data(setup), setup.values["sequence_length"]
+    question, value = data_questions.question_about_data(setup), setup.effective_values["sequence_length"]
     if question is None or not is_unset_by_user(value):
         return {}
     if facts.other_machine:
@@ -95,14 +95,14 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     report = facts.data.get(facts_key_of_question(question))
     if report is None or report.lengths is None or not report.usable:
         folder = facts.models.get(setup.profile.trainer.model)
-        default, limit = setup.effective.recipe.sequence_length or 0, folder.limit if folder else 0
+        default, limit = setup.effective_profile.recipe.sequence_length or 0, folder.limit if folder else 0
         return {"sequence_length": EffectiveValue(limit, "the model's limit")} if 0 < limit < default else {}
     wanted, why = _needed_sequence_length_and_reason(
-        report.lengths, report.usable, packed=setup.effective.finetune.packing
+        report.lengths, report.usable, packed=setup.effective_profile.finetune.packing
     )
     if 0 < report.limit < wanted:
         wanted, why = report.limit, f"the model's limit; {why}"
-    fitting = _lengths_fitting_in_memory(setup, _candidate_sequence_lengths(report))
+    fitting = _fitting_lengths_with_micro_batch(setup, _candidate_sequence_lengths(report))
     max_length, _ = next(fitting, (0, 0))
     if not max_length:
         return {"sequence_length": EffectiveValue(wanted, why)}
@@ -112,9 +112,11 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
         if length == max_length < wanted or max_length <= report.lengths.longest
         else ""
     )
-    _, micro = next(_lengths_fitting_in_memory(setup, [length]), (length, setup.effective.recipe.micro_batch))
+    _, micro = next(
+        _fitting_lengths_with_micro_batch(setup, [length]), (length, setup.effective_profile.recipe.micro_batch)
+    )
     own_defaults = {"sequence_length": EffectiveValue(length, why)}
-    if micro != setup.effective.recipe.micro_batch:
+    if micro != setup.effective_profile.recipe.micro_batch:
         own_defaults["micro_batch"] = EffectiveValue(micro, "default")
     return own_defaults
 
@@ -142,19 +144,22 @@ def _candidate_sequence_lengths(report: DataReport | None) -> list[int]:
     return [*cut_lengths, *beyond]
 
 
-def _lengths_fitting_in_memory(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, int]]:
+def _fitting_lengths_with_micro_batch(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the lengths that fit into an empty card, the longest first, each with the largest micro batch for it.
 
     A micro batch that the user chose stays as it is.
     """
-    micro, recipe = setup.values["micro_batch"], setup.effective.recipe
+    micro, recipe = setup.effective_values["micro_batch"], setup.effective_profile.recipe
     sizes = [recipe.micro_batch or 1]
-    min_micro = trainer_of(setup.effective).min_micro_batch()
+    min_micro = trainer_of(setup.effective_profile).min_micro_batch()
     while is_unset_by_user(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= min_micro:
         sizes.append(sizes[-1] // 2)
     for length in sorted(lengths, reverse=True):
         for size in sizes:
             changed = replace(recipe, sequence_length=length, micro_batch=size)
-            if predict_on_empty_cards(setup.for_attempt(replace(setup.effective, recipe=changed))).band == "fits":
+            if (
+                predict_on_empty_cards(setup.for_attempt(replace(setup.effective_profile, recipe=changed))).band
+                == "fits"
+            ):
                 yield length, size
                 break

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.memory.estimate import checkpoint_weight_and_state_bytes
 from tui_train.memory.predict import predict_memory
-from tui_train.setup.recipe.data_questions import training_steps
+from tui_train.setup.recipe.data_questions import total_training_steps
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.finetune import KEPT_TRL_CHECKPOINT_COUNT, keeps_best_checkpoint
@@ -41,19 +41,19 @@ class CheckpointDiskUse(Struct, frozen=True, kw_only=True):
         return self.weights + self.states
 
     @property
-    def max_at_once(self) -> int:
+    def max_count_at_once(self) -> int:
         """Largest number of checkpoints at a time: a new one is written before an old one is removed. 0 if unknown."""
         return min(self.written or self.kept + 1, self.kept + 1) if self.kept else self.written
 
     def peak_bytes(self) -> int:
         """Return the most bytes at a time, the final weights included; those of one checkpoint where all is unknown."""
         final_count = min(filter(None, (self.written, self.kept)), default=1)
-        return max(self.max_at_once * self.checkpoint_bytes, final_count * self.checkpoint_bytes + self.weights)
+        return max(self.max_count_at_once * self.checkpoint_bytes, final_count * self.checkpoint_bytes + self.weights)
 
 
 def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
-    prediction, profile = predict_memory(setup), setup.effective
+    prediction, profile = predict_memory(setup), setup.effective_profile
     model, how = prediction.workload.model, prediction.workload.settings
     options = setup.trainer_options
     checkpoints = setup.preset.checkpoints
@@ -70,7 +70,7 @@ def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     return CheckpointDiskUse(
         weights=weights,
         states=0 if options.is_on("save_only_model") else states,
-        error=prediction.estimate.error,
+        error=prediction.estimate.relative_error,
         written=_written_checkpoint_count(setup),
         kept=max(kept, min_kept) if kept else 0,
         can_be_limited=transformers and not profile.trainer.config,
@@ -80,7 +80,7 @@ def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
 
 def _kept_checkpoint_count(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
-    profile = setup.effective
+    profile = setup.effective_profile
     if trainer_has_own_field(profile, "nemo"):
         return _CHECKPOINTS_KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
     default = (
@@ -96,9 +96,9 @@ def _kept_checkpoint_count(setup: Setup) -> int:
 
 def _written_checkpoint_count(setup: Setup) -> int:
     """Return how many checkpoints are written, that of the end included; 0 if unknown."""
-    recipe, strategy = setup.effective.recipe, setup.trainer_options.get("save_strategy")
+    recipe, strategy = setup.effective_profile.recipe, setup.trainer_options.get("save_strategy")
     if strategy in {"no", "best"}:
         return 1
     if strategy == "epoch":
         return math.ceil(recipe.epochs) if recipe.epochs and not recipe.steps else 0
-    return math.ceil(training_steps(setup) / recipe.checkpoint_every) if recipe.checkpoint_every else 0
+    return math.ceil(total_training_steps(setup) / recipe.checkpoint_every) if recipe.checkpoint_every else 0

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory import activations, losses
-from tui_train.memory.types import ALL_LORA_TARGETS, DTYPE_BYTES, MemoryEstimate, MemorySettings, PhaseMemory
+from tui_train.memory.types import ALL_LORA_TARGETS, BYTES_BY_DTYPE, MemoryEstimate, MemorySettings, PhaseMemory
 
 # Bytes per weight: 4 bits and one fp32 scale per 64, 8-bit scales, or fp16 scales and zeros per 128.
 BYTES_PER_QUANTIZED_WEIGHT = {
@@ -52,7 +52,7 @@ def estimate_memory(model: ModelDimensions, settings: MemorySettings) -> MemoryE
             ("temporaries", sums.casts_forward + sums.gathered),
         ),
     )
-    backward = [_make_phase("backward", (*persistent, *parts)) for parts in sums.backward()]
+    backward = [_make_phase("backward", (*persistent, *parts)) for parts in sums.parts_by_backward_moment()]
     step = _make_phase(
         "optimizer step", (*persistent, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries))
     )
@@ -60,12 +60,12 @@ def estimate_memory(model: ModelDimensions, settings: MemorySettings) -> MemoryE
         "eval",
         (
             *persistent,
-            ("activations", sums.layer_forward_bytes),
+            ("activations", sums.layer_eval_bytes),
             ("logits", sums.logits.evaluation),
             ("temporaries", sums.gathered),
         ),
     )
-    phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
+    phases = (loaded, forward, max(backward, key=lambda phase: phase.total_bytes), step, evaluation)
     caveats = (*settings.caveats, *model.caveats, *_estimate_caveats(model, settings))
     return MemoryEstimate(tuple(phases), model.parameters, sums.trained, caveats)
 
@@ -76,7 +76,7 @@ def checkpoint_weight_and_state_bytes(model: ModelDimensions, settings: MemorySe
     width = (
         2
         if settings.sharding.startswith("zero")
-        else DTYPE_BYTES[settings.adapters]
+        else BYTES_BY_DTYPE[settings.adapters]
         if settings.method == "lora"
         else sums.width
     )
@@ -109,7 +109,7 @@ class _PhaseMemoryParts:
 
     def __init__(self, model: ModelDimensions, settings: MemorySettings) -> None:
         self.model, self.settings = model, settings
-        self.width = DTYPE_BYTES[settings.weights]
+        self.width = BYTES_BY_DTYPE[settings.weights]
         self.adapters = self._adapter_parameters() if settings.method == "lora" else 0
         self.trained = model.parameters if settings.method == "full" else self.adapters
         self._set_persistent_amounts()
@@ -119,19 +119,19 @@ class _PhaseMemoryParts:
         )
         self.layer = max(sparse, plain)
         self.mean_layer = sparse + (plain - sparse) * model.dense_layers // model.layers if model.experts else sparse
-        tokens = settings.tokens
+        tokens = settings.micro_batch_tokens
         # The input of the head, or a copy without the last token of each sample.
         head = (
-            settings.stream_bytes
+            settings.residual_value_bytes
             if settings.loss in losses.CHUNKED_LOSSES
-            else settings.compute_bytes
+            else settings.compute_value_bytes
             if settings.method == "full"
             else 0
         )
         self.after_layers = tokens * (
-            activations.norm_activation_bytes(model, settings) + (head + settings.stream_bytes) * model.hidden
+            activations.norm_bytes_per_token(model, settings) + (head + settings.residual_value_bytes) * model.hidden
         )
-        kept = tokens * model.hidden * settings.stream_bytes
+        kept = tokens * model.hidden * settings.residual_value_bytes
         self.checkpoint = kept if settings.checkpointing and settings.whole_layers else self._kept_bytes_per_layer()
         # With offloading, one is loaded while the previous one is used.
         self.between_layers = min(model.layers, 2 if settings.offloads else model.layers) * self.checkpoint
@@ -161,7 +161,7 @@ class _PhaseMemoryParts:
         frozen = model.parameters if settings.method != "full" else 0
         self.packed = packed * BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0)
         base = (frozen - packed) * self.width + self.packed
-        trained_width = DTYPE_BYTES[settings.adapters] if settings.method == "lora" else self.width
+        trained_width = BYTES_BY_DTYPE[settings.adapters] if settings.method == "lora" else self.width
         self.loading = base + self.trained * trained_width
         weights, gradients, states, per_state = self._sharded_sizes(base, self.trained * trained_width)
         self.weights, self.gradients = weights, gradients
@@ -185,7 +185,7 @@ class _PhaseMemoryParts:
         self.buckets = self.trained * trained_width if settings.sharding == "ddp" and settings.shards > 1 else 0
         # Casts of autocast live until the backward pass; of trainable fp32 weights at least until the end of forward.
         cast = (
-            settings.compute_bytes
+            settings.compute_value_bytes
             if settings.autocast not in {"", settings.weights} and settings.sharding in {"", "ddp"}
             else 0
         )
@@ -229,14 +229,14 @@ class _PhaseMemoryParts:
         width = (
             BYTES_PER_QUANTIZED_WEIGHT[settings.packed] * (not settings.keeps_packed)
             if settings.packed
-            else settings.compute_bytes
+            else settings.compute_value_bytes
         )
         layer = (
             model.linear_parameters_per_layer * width
-            + (model.parameters_per_layer - model.linear_parameters_per_layer) * settings.compute_bytes
+            + (model.parameters_per_layer - model.linear_parameters_per_layer) * settings.compute_value_bytes
         )
-        rest = (model.parameters - model.layers * model.parameters_per_layer) * settings.compute_bytes
-        gradients = 2 * model.parameters_per_layer * settings.compute_bytes if settings.method == "full" else 0
+        rest = (model.parameters - model.layers * model.parameters_per_layer) * settings.compute_value_bytes
+        gradients = 2 * model.parameters_per_layer * settings.compute_value_bytes if settings.method == "full" else 0
         return 2 * layer + rest + gradients
 
     def _kept_bytes_per_layer(self) -> int:
@@ -246,31 +246,31 @@ class _PhaseMemoryParts:
             return self.mean_layer
         products = sum(width for _, width in list(model.linear_shapes_per_layer.values())[::2])
         kept = (
-            settings.stream_bytes * model.hidden
-            + settings.compute_bytes * (model.query_width + products)
+            settings.residual_value_bytes * model.hidden
+            + settings.compute_value_bytes * (model.query_width + products)
             + 4 * model.heads
         )
-        return settings.tokens * kept
+        return settings.micro_batch_tokens * kept
 
     @property
-    def layer_forward_bytes(self) -> float:
+    def layer_eval_bytes(self) -> float:
         """The memory of one layer without a backward pass."""
         model, settings = self.model, self.settings
-        return settings.eval_tokens * (
-            2 * settings.stream_bytes * model.hidden
-            + (3 if model.gated else 2) * settings.compute_bytes * model.ffn_per_token
+        return settings.eval_batch_tokens * (
+            2 * settings.residual_value_bytes * model.hidden
+            + (3 if model.gated else 2) * settings.compute_value_bytes * model.ffn_per_token
         )
 
-    def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
+    def parts_by_backward_moment(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the parts of the backward pass at the loss, in the first layer, in the last, and at its end."""
         model, settings = self.model, self.settings
         recomputed = self.layer if settings.checkpointing else 0
-        passing = activations.backward_peak_bytes(model, settings) + self.gathered
+        passing = activations.layer_backward_peak_bytes(model, settings) + self.gathered
         shared = settings.sharding in {"fsdp", "zero3"}
         # An embedding gradient is unsharded before it is accumulated. A tied table has two, which torch adds into
         # a third tensor.
         table = (
-            model.embedding_parameters * (settings.compute_bytes if shared else self.width)
+            model.embedding_parameters * (settings.compute_value_bytes if shared else self.width)
             if settings.method == "full"
             else 0
         )

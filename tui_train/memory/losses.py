@@ -5,7 +5,7 @@ import math
 from msgspec import Struct
 
 from tui_train.facts.models.dimensions import ModelDimensions
-from tui_train.memory.types import DTYPE_BYTES, MemorySettings
+from tui_train.memory.types import BYTES_BY_DTYPE, MemorySettings
 
 # TRL's losses since 1.15 and 1.7: never all logits at once, with a copy of the input of the head.
 CHUNKED_LOSSES = frozenset({"tiled", "checkpointed"})
@@ -35,7 +35,7 @@ def logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMem
 
 
 def _unchunked_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
-    value_bytes = settings.compute_bytes
+    value_bytes = settings.compute_value_bytes
     # The logits, their fp32 cast if needed, and the log softmax.
     cast = value_bytes if value_bytes < 4 else 0
     forward: dict[str, float] = {
@@ -57,51 +57,52 @@ def _unchunked_logits_memory(model: ModelDimensions, settings: MemorySettings) -
     backward_bytes = backward.get(settings.loss, forward_bytes)
     each = model.vocab * min(value_bytes + 4, forward_bytes)
     return LogitsMemory(
-        settings.tokens * model.vocab * forward_bytes,
-        settings.tokens * model.vocab * backward_bytes,
-        settings.eval_tokens * each,
+        settings.micro_batch_tokens * model.vocab * forward_bytes,
+        settings.micro_batch_tokens * model.vocab * backward_bytes,
+        settings.eval_batch_tokens * each,
     )
 
 
 def _fused_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """Liger: one chunk per multiple of the hidden size in the vocabulary, gradients computed at once."""
     parts = _next_power_of_two(model.vocab / model.hidden)
-    line = model.vocab * settings.compute_bytes
-    trained = model.embedding_parameters * settings.compute_bytes if settings.method == "full" else 0
-    gradients = settings.tokens * model.hidden * settings.compute_bytes + trained
+    line = model.vocab * settings.compute_value_bytes
+    trained = model.embedding_parameters * settings.compute_value_bytes if settings.method == "full" else 0
+    gradients = settings.micro_batch_tokens * model.hidden * settings.compute_value_bytes + trained
     first, evaluated = (
-        min(tokens, _next_power_of_two(tokens / parts)) for tokens in (settings.tokens, settings.eval_tokens)
+        min(tokens, _next_power_of_two(tokens / parts))
+        for tokens in (settings.micro_batch_tokens, settings.eval_batch_tokens)
     )
     return LogitsMemory(first * line + gradients, gradients, evaluated * line)
 
 
 def _tiled_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.15: one tile at a time, recomputed for gradients that are summed in fp32."""
-    value_bytes, width = settings.compute_bytes, DTYPE_BYTES[settings.weights]
+    value_bytes, width = settings.compute_value_bytes, BYTES_BY_DTYPE[settings.weights]
     cast_weights = (
         min(_TOKENS_AND_WORDS_PER_TILE[1], model.vocab) * model.hidden * value_bytes if width != value_bytes else 0
     )
-    several = settings.tokens > _TOKENS_AND_WORDS_PER_TILE[0] or model.vocab > _TOKENS_AND_WORDS_PER_TILE[1]
+    several = settings.micro_batch_tokens > _TOKENS_AND_WORDS_PER_TILE[0] or model.vocab > _TOKENS_AND_WORDS_PER_TILE[1]
 
     def tile(tokens: int) -> int:
-        rows = model.hidden * value_bytes if settings.stream_bytes != value_bytes else 0
+        rows = model.hidden * value_bytes if settings.residual_value_bytes != value_bytes else 0
         return (
             min(_TOKENS_AND_WORDS_PER_TILE[0], tokens) * (_TOKENS_AND_WORDS_PER_TILE[1] * value_bytes + rows)
             + cast_weights
         )
 
     # In fp32, and cast.
-    gradients = settings.tokens * model.hidden * (4 + settings.stream_bytes % 4)
+    gradients = settings.micro_batch_tokens * model.hidden * (4 + settings.residual_value_bytes % 4)
     gradients += model.embedding_parameters * (4 + width % 4) if settings.method == "full" else 0
     # The head weights of one tile are still alive when those of the next are cast.
-    backward = tile(settings.tokens) + (cast_weights if several else 0) + gradients
-    return LogitsMemory(tile(settings.tokens), backward, tile(settings.eval_tokens))
+    backward = tile(settings.micro_batch_tokens) + (cast_weights if several else 0) + gradients
+    return LogitsMemory(tile(settings.micro_batch_tokens), backward, tile(settings.eval_batch_tokens))
 
 
 def _checkpointed_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.7: chunks that are recomputed, with the head in fp32 and then in the type of autocast."""
-    width = DTYPE_BYTES[settings.weights]
-    value_bytes = settings.compute_bytes if settings.autocast else 4
+    width = BYTES_BY_DTYPE[settings.weights]
+    value_bytes = settings.compute_value_bytes if settings.autocast else 4
     # The head in fp32, and its cast, which is kept for the gradients.
     head_copy = model.embedding_parameters * value_bytes if value_bytes != width or settings.autocast else 0
     casts = head_copy + (model.embedding_parameters * 4 if width < 4 and settings.autocast else 0)
@@ -115,15 +116,15 @@ def _checkpointed_logits_memory(model: ModelDimensions, settings: MemorySettings
     head_gradient = (
         head_copy
         + model.embedding_parameters * (4 + width)
-        + min(_TOKENS_PER_CHUNK, settings.tokens) * model.vocab * value_bytes
+        + min(_TOKENS_PER_CHUNK, settings.micro_batch_tokens) * model.vocab * value_bytes
     )
     head_peak, sums = (
         (model.embedding_parameters * 12 if width == 4 else head_gradient, model.embedding_parameters * width)
         if settings.method == "full"
         else (0, 0)
     )
-    backward = max(sums + chunk_peak(settings.tokens, head_copy), head_peak)
-    return LogitsMemory(chunk_peak(settings.tokens, 0), backward, chunk_peak(settings.eval_tokens, 0))
+    backward = max(sums + chunk_peak(settings.micro_batch_tokens, head_copy), head_peak)
+    return LogitsMemory(chunk_peak(settings.micro_batch_tokens, 0), backward, chunk_peak(settings.eval_batch_tokens, 0))
 
 
 def _next_power_of_two(number: float) -> int:

@@ -18,7 +18,7 @@ from tui_train.setup.setup import Setup
 
 _MAX_CHANGES_PER_RUNG = 32
 # Of the effect of a change that is a smaller part than this of what is reserved, nothing is said.
-_PEAK_PER_SMALLEST_EFFECT = 1000
+_MIN_SHOWN_EFFECT_SHARE = 0.001
 # Fallbacks that do not change the result, in the order in which they are suggested.
 _SAME_RESULT_RUNGS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
 _EVALUATION_RUNG = "eval_batch"
@@ -40,7 +40,7 @@ class Prediction(Struct, frozen=True):
 
     workload: MemoryWorkload
     estimate: MemoryEstimate | None = None
-    pools: tuple[tuple[MemoryPlace, MemoryVerdict], ...] = ()
+    place_verdicts: tuple[tuple[MemoryPlace, MemoryVerdict], ...] = ()
 
     @property
     def why_no_estimate(self) -> str:
@@ -50,14 +50,14 @@ class Prediction(Struct, frozen=True):
     @property
     def band(self) -> FitBand | None:
         """The verdict for the place with the least free memory."""
-        return self.pools[0][1].band if self.pools else None
+        return self.place_verdicts[0][1].band if self.place_verdicts else None
 
     @property
     def reserved_bytes_at_peak(self) -> int:
         """The bytes reserved at the peak; those of the tensors alone where no place is known."""
-        if self.pools:
-            return self.pools[0][1].reserved
-        return self.estimate.peak.total if self.estimate else 0
+        if self.place_verdicts:
+            return self.place_verdicts[0][1].reserved
+        return self.estimate.peak_phase.total_bytes if self.estimate else 0
 
 
 class RungEffect(Struct, frozen=True):
@@ -94,7 +94,7 @@ def _predict_in_places(setup: Setup, places: tuple[MemoryPlace, ...]) -> Predict
         estimated = estimate_memory(known.model, known.settings)
     except (ZeroDivisionError, OverflowError):
         return Prediction(MemoryWorkload(why_unknown="these sizes are not a valid model"))
-    growing = setup.effective.recipe.expandable_segments
+    growing = setup.effective_profile.recipe.expandable_segments
     return Prediction(
         known,
         estimated,
@@ -123,9 +123,13 @@ def _place_verdict(estimated: MemoryEstimate, place: MemoryPlace, setup: Setup, 
     caveats = bool(estimated.caveats)
     several = place.cuda and setup.world_size > 1
     processes = 1 if place.cuda else setup.processes
-    reserved_total = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
+    reserved_total_bytes = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
     return judge_memory(
-        estimated.peak.total * processes, reserved_total, place.free, several_processes=several, has_caveats=caveats
+        estimated.peak_phase.total_bytes * processes,
+        reserved_total_bytes,
+        place.free,
+        several_processes=several,
+        has_caveats=caveats,
     )
 
 
@@ -134,19 +138,19 @@ def rung_effects(setup: Setup) -> tuple[RungEffect, ...]:
     current = predict_memory(setup)
     if current.estimate is None:
         return ()
-    useful, profile, context = [], setup.effective, setup.ladder_context
+    useful, profile, context = [], setup.effective_profile, setup.ladder_context
     for name, fallback in RUNGS.items():
         change = None if why_rung_unusable(name, context) else fallback.next_change(profile, context)
         if change is None:
             continue
         changed = predict_memory(setup.for_attempt(apply_change(change, profile)))
         difference = changed.reserved_bytes_at_peak - current.reserved_bytes_at_peak if changed.estimate else 0
-        if abs(difference) * _PEAK_PER_SMALLEST_EFFECT > current.reserved_bytes_at_peak:
+        if abs(difference) > _MIN_SHOWN_EFFECT_SHARE * current.reserved_bytes_at_peak:
             useful.append(RungEffect(change, difference, changed.band, fallback.changes_training))
     return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.peak_difference)))
 
 
-def cannot_fit(setup: Setup) -> bool:
+def cannot_fit_on_empty_gpu(setup: Setup) -> bool:
     """Return whether an attempt cannot fit even on an empty GPU and at the lower end of the estimate.
 
     Never true if something is not modelled: the script may need less than assumed.
@@ -154,21 +158,23 @@ def cannot_fit(setup: Setup) -> bool:
     totals = [gpu.memory_total for gpu in setup.gpus if gpu.memory_total] if setup.device == "cuda" else []
     estimated = predict_memory(setup).estimate if totals else None
     return (
-        estimated is not None and not estimated.caveats and estimated.peak.total * (1 - estimated.error) > min(totals)
+        estimated is not None
+        and not estimated.caveats
+        and estimated.peak_phase.total_bytes * (1 - estimated.relative_error) > min(totals)
     )
 
 
-def smallest_change_that_fits(setup: Setup) -> Change | None:
+def smallest_same_result_change_that_fits(setup: Setup) -> Change | None:
     """Return the smallest change with the same result that makes the training fit, None if there is none.
 
     In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
     evaluation has the peak, otherwise last.
     """
-    candidate, current = setup.effective, predict_memory(setup).estimate
+    candidate, current = setup.effective_profile, predict_memory(setup).estimate
     edits: dict[str, fields.FieldValue] = {}
     for name in (
         (_EVALUATION_RUNG, *_SAME_RESULT_RUNGS)
-        if current and current.peak.name == "eval"
+        if current and current.peak_phase.name == "eval"
         else (*_SAME_RESULT_RUNGS, _EVALUATION_RUNG)
     ):
         if why_rung_unusable(name, setup.ladder_context):
@@ -180,7 +186,7 @@ def smallest_change_that_fits(setup: Setup) -> Change | None:
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
             if predict_memory(setup.for_attempt(candidate)).band in {"fits", "tight"}:
-                return _combined_fitting_change(setup.effective, candidate, edits)
+                return _combined_fitting_change(setup.effective_profile, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break
     return None

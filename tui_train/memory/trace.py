@@ -10,7 +10,7 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory.estimate import BYTES_PER_QUANTIZED_WEIGHT
-from tui_train.memory.types import ALL_LORA_TARGETS, DTYPE_BYTES, OTHER_NAMES_BY_LORA_TARGET, MemorySettings
+from tui_train.memory.types import ALL_LORA_TARGETS, BYTES_BY_DTYPE, OTHER_NAMES_BY_LORA_TARGET, MemorySettings
 
 MEASURE_DEADLINE_SECONDS = 120.0
 # 70 billion parameters take minutes on a slow machine; the user can cancel.
@@ -36,7 +36,7 @@ class CountedMemory(msgspec.Struct, frozen=True):
     problem: str = ""
 
     @property
-    def peak(self) -> tuple[str, int]:
+    def peak_phase_and_bytes(self) -> tuple[str, int]:
         """The phase with the peak, and its bytes."""
         name, size = max(self.phases.items(), key=lambda item: item[1], default=("load", 0))
         return _LABEL_BY_PHASE.get(name, name), size
@@ -62,7 +62,7 @@ def why_not_traceable(model: ModelDimensions, settings: MemorySettings) -> str:
     return next((words for words, holds in reasons.items() if holds), "")
 
 
-def trace_request(model: ModelDimensions, settings: MemorySettings, folder: str = "") -> dict[str, Any]:
+def memory_child_request(model: ModelDimensions, settings: MemorySettings, folder: str = "") -> dict[str, Any]:
     """Return the request for the child: the model by `folder` or dimensions, and how it is trained."""
     shared = settings.sharding == "fsdp"
     # FSDP casts full layers to the compute type, and keeps its shards in the type of the weights.
@@ -89,8 +89,8 @@ def trace_request(model: ModelDimensions, settings: MemorySettings, folder: str 
         "loss": "" if settings.loss == "upcast" else settings.loss,
         "kernels": settings.kernels,
         "reference": settings.reference,
-        "kept": DTYPE_BYTES[settings.adapters if settings.method == "lora" else settings.weights],
-        "shards": settings.shards * DTYPE_BYTES[cast] / DTYPE_BYTES[settings.weights] if shared else 1,
+        "kept": BYTES_BY_DTYPE[settings.adapters if settings.method == "lora" else settings.weights],
+        "shards": settings.shards * BYTES_BY_DTYPE[cast] / BYTES_BY_DTYPE[settings.weights] if shared else 1,
         "shared": shared and settings.shards > 1,
         "buckets": settings.sharding == "ddp" and settings.shards > 1,
         "holds_layers": settings.holds_layers,

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 Dtype = Literal["fp32", "bf16", "fp16"]
-DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+BYTES_BY_DTYPE: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 TrainedPart = Literal["full", "lora", "frozen"]
 Quantization = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
@@ -91,27 +91,27 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     caveats: tuple[str, ...] = ()
 
     @property
-    def tokens(self) -> int:
+    def micro_batch_tokens(self) -> int:
         """Tokens per micro batch."""
         return self.micro_batch * self.rows * self.sequence_length
 
     @property
-    def eval_tokens(self) -> int:
+    def eval_batch_tokens(self) -> int:
         """Tokens per evaluation batch."""
         return (self.eval_batch or self.micro_batch) * self.rows * self.sequence_length
 
     @property
-    def compute_bytes(self) -> int:
+    def compute_value_bytes(self) -> int:
         """Bytes per value of the computation."""
-        return DTYPE_BYTES[self.autocast or self.weights]
+        return BYTES_BY_DTYPE[self.autocast or self.weights]
 
     @property
-    def stream_bytes(self) -> int:
+    def residual_value_bytes(self) -> int:
         """Bytes per value between layers, which autocast leaves in the type of the embedding."""
         if self.widened:
             return 4
         cast_whole = self.sharding in {"fsdp", "zero1", "zero2", "zero3"}
-        return self.compute_bytes if cast_whole else DTYPE_BYTES[self.weights]
+        return self.compute_value_bytes if cast_whole else BYTES_BY_DTYPE[self.weights]
 
 
 class PhaseMemory(Struct, frozen=True):
@@ -121,7 +121,7 @@ class PhaseMemory(Struct, frozen=True):
     parts: tuple[tuple[str, int], ...]
 
     @property
-    def total(self) -> int:
+    def total_bytes(self) -> int:
         """The sum of all parts, in bytes."""
         return sum(size for _, size in self.parts)
 
@@ -135,11 +135,11 @@ class MemoryEstimate(Struct, frozen=True):
     caveats: tuple[str, ...] = ()
 
     @property
-    def peak(self) -> PhaseMemory:
+    def peak_phase(self) -> PhaseMemory:
         """The phase with the highest total."""
-        return max(self.phases, key=lambda phase: phase.total)
+        return max(self.phases, key=lambda phase: phase.total_bytes)
 
     @property
-    def error(self) -> float:
+    def relative_error(self) -> float:
         """The relative error of the estimate; larger if something is not modelled."""
         return 0.3 if self.caveats else 0.15

@@ -49,29 +49,29 @@ def reserved_bytes(
     estimate: MemoryEstimate, *, several_processes: bool, expandable: bool = False, shares: GapShares = _GAP_SHARES
 ) -> int:
     """Return the bytes that the allocator holds at the peak: the tensors and the gaps between them."""
-    peak = estimate.peak.total
+    peak = estimate.peak_phase.total_bytes
     logits = max(dict(phase.parts).get("logits", 0) for phase in estimate.phases)
     gaps = peak * (shares.tensors + shares.several * several_processes) + logits * shares.logits
     return int(peak + gaps * (_GAP_FACTOR_OF_EXPANDABLE_SEGMENTS if expandable else 1))
 
 
-def used_bytes_on_card(reserved_total: int, *, several_processes: bool) -> int:
+def used_bytes_on_card(reserved_total_bytes: int, *, several_processes: bool) -> int:
     """Return the bytes that a card shows as used: what is reserved, the context, and NCCL's channels."""
-    return reserved_total + CUDA_CONTEXT_BYTES + (NCCL_CHANNEL_BYTES if several_processes else 0)
+    return reserved_total_bytes + CUDA_CONTEXT_BYTES + (NCCL_CHANNEL_BYTES if several_processes else 0)
 
 
 def judge_memory(
-    needed: int, reserved_total: int, free: int, *, several_processes: bool, has_caveats: bool = False
+    needed: int, reserved_total_bytes: int, free: int, *, several_processes: bool, has_caveats: bool = False
 ) -> MemoryVerdict:
-    """Return whether `reserved_total` bytes fit; with `has_caveats` the tensors must be far below `free`."""
+    """Return whether `reserved_total_bytes` bytes fit; with `has_caveats` the tensors must be far below `free`."""
     available = max(0, free - used_bytes_on_card(0, several_processes=several_processes))
     band: FitBand = "will not fit"
     if (
         (needed <= available * _MAX_FITTING_SHARE_WITH_CAVEATS)
         if has_caveats
-        else (reserved_total <= available * _MAX_FITTING_SHARE)
+        else (reserved_total_bytes <= available * _MAX_FITTING_SHARE)
     ):
         band = "fits"
     elif needed <= available * _MAX_TIGHT_SHARE:
         band = "tight"
-    return MemoryVerdict(band, needed, reserved_total, available)
+    return MemoryVerdict(band, needed, reserved_total_bytes, available)

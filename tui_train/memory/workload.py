@@ -30,7 +30,7 @@ from tui_train.memory.types import (
 from tui_train.profile.presets import SCRIPT_LABEL
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
-from tui_train.setup.recipe.options import TrainerOptions, script_options, user_arguments
+from tui_train.setup.recipe.options import TrainerOptions, script_options, user_options_for_value
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo as nemo_trainer
@@ -69,7 +69,7 @@ class MemoryWorkload(Struct, frozen=True):
 
 def derive_workload(setup: Setup) -> MemoryWorkload:
     """Return the model and settings of an attempt; pure."""
-    profile = setup.effective
+    profile = setup.effective_profile
     if trainer_has_own_field(profile, "nemo"):
         return _nemo_workload(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
@@ -79,7 +79,7 @@ def derive_workload(setup: Setup) -> MemoryWorkload:
 
 def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
     """Return the model and settings of a training that loads a model by name or folder."""
-    profile, facts, document = setup.effective, setup.facts, setup.config_document
+    profile, facts, document = setup.effective_profile, setup.facts, setup.config_document
     if _effective_micro_batch(setup) is None:
         return MemoryWorkload(why_unknown=_why_no_batch(setup))
     if document and document.problem:
@@ -141,12 +141,12 @@ def new_model_dimensions(recipe: Recipe) -> ModelDimensions:
 
 def _effective_micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
-    return setup.effective.recipe.micro_batch or setup.trainer_options.integer("micro_batch") or None
+    return setup.effective_profile.recipe.micro_batch or setup.trainer_options.integer("micro_batch") or None
 
 
 def _memory_settings(setup: Setup, model: ModelDimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
-    profile, options = setup.effective, setup.trainer_options
+    profile, options = setup.effective_profile, setup.trainer_options
     recipe, packing, lora, precision = (
         profile.recipe,
         frozen_weight_quantization(options),
@@ -195,7 +195,7 @@ def _memory_settings(setup: Setup, model: ModelDimensions | None = None) -> Memo
 
 def _is_lora_by_fallback(setup: Setup) -> bool:
     """Return whether a fallback has made it the training of an adapter."""
-    return setup.effective.recipe.lora and "lora" in setup.ladder_context.accepted
+    return setup.effective_profile.recipe.lora and "lora" in setup.ladder_context.accepted
 
 
 def _trains_adapter(setup: Setup) -> bool:
@@ -211,12 +211,12 @@ def _effective_precision(setup: Setup) -> Precision:
     """Return the precision of the recipe, or else of the options."""
     options = setup.trainer_options
     by_option: Precision = "bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32"
-    return setup.effective.recipe.precision or by_option
+    return setup.effective_profile.recipe.precision or by_option
 
 
 def _recomputes_activations(setup: Setup) -> bool:
     """Return whether activations are recomputed."""
-    chosen = setup.effective.recipe.activation_checkpointing
+    chosen = setup.effective_profile.recipe.activation_checkpointing
     return setup.trainer_options.is_on("gradient_checkpointing") if chosen is None else chosen
 
 
@@ -225,13 +225,16 @@ def _holds_all_quantized_weights(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = frozen_weight_quantization(setup.trainer_options), setup.effective.trainer.strategy == "fsdp2"
+    packing, sharded = (
+        frozen_weight_quantization(setup.trainer_options),
+        setup.effective_profile.trainer.strategy == "fsdp2",
+    )
     return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.trainer_options
 
 
 def _effective_eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
-    recipe, options = setup.effective.recipe, setup.trainer_options
+    recipe, options = setup.effective_profile.recipe, setup.trainer_options
     if recipe.eval_batch and "eval_batch" in setup.ladder_context.accepted:
         return recipe.eval_batch
     by_strategy = any(text not in {"", "no", "none"} for text in options.texts("eval_strategy"))
@@ -249,7 +252,7 @@ def _lora_targets(options: TrainerOptions) -> tuple[str, ...]:
 
 
 def _optimizer_kind(setup: Setup) -> OptimizerKind:
-    recipe, options = setup.effective.recipe, setup.trainer_options
+    recipe, options = setup.effective_profile.recipe, setup.trainer_options
     if recipe.optimizer_8bit:
         return "adamw_8bit"
     named = options.text("optimizer").lower()
@@ -269,7 +272,7 @@ def _attention_kind(options: TrainerOptions) -> AttentionKind:
 def _sharding_kind(setup: Setup) -> ShardingKind:
     if setup.model_copies < 2:
         return ""
-    strategy = setup.effective.trainer.strategy
+    strategy = setup.effective_profile.trainer.strategy
     return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.trainer_options) else strategy
 
 
@@ -288,10 +291,10 @@ def _has_reentrant_checkpointing(setup: Setup) -> bool:
 
 def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     """Return what is not known, and so assumed, or not modelled."""
-    profile, options = setup.effective, setup.trainer_options
+    profile, options = setup.effective_profile, setup.trainer_options
     length = profile.recipe.sequence_length or options.integer("length")
     precision = profile.recipe.precision or options.is_on("bf16") or options.is_on("fp16")
-    batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)
+    batches = () if setup.preset.user_arguments_first else user_options_for_value("micro_batch", profile, setup.preset)
     conditions = {
         "your arguments set a batch: the recipe's is used here": bool(batches),
         "type of the weights: fp32 is assumed, set --dtype otherwise": not weights_known,
@@ -307,7 +310,7 @@ def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
 
 def _nemo_workload(setup: Setup) -> MemoryWorkload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
-    profile = setup.effective
+    profile = setup.effective_profile
     nemo, recipe = profile.nemo, profile.recipe
     if nemo_trainer.gpus_per_model_copy(nemo, setup.nemo_flavour) > 1:
         return MemoryWorkload(why_unknown="tensor, pipeline and context parallel are not modelled")

@@ -43,7 +43,7 @@ def build_attempt(
     chosen, preset, output = setup.profile, setup.preset, attempt_output_folder(setup)
     rule = preset.checkpoints
     save_arguments = save_on_stop_arguments(setup, passed_values)
-    resume = tuple(_word_with_checkpoint(word) for word in rule.resume) if rule else ()
+    resume = tuple(_fill_checkpoint_placeholder(word) for word in rule.resume) if rule else ()
     parts = (
         *LAUNCHERS[setup.launcher](job).parts(),
         *setup.trainer.program_parts(),
@@ -62,15 +62,15 @@ def build_attempt(
             parts, attempt_variables(setup, job, passed_values), working_folder(chosen, preset) or word_in_run_dir("")
         ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
-        fills=((config_path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
-        if config_path and config_file.writes_run_paths(preset)
+        fills=((config_path, config_file.checkpoint_value_in_user_file(chosen, preset, setup.facts)),)
+        if config_path and config_file.does_file_hold_run_paths(preset)
         else (),
     )
 
 
 def attempt_output_folder(setup: Setup) -> CommandWord:
     """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
-    first, effective = setup.first_effective, setup.effective
+    first, effective = setup.first_effective_profile, setup.effective_profile
     suffix = "" if effective.recipe.layers == first.recipe.layers else f"-{effective.recipe.layers}-layers"
     suffix += "" if effective.trainer.strategy == first.trainer.strategy else f"-{effective.trainer.strategy}"
     suffix += "-8bit" if effective.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
@@ -79,7 +79,7 @@ def attempt_output_folder(setup: Setup) -> CommandWord:
     return f"{output}{suffix}" if output else word_in_run_dir(f"output{suffix}")
 
 
-def _word_with_checkpoint(word: str) -> CommandWord:
+def _fill_checkpoint_placeholder(word: str) -> CommandWord:
     before, placeholder, after = word.partition("{checkpoint}")
     return join_pieces((before, CHECKPOINT_VARIABLE, after)) if placeholder else word
 

@@ -56,7 +56,7 @@ def _machines_text(processes_by_machine: tuple[int, ...]) -> str:
 
 def plan_number_texts(setup: Setup) -> tuple[str, ...]:
     """Return learning rate and steps as text, each with its source unless the user set it."""
-    recipe, effective = setup.effective.recipe, setup.values
+    recipe, effective = setup.effective_profile.recipe, setup.effective_values
     rate = batch.scaled_learning_rate(recipe)
     texts = {
         "learning_rate": f"learning rate {rate:g}" if rate is not None else effective["learning_rate"].other_form,
@@ -82,18 +82,18 @@ def plan_number_texts(setup: Setup) -> tuple[str, ...]:
 
 def _finetune_number_texts(setup: Setup) -> dict[str, tuple[str, str]]:
     """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
-    profile = setup.effective
+    profile = setup.effective_profile
     if not trainer_has_own_field(profile, "finetune"):
         return {}
     texts, recipe = {}, profile.recipe
     if warm := warm_up_text(recipe.warmup, 0):
-        texts["warmup"] = (warm, setup.values["warmup"].source)
-    if value := setup.by_data.get(data_questions.ANSWERS_KEY):
+        texts["warmup"] = (warm, setup.effective_values["warmup"].source)
+    if value := setup.data_values_by_key.get(data_questions.ANSWERS_ONLY_KEY):
         texts["answers"] = ("answers alone are learned", value.source)
-    if value := setup.by_data.get(data_questions.EVALUATION_KEY):
+    if value := setup.data_values_by_key.get(data_questions.EVALUATION_SHARE_KEY):
         texts["evaluation"] = (f"{percent(profile.data.evaluation or 0.0, 1)} for evaluations", value.source)
     if keeps_best_checkpoint(profile):
-        saved = setup.values["checkpoint_every"]
+        saved = setup.effective_values["checkpoint_every"]
         texts["best"] = (f"the best checkpoint by evaluation, each {recipe.checkpoint_every} steps", saved.source)
     return texts
 
@@ -173,8 +173,8 @@ def script_notes(profile: Profile, facts: Facts) -> list[str]:
 
 def _launcher_notes(setup: Setup) -> list[str]:
     """Return why a single process is started by a launcher that sets its ranks, where that was chosen for it."""
-    because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.rank_use_text
-    return [f"Launcher {LAUNCHERS[setup.launcher].label}: {setup.rank_use_text}."] if because else []
+    because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.line_needing_ranks_text
+    return [f"Launcher {LAUNCHERS[setup.launcher].label}: {setup.line_needing_ranks_text}."] if because else []
 
 
 def _accelerate_notes(setup: Setup) -> list[str]:
@@ -185,7 +185,9 @@ def _accelerate_notes(setup: Setup) -> list[str]:
         return []
     config_values = launcher_config.recipe_values_of_config(profile, setup.preset, config)
     overridden = {
-        name: value for name, value in config_values.items() if setup.values.get(name, value).source != value.source
+        name: value
+        for name, value in config_values.items()
+        if setup.effective_values.get(name, value).source != value.source
     }
     kept = [
         value.other_form or fields.format_value(value.value)
@@ -196,7 +198,7 @@ def _accelerate_notes(setup: Setup) -> list[str]:
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
     sentences = [f"{', '.join(kept)}: {launcher_config.CONFIG_SOURCE_TEXT} ({path})."] if kept else []
     for name, value in overridden.items():
-        effective = setup.values[name]
+        effective = setup.effective_values[name]
         if effective.value != value.value:
             source = effective.source or f"recipe.{name}"
             theirs = value.other_form or fields.format_value(value.value)
@@ -220,15 +222,15 @@ def _ssh_host_notes(profile: Profile, *, needs_shared_disk: bool) -> list[str]:
 
 def batch_arithmetic_text(setup: Setup, job: LauncherJob) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
-    recipe = setup.effective.recipe
+    recipe = setup.effective_profile.recipe
     processes = counted(job.world_size, "process", "processes")
     if setup.model_copies != job.world_size:
         processes = f"{counted(setup.model_copies, 'copy', 'copies')} of the model"
-    effective = setup.values["micro_batch"], setup.values["global_batch"]
+    effective = setup.effective_values["micro_batch"], setup.effective_values["global_batch"]
     if recipe.micro_batch is None:
         return visible(f"{processes}, batch: {effective[0].source}")
     # A changed batch no longer comes from the source.
-    first = setup.first_effective.recipe
+    first = setup.first_effective_profile.recipe
     unchanged = (recipe.micro_batch, recipe.global_batch) == (first.micro_batch, first.global_batch)
     with_source = [
         value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_DEFAULT_SOURCE}

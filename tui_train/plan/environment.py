@@ -34,7 +34,7 @@ def attempt_variables(
     setup: Setup, job: LauncherJob, placeholder_values: Mapping[str, PlaceholderValue]
 ) -> tuple[EnvSetting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
-    profile = setup.effective
+    profile = setup.effective_profile
     cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
     threads = max(1, cores // max((job.processes, *job.uneven_processes)))
     settings = [
@@ -96,7 +96,7 @@ def preparation_variables(profile: Profile) -> tuple[EnvSetting, ...]:
 
 def _wandb_settings(setup: Setup) -> list[EnvSetting]:
     """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
-    profile = setup.effective
+    profile = setup.effective_profile
     tracking = profile.tracking
     if not tracking.wandb or no_effect.why_no_effect("tracking.wandb", setup):
         return []

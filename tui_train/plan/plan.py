@@ -11,8 +11,8 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import LauncherJob
-from tui_train.memory.ladder.attempt_order import AttemptPlan, fallback_attempts
-from tui_train.memory.predict import cannot_fit
+from tui_train.memory.ladder.attempt_order import AttemptPlan, attempts_with_fallbacks
+from tui_train.memory.predict import cannot_fit_on_empty_gpu
 from tui_train.plan.attempts import attempt_output_folder, build_attempt, values_passed_to_trainer
 from tui_train.plan.description import plan_notes, plan_number_texts, plan_title
 from tui_train.plan.environment import preparation_variables
@@ -35,7 +35,9 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    steps = fallback_attempts(setup.effective, setup.ladder_context, lambda other: cannot_fit(setup.for_attempt(other)))
+    steps = attempts_with_fallbacks(
+        setup.effective_profile, setup.ladder_context, lambda other: cannot_fit_on_empty_gpu(setup.for_attempt(other))
+    )
     setups = tuple(setup.for_attempt(step.profile) for step in steps)
     jobs, launcher_configs = _build_jobs(setups)
     attempts, configs = _build_attempts(steps, setups, jobs)
@@ -88,11 +90,11 @@ def _plan_machine_fields(setup: Setup, first_job: LauncherJob) -> partial[Plan]:
 
 def _plan_number_fields(setup: Setup) -> partial[Plan]:
     """Return the batch, the learning rate and the steps; 0 for what is not known."""
-    recipe = setup.effective.recipe
+    recipe = setup.effective_profile.recipe
     return partial(
         Plan,
         micro_batch=recipe.micro_batch or 0,
-        accumulation=effective_accumulation(setup.effective, setup.model_copies) or 0,
+        accumulation=effective_accumulation(setup.effective_profile, setup.model_copies) or 0,
         global_batch=recipe.global_batch or 0,
         learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
@@ -136,13 +138,13 @@ def _build_attempts(
 
 def _build_nemo_file(setup: Setup) -> NemoFile | None:
     kind = setup.nemo_flavour
-    return kind and nemo.build_nemo_file(setup.effective, kind, setup.gpus, setup.facts, setup.toolchain)
+    return kind and nemo.build_nemo_file(setup.effective_profile, kind, setup.gpus, setup.facts, setup.toolchain)
 
 
 def _log_rules_of_preset(setup: Setup) -> LogReadingRules:
     profile = setup.profile
     own = (profile.trainer.progress,) if profile.trainer.progress else ()
-    steps = setup.effective.recipe.steps or 0
+    steps = setup.effective_profile.recipe.steps or 0
     return LogReadingRules((*own, *setup.preset.log), steps, trainer_has_own_field(profile, "trainer.progress"))
 
 
@@ -163,7 +165,7 @@ def _preparations(setup: Setup, job: LauncherJob) -> tuple[PlannedPreparation, .
     profile = setup.profile
     env = preparation_variables(profile)
     # What prepares the data may need the model.
-    trainer = trainer_of(setup.effective, facts=setup.facts)
+    trainer = trainer_of(setup.effective_profile, facts=setup.facts)
     items = (*hub_model.model_download_steps(setup), *trainer.preparation_steps())
     return tuple(
         PlannedPreparation(
@@ -202,7 +204,7 @@ def _build_jobs(setups: tuple[Setup, ...]) -> tuple[tuple[LauncherJob, ...], tup
 
 def _build_job(setup: Setup) -> LauncherJob:
     """Return what the launcher starts in an attempt."""
-    profile, toolchain, nodes = setup.effective, setup.toolchain, setup.profile.nodes
+    profile, toolchain, nodes = setup.effective_profile, setup.toolchain, setup.profile.nodes
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
     return LauncherJob(
         python=toolchain.python if profile.container.engine == "none" else "python",
@@ -224,7 +226,7 @@ def _build_job(setup: Setup) -> LauncherJob:
 
 def _precision_outside_recipe(setup: Setup) -> str:
     """Return a precision of the user's accelerate config that the recipe has no word for, such as fp8."""
-    value = setup.values["precision"]
+    value = setup.effective_values["precision"]
     return value.other_form if value.source == launcher_config.CONFIG_SOURCE_TEXT else ""
 
 

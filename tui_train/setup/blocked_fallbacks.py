@@ -7,11 +7,11 @@ from tui_train.base.versions import is_known_at_least
 from tui_train.facts.types import Facts, Gpu, Toolchain, YamlDocument
 from tui_train.profile.presets import Preset, accepted_placeholders, condition_placeholder
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.options import get_nested_value, user_arguments, user_batch_arguments
+from tui_train.setup.recipe.options import get_nested_value, user_batch_options, user_options_for_value
 from tui_train.trainers import trainer_of
 
 # The library that a fallback needs.
-_LIBRARY_BY_FALLBACK = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
+_NEEDED_LIBRARY_BY_FALLBACK = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
 # Values in the user's file that a fallback may replace without changing anything else; empty: any value.
 _REPLACEABLE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
     "fused_optimizer": (None, "adamw_torch"),
@@ -47,13 +47,13 @@ def why_fallbacks_refused(
         reasons["eval_batch"] = "no validation data: nothing is evaluated"
     reasons = reasons | dict.fromkeys(_GPU_ONLY_FALLBACKS if not gpus else (), "only for GPUs")
     for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted:
-        if arguments := user_arguments(name, profile, preset):
+        if arguments := user_options_for_value(name, profile, preset):
             reasons[name] = set_by_user_reason(arguments[0].words)
     reasons["micro_batch"] = _why_batch_refused(profile, preset)
     return {name: why for name, why in reasons.items() if why}
 
 
-def default_eval_batch(preset: Preset, document: YamlDocument | None) -> int:
+def eval_batch_of_file_or_preset(preset: Preset, document: YamlDocument | None) -> int:
     """Return the evaluation batch of the trainer's file or its default; 0: same as the micro batch.
 
     A value in the user's arguments is not replaced, so it is not needed.
@@ -65,7 +65,7 @@ def default_eval_batch(preset: Preset, document: YamlDocument | None) -> int:
     return preset.eval_batch
 
 
-def why_too_little_host_memory(gpus: tuple[Gpu, ...], host_bytes: int | None) -> str:
+def why_host_memory_below_gpu_memory(gpus: tuple[Gpu, ...], host_bytes: int | None) -> str:
     """Return why a host with that many bytes of memory cannot hold the content of these GPUs, empty if it can."""
     cards = sum(gpu.memory_total or 0 for gpu in gpus)
     if host_bytes is None or host_bytes >= cards:
@@ -76,7 +76,7 @@ def why_too_little_host_memory(gpus: tuple[Gpu, ...], host_bytes: int | None) ->
 def _why_fallback_refused(
     fallback: str, profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None
 ) -> str:
-    library = _LIBRARY_BY_FALLBACK.get(fallback)
+    library = _NEEDED_LIBRARY_BY_FALLBACK.get(fallback)
     if library and tool and library not in tool.packages:
         return f"the chosen Python has no {library}"
     new = tool and is_known_at_least(tool.transformers, "5.0") and is_known_at_least(tool.torch, "2.8")
@@ -88,14 +88,14 @@ def _why_fallback_refused(
         and not _document_value(document, "finetuning_type")
     ):
         return "it already trains with LoRA: finetuning_type is not full"
-    if setting := user_setting_text(fallback, profile, preset, document):
+    if setting := user_setting_against_fallback(fallback, profile, preset, document):
         return set_by_user_reason((setting,))
     return ""
 
 
 def _why_batch_refused(profile: Profile, preset: Preset) -> str:
     """Return why a fallback cannot change the batch: the user's arguments set it; empty if they do not."""
-    arguments = user_batch_arguments(profile, preset)
+    arguments = user_batch_options(profile, preset)
     return set_by_user_reason(arguments[0].words) if arguments and not preset.user_arguments_first else ""
 
 
@@ -104,9 +104,11 @@ def set_by_user_reason(words: Iterable[str]) -> str:
     return f"you set {' '.join(words)}"
 
 
-def user_setting_text(fallback: str, profile: Profile, preset: Preset, document: YamlDocument | None) -> str:
+def user_setting_against_fallback(
+    fallback: str, profile: Profile, preset: Preset, document: YamlDocument | None
+) -> str:
     """Return the user's own setting of a value that the fallback would change, empty if there is none."""
-    for argument in user_arguments(fallback, profile, preset):
+    for argument in user_options_for_value(fallback, profile, preset):
         return " ".join(argument.words)
     for value in preset.file.values if preset.file else ():
         set_value = _document_value(document, value.key) if condition_placeholder(value.when) == fallback else None

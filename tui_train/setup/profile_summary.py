@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
-UNNAMED_PROFILE = Profile().name
+UNNAMED_PROFILE_NAME = Profile().name
 _MAX_NAME_LENGTH = 40
 _MAX_DATA_NAMES_SHOWN = 2
 # Names that every second script has.
@@ -43,7 +43,7 @@ def training_summary(profile: Profile) -> TrainingSummary:
 
 def given_or_derived_name(profile: Profile) -> str:
     """Return the name that the user gave, or one of model, data and method; that of the quickstart where it is that."""
-    if profile.name != UNNAMED_PROFILE:
+    if profile.name != UNNAMED_PROFILE_NAME:
         return profile.name
     summary, trainer = training_summary(profile), profile.trainer
     data = PurePath(trainer.data[0]).stem if trainer.data else ""
@@ -51,9 +51,9 @@ def given_or_derived_name(profile: Profile) -> str:
     if not any(parts):
         parts = [*map(_distinctive_stem, filter(None, (trainer.config, trainer.script)))][:1]
     if not any(parts):
-        return UNNAMED_PROFILE
+        return UNNAMED_PROFILE_NAME
     words = [re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-._") for part in (*parts, summary.method)]
-    return "-".join(dict.fromkeys(filter(None, words)))[:_MAX_NAME_LENGTH].strip("-._") or UNNAMED_PROFILE
+    return "-".join(dict.fromkeys(filter(None, words)))[:_MAX_NAME_LENGTH].strip("-._") or UNNAMED_PROFILE_NAME
 
 
 def _distinctive_stem(path: str) -> str:

@@ -39,11 +39,12 @@ from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import script_or_module_to_start
 from tui_train.trainers.trainer import Trainer
 
-MODEL_SIZE_NAMES = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
+MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What all attempts of a plan share: none of it is chosen again for a fallback.
 _PARTS_SHARED_BY_ATTEMPTS = (
     "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "model_copies", "backend",
-    "launcher_config", "preset", "trainer", "accepted_placeholders", "values", "first_effective", "ladder_context",
+    "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
+    "first_effective_profile", "ladder_context",
 )  # fmt: skip
 _MACHINE_PARTS_SHARED = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
 
@@ -54,13 +55,13 @@ class Setup:
     """What a profile means on a machine: each part is found once, when it is first asked for.
 
     profile: the profile as chosen; facts: what is known of the machine
-    by_data: values by their key that follow from the training data
+    data_values_by_key: values by their key that follow from the training data
     """
 
     def __init__(self, profile: Profile, facts: Facts, defaults: Mapping[str, EffectiveValue] | None = None) -> None:
         """Hold both; `defaults` replace the trainer's, by name in the recipe, or by key beyond it."""
         self.profile, self.facts = profile, facts
-        self.by_data = {name: value for name, value in (defaults or {}).items() if "." in name}
+        self.data_values_by_key = {name: value for name, value in (defaults or {}).items() if "." in name}
         self._defaults = {name: value for name, value in (defaults or {}).items() if "." not in name}
         self._kept: dict[Callable[[Setup], Any], Any] = {}
 
@@ -70,13 +71,13 @@ class Setup:
         other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS_SHARED})
         return other
 
-    def for_attempt(self, effective: Profile) -> "Setup":
+    def for_attempt(self, effective_profile: Profile) -> "Setup":
         """Return the setup of another attempt by its effective profile; all else is shared."""
         for name in _PARTS_SHARED_BY_ATTEMPTS:
             getattr(self, name)
         other = copy(self)
         other.__dict__.pop("trainer_options", None)
-        other.__dict__.update(effective=effective, _kept={})
+        other.__dict__.update(effective_profile=effective_profile, _kept={})
         return other
 
     def cached_answer(self, question: "Callable[[Setup], _Answer]") -> _Answer:
@@ -134,7 +135,7 @@ class Setup:
     @cached_property
     def launcher(self) -> Launcher:
         """What starts the processes."""
-        return choose_profile_launcher(self.profile, self._chosen_cards, reads_ranks=bool(self.rank_use_text))
+        return choose_profile_launcher(self.profile, self._chosen_cards, reads_ranks=bool(self.line_needing_ranks_text))
 
     @cached_property
     def script_source(self) -> ScriptSource | None:
@@ -144,7 +145,7 @@ class Setup:
         return given_arguments.script_source(self.profile, self.facts, self._preset)
 
     @cached_property
-    def rank_use_text(self) -> str:
+    def line_needing_ranks_text(self) -> str:
         """Which line of the script fails unless a launcher sets the ranks, in words; empty for none."""
         source = self.script_source
         if source is None or not source.rank_line:
@@ -194,7 +195,7 @@ class Setup:
     def _profile_with_data_values(self) -> Profile:
         """The chosen profile with what follows from the data."""
         profile = self.profile
-        for key, held in self.by_data.items():
+        for key, held in self.data_values_by_key.items():
             profile = fields.profile_with_value(profile, key, held.value)
         return profile
 
@@ -239,7 +240,7 @@ class Setup:
         return self.facts.documents.get(self.profile.trainer.config)
 
     @cached_property
-    def values(self) -> dict[str, EffectiveValue]:
+    def effective_values(self) -> dict[str, EffectiveValue]:
         """The values in force by their name in the recipe."""
         profile = self._profile_with_data_values
         by_launcher = launcher_config.recipe_values_of_config(profile, self.preset, self.launcher_config)
@@ -247,22 +248,22 @@ class Setup:
         return values | {name: held for name, held in self._defaults.items() if is_unset_by_user(values[name])}
 
     @cached_property
-    def effective(self) -> Profile:
+    def effective_profile(self) -> Profile:
         """The profile with the values in force, None where unknown: of the first attempt, or that of `for_attempt`."""
         return auto_preset.with_shipped_preset(
-            with_effective_values(self._profile_with_data_values, self.values), self.facts.sources
+            with_effective_values(self._profile_with_data_values, self.effective_values), self.facts.sources
         )
 
     @cached_property
-    def first_effective(self) -> Profile:
+    def first_effective_profile(self) -> Profile:
         """The effective profile of the first attempt."""
-        return self.effective
+        return self.effective_profile
 
     @cached_property
     def trainer_options(self) -> TrainerOptions:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
-        by_trainer = trainer_of(self.effective).library_options()
-        return TrainerOptions({**by_trainer, **script_options(self.effective, self.facts.documents)})
+        by_trainer = trainer_of(self.effective_profile).library_options()
+        return TrainerOptions({**by_trainer, **script_options(self.effective_profile, self.facts.documents)})
 
     @cached_property
     def user_output_folder(self) -> str:
@@ -283,11 +284,13 @@ class Setup:
         return LadderContext(
             world_size=self.model_copies,
             cuda=self.device == "cuda",
-            accepted=self.accepted_placeholders - MODEL_SIZE_NAMES if loads_model else self.accepted_placeholders,
+            accepted=self.accepted_placeholders - MODEL_SIZE_PLACEHOLDERS
+            if loads_model
+            else self.accepted_placeholders,
             loads_model=loads_model,
             refusals=refused,
             why_none=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
-            eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.config_document),
+            eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(self.preset, self.config_document),
             evaluates=trainer.evaluates(),
             batch_not_set=batch_not_set,
             min_micro=trainer.min_micro_batch(),
@@ -296,21 +299,27 @@ class Setup:
     def _why_fallbacks_refused(self) -> dict[str, str]:
         """Return the fallbacks that cannot help, each with the reason."""
         unsharded = self._why_not_sharded()
-        offload = unsharded or blocked_fallbacks.why_too_little_host_memory(self.gpus, self.facts.machine.memory_total)
+        offload = unsharded or blocked_fallbacks.why_host_memory_below_gpu_memory(
+            self.gpus, self.facts.machine.memory_total
+        )
         refused = blocked_fallbacks.why_fallbacks_refused(
-            self.effective, self.preset, self.toolchain, self.config_document, self.gpus
+            self.effective_profile, self.preset, self.toolchain, self.config_document, self.gpus
         )
         # A value set in another form, such as "offload", is the user's own choice.
-        words = {name: held.other_form for name, held in self.values.items() if held.other_form and held.value is None}
+        words = {
+            name: held.other_form
+            for name, held in self.effective_values.items()
+            if held.other_form and held.value is None
+        }
         by_user = {name: blocked_fallbacks.set_by_user_reason((text,)) for name, text in words.items()}
         return {"sharding": unsharded, "offload": offload, **refused, **by_user}
 
     def _is_batch_unset(self) -> bool:
         """Return whether the batch is unknown, or only assumed from the defaults of a library that a script may use."""
-        recipe = self.effective.recipe
+        recipe = self.effective_profile.recipe
         if recipe.micro_batch is None or recipe.global_batch is None:
             return True
-        sources = {self.values[name].source for name in ("micro_batch", "global_batch")}
+        sources = {self.effective_values[name].source for name in ("micro_batch", "global_batch")}
         is_script = trainer_has_own_field(self.profile, "trainer.script")
         own_script = is_script and script_or_module_to_start(self.profile, self.preset) != self.preset.module
         return own_script and any(source.endswith("default") for source in sources)

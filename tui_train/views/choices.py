@@ -59,7 +59,7 @@ def field_options(key: str, setup: Setup) -> tuple[FieldOption, ...]:
 
 def _unset_option(key: str, setup: Setup) -> FieldOption:
     """Return the option to leave a field unset, with the value that then applies."""
-    held = setup.values.get(key.removeprefix("recipe."))
+    held = setup.effective_values.get(key.removeprefix("recipe."))
     return FieldOption(
         "", UNSET_LABEL, (held.other_form or fields.format_value(held.value)) if held and held.source else ""
     )
@@ -172,7 +172,7 @@ def _preset_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
     profile = setup.profile
-    because = f": {setup.rank_use_text}" if setup.rank_use_text and setup.world_size == 1 else ""
+    because = f": {setup.line_needing_ranks_text}" if setup.line_needing_ranks_text and setup.world_size == 1 else ""
     options = [FieldOption("auto", "auto", f"now {setup.launcher}{because}")]
     tool = setup.toolchain
     installed = {**tool.packages, "accelerate": tool.accelerate} if tool else {}

@@ -3,7 +3,12 @@
 from tui_train.base.text import grouped_digits, percent
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import warm_up_text
-from tui_train.setup.recipe.data_questions import EVALUATION_KEY, data_report_in_force, training_epoch, training_steps
+from tui_train.setup.recipe.data_questions import (
+    EVALUATION_SHARE_KEY,
+    data_report_at_length_in_force,
+    total_training_steps,
+    training_epoch_size,
+)
 from tui_train.setup.setup import Setup
 from tui_train.views.data_text import data_summary, reading_data_text, why_data_unread
 from tui_train.views.overview import short_count_text, usual_learning_rate_text
@@ -11,18 +16,18 @@ from tui_train.views.overview import short_count_text, usual_learning_rate_text
 
 def data_field_note(setup: Setup, *, is_being_read: bool) -> str:
     """Return what the data holds, that it is being read, or why it is not; empty where none is named."""
-    if not setup.effective.trainer.data:
+    if not setup.effective_profile.trainer.data:
         return ""
-    report = data_report_in_force(setup)
+    report = data_report_at_length_in_force(setup)
     if report:
         return data_summary(report)
-    return reading_data_text(setup.effective) if is_being_read else why_data_unread(setup)
+    return reading_data_text(setup.effective_profile) if is_being_read else why_data_unread(setup)
 
 
 def backend_field_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
-    notes, profile = {}, setup.effective
-    estimate, epoch = predict_memory(setup).estimate, training_epoch(setup)
+    notes, profile = {}, setup.effective_profile
+    estimate, epoch = predict_memory(setup).estimate, training_epoch_size(setup)
     if estimate and estimate.trained != estimate.parameters:
         notes["finetune.tuning"] = (
             f"{short_count_text(estimate.trained)} of {short_count_text(estimate.parameters)} weights learn"
@@ -32,7 +37,7 @@ def backend_field_notes(setup: Setup) -> dict[str, str]:
         notes["data.evaluation"] = "the validation data is taken"
     elif share and epoch:
         notes["data.evaluation"] = f"about {grouped_digits(epoch.rows / (1 - share) * share)} rows"
-        if held := setup.by_data.get(EVALUATION_KEY):
+        if held := setup.data_values_by_key.get(EVALUATION_SHARE_KEY):
             notes["data.evaluation"] += f": {held.source}"
     elif not share:
         notes["data.evaluation"] = "0: trained on all rows"
@@ -41,8 +46,8 @@ def backend_field_notes(setup: Setup) -> dict[str, str]:
 
 def recipe_field_notes(setup: Setup) -> dict[str, str]:
     """Return what follows from epochs, length, rate, warmup and rank."""
-    profile, report, epoch = setup.effective, data_report_in_force(setup), training_epoch(setup)
-    recipe, chosen, steps = profile.recipe, profile.finetune, training_steps(setup)
+    profile, report, epoch = setup.effective_profile, data_report_at_length_in_force(setup), training_epoch_size(setup)
+    recipe, chosen, steps = profile.recipe, profile.finetune, total_training_steps(setup)
     notes = {"recipe.learning_rate": usual_learning_rate_text(chosen), "finetune.alpha": "usual: twice the rank"}
     if recipe.steps:
         notes["recipe.epochs"] = "the steps end it"

@@ -12,7 +12,11 @@ from tui_train.memory.workload import chosen_model_name
 from tui_train.plan.description import warm_up_text
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
-from tui_train.setup.recipe.data_questions import data_report_in_force, training_epoch, training_steps
+from tui_train.setup.recipe.data_questions import (
+    data_report_at_length_in_force,
+    total_training_steps,
+    training_epoch_size,
+)
 from tui_train.setup.recipe.effective import is_unset_by_user
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
@@ -47,7 +51,7 @@ def overview_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[Over
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
         _model_line(setup),
-        _finetune_data_line(setup) if trainer_of(setup.effective).wants_data else _data_line(setup),
+        _finetune_data_line(setup) if trainer_of(setup.effective_profile).wants_data else _data_line(setup),
         *_sequence_length_lines(setup),
         _batch_line(setup),
         _learning_rate_line(setup),
@@ -63,7 +67,7 @@ def overview_text(lines: tuple[OverviewLine, ...]) -> str:
 
 
 def _model_line(setup: Setup) -> OverviewLine:
-    profile, prediction = setup.effective, predict_memory(setup)
+    profile, prediction = setup.effective_profile, predict_memory(setup)
     recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.workload, prediction.estimate, []
     name = chosen_model_name(profile, script_options(profile, setup.facts.documents))
@@ -82,7 +86,7 @@ def _model_line(setup: Setup) -> OverviewLine:
         note.append(f"{short_count_text(estimate.trained)} of {short_count_text(estimate.parameters)} parameters learn")
     elif estimate:
         note.append(f"{short_count_text(estimate.parameters)} parameters")
-    note.append(setup.values["precision"].other_form or recipe.precision or "")
+    note.append(setup.effective_values["precision"].other_form or recipe.precision or "")
     return OverviewLine("Model", visible(value), visible(", ".join(filter(None, note))))
 
 
@@ -95,13 +99,13 @@ def _revision_suffix(profile: Profile) -> str:
 
 
 def _data_line(setup: Setup) -> OverviewLine:
-    trainer = setup.effective.trainer
+    trainer = setup.effective_profile.trainer
     held_out = f"evaluated on {_files_text(trainer.validation_data)}" if trainer.validation_data else ""
     if trainer.data:
         return OverviewLine("Data", _files_text(trainer.data), held_out)
-    if trainer_of(setup.effective).makes_model:
+    if trainer_of(setup.effective_profile).makes_model:
         return OverviewLine("Data", "sample text", "comes with the built-in trainer")
-    if trainer_has_own_field(setup.effective, "nemo") and setup.effective.nemo.mock_data:
+    if trainer_has_own_field(setup.effective_profile, "nemo") and setup.effective_profile.nemo.mock_data:
         return OverviewLine("Data", "random tokens", "only to see whether it runs")
     where = (
         f"in {_file_name(trainer.config)} or the arguments"
@@ -113,7 +117,7 @@ def _data_line(setup: Setup) -> OverviewLine:
 
 def _finetune_data_line(setup: Setup) -> OverviewLine:
     """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
-    profile, look, one = setup.effective, data_report_in_force(setup), training_epoch(setup)
+    profile, look, one = setup.effective_profile, data_report_at_length_in_force(setup), training_epoch_size(setup)
     trainer, share = profile.trainer, profile.data.evaluation or 0.0
     notes = []
     if look and one:
@@ -131,14 +135,14 @@ def _finetune_data_line(setup: Setup) -> OverviewLine:
 
 def _sequence_length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
     """Return the sequence length that follows from the data, and why it is that."""
-    held = setup.values["sequence_length"]
+    held = setup.effective_values["sequence_length"]
     if not isinstance(held.value, int) or not is_unset_by_user(held) or held.source.endswith("default"):
         return ()
     return (OverviewLine("Length", f"{grouped_digits(held.value)} tokens", visible(held.source)),)
 
 
 def _batch_line(setup: Setup) -> OverviewLine:
-    profile = setup.effective
+    profile = setup.effective_profile
     recipe = profile.recipe
     split = setup.model_copies != setup.world_size
     unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
@@ -156,8 +160,8 @@ def _batch_line(setup: Setup) -> OverviewLine:
 
 
 def _learning_rate_line(setup: Setup) -> OverviewLine:
-    profile = setup.effective
-    rate, held = batch.scaled_learning_rate(profile.recipe), setup.values["learning_rate"]
+    profile = setup.effective_profile
+    rate, held = batch.scaled_learning_rate(profile.recipe), setup.effective_values["learning_rate"]
     if rate is None:
         return OverviewLine(
             "Rate",
@@ -176,7 +180,7 @@ def _learning_rate_line(setup: Setup) -> OverviewLine:
         notes.append(warm_up_text(recipe.warmup, recipe.steps or 0))
     elif trainer_of(profile).wants_data:
         notes = [
-            warm_up_text(recipe.warmup, training_steps(setup)),
+            warm_up_text(recipe.warmup, total_training_steps(setup)),
             held.source or usual_learning_rate_text(profile.finetune),
         ]
     return OverviewLine("Rate", value, visible("; ".join(filter(None, notes))))
@@ -193,14 +197,14 @@ def usual_learning_rate_text(chosen: Finetune) -> str:
 
 
 def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
-    recipe, held = setup.effective.recipe, setup.values["steps"]
+    recipe, held = setup.effective_profile.recipe, setup.effective_values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
     epochs = "" if recipe.steps else epochs_text(recipe.epochs)
-    total = training_steps(setup) if trainer_of(setup.effective).wants_data else recipe.steps
+    total = total_training_steps(setup) if trainer_of(setup.effective_profile).wants_data else recipe.steps
     if not total:
         return OverviewLine(
             "Epochs" if epochs else "Steps",
-            epochs or visible(held.other_form) or _trainer_default_text(setup.effective),
+            epochs or visible(held.other_form) or _trainer_default_text(setup.effective_profile),
             every,
         )
     steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else counted(total, "step")

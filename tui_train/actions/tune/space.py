@@ -12,7 +12,7 @@ from tui_train.memory.verdict import FitBand
 from tui_train.profile import batch, fields
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.options import user_arguments, user_batch_arguments
+from tui_train.setup.recipe.options import user_batch_options, user_options_for_value
 from tui_train.setup.setup import Setup
 
 # Micro batches that are closer to each other differ little in speed.
@@ -26,7 +26,7 @@ _TRIAL_VARIABLES = {"WANDB_MODE": "disabled"}
 def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
     """Return what may be tried: with these precisions besides the profile's own; BadInput where nothing can be."""
     _refuse_untunable(setup)
-    recipe = setup.effective.recipe
+    recipe = setup.effective_profile.recipe
     micro, global_batch = recipe.micro_batch, recipe.global_batch
     if micro is None or global_batch is None:
         remedy = "Set recipe.micro_batch and recipe.global_batch."
@@ -35,7 +35,9 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
     saving = "activation_checkpointing"
-    can_checkpoint = saving in setup.ladder_context.accepted and not user_arguments(saving, setup.profile, setup.preset)
+    can_checkpoint = saving in setup.ladder_context.accepted and not user_options_for_value(
+        saving, setup.profile, setup.preset
+    )
     own = TrialSetting(micro, bool(recipe.activation_checkpointing and can_checkpoint), recipe.precision or "")
     if precisions and "precision" not in setup.ladder_context.accepted:
         raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
@@ -91,7 +93,7 @@ def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, outpu
     gradients are kept between, or the profile's own. No checkpoint is due.
     """
     profile = setup.profile
-    share = (setup.effective.recipe.global_batch or 1) // setup.model_copies
+    share = (setup.effective_profile.recipe.global_batch or 1) // setup.model_copies
     edits: dict[str, fields.FieldValue] = {
         "recipe.global_batch": min(share, 2 * math.lcm(*space.micro_batches)) * setup.model_copies,
         "recipe.lr_scaling": "none",
@@ -103,7 +105,7 @@ def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, outpu
         "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):
-        if name in setup.ladder_context.accepted and not user_arguments(name, profile, setup.preset):
+        if name in setup.ladder_context.accepted and not user_options_for_value(name, profile, setup.preset):
             edits[f"recipe.{name}"] = _MAX_TRIAL_STEPS
     return apply_change(Change("trial", "to see how fast it is", tuple(edits.items())), _with_setting(setting, setup))
 
@@ -145,7 +147,7 @@ def _with_setting(setting: TrialSetting, setup: Setup) -> Profile:
         (key, value)
         for key, value in _setting_edits(setting)
         if setup.ladder_context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
-        and value != fields.get_value(setup.effective, key)
+        and value != fields.get_value(setup.effective_profile, key)
     )
     return apply_change(Change("setting", "to be tried", edits), setup.profile)
 
@@ -155,12 +157,12 @@ def _surely_cannot_fit(prediction: Prediction) -> bool:
 
     Where something is not modelled there is always hope: an own script may well train less than is thought.
     """
-    if not prediction.estimate or not prediction.pools or prediction.estimate.caveats:
+    if not prediction.estimate or not prediction.place_verdicts or prediction.estimate.caveats:
         return False
-    place = prediction.pools[0][0]
+    place = prediction.place_verdicts[0][0]
     if not place.cuda:
         return prediction.band == "will not fit"
-    return prediction.estimate.peak.total * (1 - prediction.estimate.error) > place.free
+    return prediction.estimate.peak_phase.total_bytes * (1 - prediction.estimate.relative_error) > place.free
 
 
 def _spaced_micro_batches(batch_per_copy: int, own_micro_batch: int) -> Iterator[int]:
@@ -194,7 +196,7 @@ def _refuse_untunable(setup: Setup) -> None:
     }:
         remedy = "Choose a preset that passes both, or add them to your arguments: {micro_batch}, {accumulation}."
         raise BadInput("the trainer is passed neither micro batch nor accumulation: there is nothing to tune", remedy)
-    if batch_options := user_batch_arguments(profile, setup.preset):
+    if batch_options := user_batch_options(profile, setup.preset):
         remedy = "Remove it from the arguments: tui-train plan offers to set it in the recipe."
         raise BadInput(
             f"{visible(' '.join(batch_options[0].words))} in your arguments sets the batch: trials cannot change it",
@@ -205,7 +207,7 @@ def _refuse_untunable(setup: Setup) -> None:
     if "output" not in passed:
         remedy = "Add the option for its output folder to your arguments: --the-option={output}."
         raise BadInput("the trainer is not passed an output folder: trials would write to its own", remedy)
-    if output_options := user_arguments("output", profile, setup.preset):
+    if output_options := user_options_for_value("output", profile, setup.preset):
         remedy = "Remove it from the arguments, and set trainer.output."
         raise Unavailable(
             f"{visible(' '.join(output_options[0].words))} in your arguments sets the output: trials would write there",

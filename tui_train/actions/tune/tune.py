@@ -55,7 +55,7 @@ def run_tuning(
     """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible."""
     setup = set_up(profile, facts)
     among = checked_search_space(setup, precisions)
-    tokens = setup.effective.recipe.sequence_length or 0
+    tokens = setup.effective_profile.recipe.sequence_length or 0
     now = TuningState(folder=rundir.create_stamped_folder(profile.name, trials_folder()), tokens=tokens)
     resources = TrialResources(
         tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), max_trial_seconds

@@ -68,7 +68,7 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
         yield error("communication.interface", message, remedy, machine=True)
     own = profile.trainer.environment
     for name in overridden_variables.NETWORK_INTERFACE_VARIABLES if setup.backend else ():
-        names, exact = overridden_variables.named_interfaces(name, own.get(name, ""))
+        names, exact = overridden_variables.interfaces_and_is_exact(name, own.get(name, ""))
         exists = any(known == named or (not exact and known.startswith(named)) for named in names for known in existing)
         if names and not exists and not why_ineffective(name, _run_libraries_of_setup(setup)):
             message = f"{name}={visible(own[name])}: this machine has no such network interface"
@@ -83,7 +83,7 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
 
 def overridden_keys(setup: Setup) -> Iterator[Finding]:
     """Variables of the environment that say otherwise than a key that was chosen."""
-    for each in overridden_variables.overridden_variables(setup):
+    for each in overridden_variables.variables_overriding_keys(setup):
         yield error(
             _ENVIRONMENT_KEY,
             f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",

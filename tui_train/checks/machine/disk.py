@@ -8,7 +8,7 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.memory.disk import CHECKPOINT_LIMIT_OPTION, CheckpointDiskUse, checkpoint_disk_use
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
-from tui_train.setup.recipe.data_questions import training_steps
+from tui_train.setup.recipe.data_questions import total_training_steps
 from tui_train.setup.recipe.options import given_options
 from tui_train.setup.setup import Setup
 
@@ -34,7 +34,7 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     # What is there already of a run that goes on is removed as it goes.
     elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
         change = _fewer_checkpoints_change(setup, required, free)
-        at_once = f"{counted(required.max_at_once or 1, 'checkpoint')} of {size_text(required.checkpoint_bytes)}"
+        at_once = f"{counted(required.max_count_at_once or 1, 'checkpoint')} of {size_text(required.checkpoint_bytes)}"
         yield warning(
             key,
             f"{at_once} at a time take up to {size_text(required.peak_bytes())}, and {free_text}",
@@ -57,7 +57,7 @@ def _fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: i
             given_options(profile.trainer.arguments, accept_without_dashes=False),
         )
         for argument in reversed([each for each in set_already if each.option == CHECKPOINT_LIMIT_OPTION]):
-            words = argument.without_own_words(words)
+            words = argument.arguments_without_it(words)
         edits = (("trainer.arguments", (*words, f"--{CHECKPOINT_LIMIT_OPTION}={max_kept}")),)
         return Change(
             f"keep {counted(max_kept, 'checkpoint')}",
@@ -65,7 +65,7 @@ def _fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: i
             edits,
         )
     fitting_count = (free - required.weights) // required.checkpoint_bytes
-    steps = training_steps(setup)
+    steps = total_training_steps(setup)
     if fitting_count < 1 or not steps:
         return None
     every = math.ceil(steps / fitting_count)

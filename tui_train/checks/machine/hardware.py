@@ -126,7 +126,7 @@ def wrong_process_count(setup: Setup) -> Iterator[Finding]:
 
 def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
-    precision_value, cuda = setup.values["precision"], setup.device == "cuda"
+    precision_value, cuda = setup.effective_values["precision"], setup.device == "cuda"
     if "precision" not in setup.ladder_context.accepted:
         return
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""

@@ -15,7 +15,7 @@ from tui_train.setup.machine.idle_cards import (
     card_counts_text,
     card_names_text,
     cards_idle_beside_cpu,
-    cards_idle_for_lack_of_torch,
+    cards_usable_by_another_torch,
 )
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
@@ -65,7 +65,7 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     if profile.hardware.device == "cpu" or profile.hardware.gpus or not setup.gpus:
         return
-    if idle := cards_idle_for_lack_of_torch(setup):
+    if idle := cards_usable_by_another_torch(setup):
         usable = recommended_uuids(facts.machine.gpus, setup.verdicts)
         cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
         use_these = Change(

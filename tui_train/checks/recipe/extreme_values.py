@@ -19,7 +19,7 @@ _LEARNING_RATE_WARNING_FACTOR, _LEARNING_RATE_ERROR_FACTOR = 10.0, 100.0
 def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
     """A rate that is far from the usual one of a trainer whose own is known to suit it."""
     profile = setup.profile
-    chosen, default = setup.effective.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
+    chosen, default = setup.effective_profile.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
     if trainer_has_own_field(profile, "trainer.script"):
         return  # of a script it is not known what suits it
     if (
@@ -53,7 +53,10 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
 def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     """A sequence length that the model takes, unless no row of the data is as long."""
     profile = setup.profile
-    chosen, report = setup.effective.recipe.sequence_length, data_questions.data_report_in_force(setup)
+    chosen, report = (
+        setup.effective_profile.recipe.sequence_length,
+        data_questions.data_report_at_length_in_force(setup),
+    )
     folder = setup.facts.models.get(profile.trainer.model)
     limit = (report.limit if report else 0) or (folder.limit if folder else 0)
     longest = report.tokens.longest if report and report.tokens and not profile.finetune.packing else None
@@ -61,7 +64,7 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
         return
     if longest is not None and longest <= limit:
         return
-    refused = not is_unset_by_user(setup.values["sequence_length"]) and "length" not in profile.trainer.allow
+    refused = not is_unset_by_user(setup.effective_values["sequence_length"]) and "length" not in profile.trainer.allow
     yield Finding(
         level="error" if refused else "warning",
         key="recipe.sequence_length",

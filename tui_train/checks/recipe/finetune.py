@@ -61,7 +61,7 @@ def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     why, report = (
         weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)),
-        data_questions.data_report_in_force(setup),
+        data_questions.data_report_at_length_in_force(setup),
     )
     if why:
         yield error(
@@ -93,7 +93,7 @@ def unchecked_answers_only(setup: Setup) -> Iterator[Finding]:
 
 def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
     """Chats of which everything is learned, as the template does not mark answers."""
-    report, question = data_questions.data_report_in_force(setup), data_questions.question_about_data(setup)
+    report, question = data_questions.data_report_at_length_in_force(setup), data_questions.question_about_data(setup)
     if (
         report
         and question
@@ -117,7 +117,10 @@ def is_folder_without_weights(profile: Profile, facts: Facts) -> bool:
 def problems_of_read_data(setup: Setup) -> Iterator[Finding]:
     """Faults in the data; missing paths are checked for every trainer."""
     profile = setup.profile
-    question, report = data_questions.question_with_length_in_force(setup), data_questions.data_report_in_force(setup)
+    question, report = (
+        data_questions.question_with_length_in_force(setup),
+        data_questions.data_report_at_length_in_force(setup),
+    )
     if question and report:
         limits = LengthLimits(profile.data.cut, longest_fitting_length(setup))
         known_bad = {
@@ -192,7 +195,12 @@ def evaluations_without_data_or_checkpoint(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
     profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
-    if has_evaluation_data(setup.effective) and not keeps_best_checkpoint(setup.effective) and every and saved:
+    if (
+        has_evaluation_data(setup.effective_profile)
+        and not keeps_best_checkpoint(setup.effective_profile)
+        and every
+        and saved
+    ):
         aligned = -(-saved // every) * every
         yield warning(
             "recipe.checkpoint_every",
@@ -200,7 +208,7 @@ def evaluations_without_data_or_checkpoint(setup: Setup) -> Iterator[Finding]:
             "Save at evaluations, so that the best one is the result.",
             change=Change(f"save every {aligned} steps", "each is evaluated", (("recipe.checkpoint_every", aligned),)),
         )
-    if every is not None and not has_evaluation_data(setup.effective):
+    if every is not None and not has_evaluation_data(setup.effective_profile):
         yield warning(
             "recipe.evaluate_every",
             "there is no validation data, so nothing is evaluated",
@@ -211,7 +219,7 @@ def evaluations_without_data_or_checkpoint(setup: Setup) -> Iterator[Finding]:
 
 def too_small_micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
-    min_micro, micro = setup.ladder_context.min_micro, setup.effective.recipe.micro_batch
+    min_micro, micro = setup.ladder_context.min_micro, setup.effective_profile.recipe.micro_batch
     if micro is not None and micro < min_micro:
         method = METHOD_LABELS[setup.profile.finetune.method]
         yield error(
@@ -228,7 +236,7 @@ def arguments_overriding_plan(setup: Setup) -> Iterator[Finding]:
         instead = PROFILE_KEY_BY_OPTION.get(argument.option)
         if instead is not None:
             words = " ".join(argument.words)
-            remaining = argument.without_own_words(profile.trainer.arguments)
+            remaining = argument.arguments_without_it(profile.trainer.arguments)
             yield error(
                 "trainer.arguments",
                 f"{words} would override what the plan sets and checks",

@@ -64,7 +64,9 @@ def tokenizer_of_other_revision(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     tool = setup.toolchain
     version = (
-        tool.packages.get("trl") if tool and trainer_of(setup.effective).library_conventions_preset() == "trl" else None
+        tool.packages.get("trl")
+        if tool and trainer_of(setup.effective_profile).library_conventions_preset() == "trl"
+        else None
     )
     if profile.trainer.revision and hub_model_id(profile) and is_older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
         message = f"TRL {version} takes the tokenizer of {hub_model_id(profile)} from main, not from the revision"

@@ -7,10 +7,10 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, grouped_digits, size_text, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.memory.ladder.rungs import get_rung
-from tui_train.memory.predict import predict_memory, smallest_change_that_fits
+from tui_train.memory.predict import predict_memory, smallest_same_result_change_that_fits
 from tui_train.profile import batch
 from tui_train.profile.changes import Change
-from tui_train.setup.recipe.data_questions import training_steps
+from tui_train.setup.recipe.data_questions import total_training_steps
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_DECLARED_SOURCE
@@ -25,8 +25,8 @@ _COUNTED_WORDS_BY_UNSPLIT_MODEL = {True: ("process", "processes"), False: ("copy
 def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
     micro, global_batch, world = (
-        setup.effective.recipe.micro_batch,
-        setup.effective.recipe.global_batch,
+        setup.effective_profile.recipe.micro_batch,
+        setup.effective_profile.recipe.global_batch,
         setup.model_copies,
     )
     if not batch.BATCH_PLACEHOLDERS & setup.ladder_context.accepted:
@@ -60,7 +60,7 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     profile = setup.profile
     recipe = profile.recipe
-    if recipe.global_batch is not None and setup.effective.recipe.micro_batch is None:
+    if recipe.global_batch is not None and setup.effective_profile.recipe.micro_batch is None:
         message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
         yield error("recipe.micro_batch", message, "Set the micro batch.")
         return
@@ -71,14 +71,16 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
 
 def _no_smaller_batch_note(setup: Setup) -> Finding:
     """Return why no smaller batch can be tried: it is not known, or only by the defaults of the script's library."""
-    effective, key, change = setup.effective.recipe, "recipe.micro_batch", None
+    effective, key, change = setup.effective_profile.recipe, "recipe.micro_batch", None
     message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
     if setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
         message = "after out of memory no smaller batch is tried: no argument is its gradient accumulation by name"
         return note(key, message, "A smaller batch would change the training.")
     if effective.micro_batch is not None and effective.global_batch is not None:
-        name = next(name for name in ("micro_batch", "global_batch") if setup.values[name].source.endswith("default"))
-        source = setup.values[name].source
+        name = next(
+            name for name in ("micro_batch", "global_batch") if setup.effective_values[name].source.endswith("default")
+        )
+        source = setup.effective_values[name].source
         assumed = f"{getattr(effective, name)} is {source}, which the script may replace"
         if source == SCRIPT_DECLARED_SOURCE:
             assumed = f"its batch is {source}, not chosen here"
@@ -99,10 +101,10 @@ def _script_totals_indivisible_by_processes(setup: Setup) -> Iterator[Finding]:
     """Totals of the script's own that the processes do not divide, with the nearest that they do."""
     copies = setup.model_copies
     for name in ("micro_batch", "global_batch"):
-        effective = setup.values[name]
+        effective = setup.effective_values[name]
         if not effective.undivided_total:
             continue
-        micro = setup.effective.recipe.micro_batch or 1
+        micro = setup.effective_profile.recipe.micro_batch or 1
         shares = tuple(
             share for share in (effective.undivided_total // copies, effective.undivided_total // copies + 1) if share
         )
@@ -125,7 +127,12 @@ def _script_totals_indivisible_by_processes(setup: Setup) -> Iterator[Finding]:
 def fractional_warmup_or_epochs(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
     accepted, recipe = setup.ladder_context.accepted, setup.profile.recipe
-    if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.effective.recipe.steps:
+    if (
+        "num_warmup_steps" in accepted
+        and recipe.warmup
+        and recipe.warmup < 1
+        and not setup.effective_profile.recipe.steps
+    ):
         yield error(
             "recipe.warmup",
             f"{setup.preset.name_in_sentence} takes the warmup in steps, and {recipe.warmup:g} is a share",
@@ -155,8 +162,11 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield warning("recipe.lr_base_batch", message, remedy, change=change)
         return
-    if "learning_rate" in setup.ladder_context.accepted and batch.scaled_learning_rate(setup.effective.recipe) is None:
-        what = "global batch" if setup.effective.recipe.global_batch is None else "learning rate"
+    if (
+        "learning_rate" in setup.ladder_context.accepted
+        and batch.scaled_learning_rate(setup.effective_profile.recipe) is None
+    ):
+        what = "global batch" if setup.effective_profile.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
         yield error("recipe.lr_scaling", message, f"Set the {what}.", change=change)
@@ -164,7 +174,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
 
 def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
-    hidden, heads = setup.effective.recipe.hidden_size, setup.effective.recipe.heads
+    hidden, heads = setup.effective_profile.recipe.hidden_size, setup.effective_profile.recipe.heads
     if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.ladder_context.accepted:
         return
     unit = heads * 2
@@ -221,7 +231,7 @@ def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
 
 def late_first_checkpoint(setup: Setup) -> Iterator[Finding]:
     """A training that ends before its first checkpoint, whether steps or epochs end it."""
-    every, steps = setup.effective.recipe.checkpoint_every, training_steps(setup)
+    every, steps = setup.effective_profile.recipe.checkpoint_every, total_training_steps(setup)
     if (
         not setup.profile.ladder.rungs
         or not setup.preset.checkpoints
@@ -254,8 +264,8 @@ def memory_shortage(setup: Setup) -> Iterator[Finding]:
     prediction = predict_memory(setup)
     if prediction.estimate is None or prediction.band != "will not fit":
         return
-    pool, verdict = prediction.pools[0]
-    change = smallest_change_that_fits(setup)
+    pool, verdict = prediction.place_verdicts[0]
+    change = smallest_same_result_change_that_fits(setup)
     remedy = (
         f"It would fit with {change.title}."
         if change

@@ -41,7 +41,7 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
         "unset what is not used", ", ".join(fields.get_field(key).label.lower() for key in why_unused), edits
     )
     passes = lookalike_changes(setup) if why_unused and trainer_has_own_field(profile, "trainer.script") else {}
-    file = no_effect.file_of_all_values(setup)
+    file = no_effect.file_replacing_script_options(setup)
     for key, why in why_unused.items():
         row = fields.get_field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
@@ -68,7 +68,7 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
 def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
     """Return that an output folder is not passed: it is kept for the run, and its results are looked for there."""
     folder = display_path(setup.profile.trainer.output)
-    file = no_effect.file_of_all_values(setup)
+    file = no_effect.file_replacing_script_options(setup)
     message = f"{setup.preset.name_in_sentence} takes no output folder: {folder} is not passed"
     if file:
         message = f"the script reads its values from {file}: {folder} is not passed"

@@ -69,7 +69,7 @@ def gpu_precision_on_cpu(setup: Setup) -> Iterator[Finding]:
     """A precision of a config for GPUs that a plan on the CPU cannot have."""
     profile = setup.profile
     document, config = launcher_config.launcher_config_document(profile, setup.facts), setup.launcher_config
-    if document is None or not config or setup.values["precision"].value not in {None, "fp32"}:
+    if document is None or not config or setup.effective_values["precision"].value not in {None, "fp32"}:
         return
     value = launcher_config.recipe_values_of_config(profile, setup.preset, document.values).get("precision")
     if value and not accelerate_config.read_precision(config) and not profile.recipe.precision:
@@ -199,7 +199,7 @@ def accelerate_precision_unread(setup: Setup) -> Iterator[Finding]:
     config = launcher_config.config_for_device(document.values, setup.device)
     values = launcher_config.recipe_values_of_config(profile, setup.preset, config)
     value = values.get("precision")
-    if value is None or value.value in {"fp32", setup.effective.recipe.precision} or profile.recipe.precision:
+    if value is None or value.value in {"fp32", setup.effective_profile.recipe.precision} or profile.recipe.precision:
         return
     launcher = next(name for name, other in LAUNCHERS.items() if other.reads_config)
     yield _difference_finding(

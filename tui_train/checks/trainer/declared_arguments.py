@@ -33,7 +33,7 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
     for parameter in given_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
         keys = [
             _unset_key_of_argument(argument, profile)
-            for argument in given_arguments.preset_arguments(setup.preset, parameter)
+            for argument in given_arguments.preset_arguments_of_parameter(setup.preset, parameter)
         ]
         if "" in keys:
             continue
@@ -113,7 +113,7 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     is_sure = source.kind != "click" or trains not in source.subcommand_by_alias.values()
     change = Change(f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_KEY, (trains, *words)),))
     yield Finding(
-        level="error" if source.needs_command and given_arguments.is_parsed_as_here(source) else "warning",
+        level="error" if source.needs_command and given_arguments.does_library_parse_as_we_do(source) else "warning",
         key=_ARGUMENTS_KEY,
         message=f"no subcommand is given: the script has {visible(_subcommands_text(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
@@ -132,7 +132,7 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
-    if source is None or not given_arguments.is_parsed_as_here(source):
+    if source is None or not given_arguments.does_library_parse_as_we_do(source):
         return
     words = profile.trainer.arguments
     by_name = given_arguments.given_arguments(source, words)
@@ -180,7 +180,7 @@ def _lookalikes(setup: Setup) -> Iterator[tuple[str, str, Change]]:
         if not source or not name or name in setup.ladder_context.accepted:
             continue
         change = _pass_value_change(source, profile, parameter, name)
-        if change is not None and not given_arguments.preset_arguments(setup.preset, parameter):
+        if change is not None and not given_arguments.preset_arguments_of_parameter(setup.preset, parameter):
             yield parameter.name, name, change
 
 

@@ -36,7 +36,7 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
     without_gpus = strategy.startswith("zero") and setup.device != "cuda"
     if not without_gpus and (setup.toolchain is None or why_python_unusable(profile, setup.toolchain)):
         return  # as the check of the Python says
-    if strategy.startswith("zero") and effective_accumulation(setup.effective, setup.model_copies) is None:
+    if strategy.startswith("zero") and effective_accumulation(setup.effective_profile, setup.model_copies) is None:
         message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield error("recipe.global_batch", message, remedy)

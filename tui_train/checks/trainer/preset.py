@@ -10,7 +10,7 @@ from tui_train.profile.fields import FieldValue
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.setup.recipe.config_file import keys_holding_value_instead_of_table
-from tui_train.setup.recipe.options import UserOption, user_arguments
+from tui_train.setup.recipe.options import UserOption, user_options_for_value
 from tui_train.setup.recipe.placeholder_values import (
     DATASETS_FORMAT_BY_ENDING,
     datasets_format,
@@ -45,7 +45,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
     profile, facts = setup.profile, setup.facts
     path, key = profile.trainer.config, "trainer.config"
-    if options := user_arguments("config", profile, setup.preset):
+    if options := user_options_for_value("config", profile, setup.preset):
         yield _unread_config_option(profile, options[-1])
     if not path:
         if (setup.preset.file and setup.preset.file.needs_user_file) or (
@@ -68,7 +68,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
 def _unread_config_option(profile: Profile, option: UserOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
     trainer, words = profile.trainer, visible(" ".join(option.words))
-    remaining = option.without_own_words(trainer.arguments)
+    remaining = option.arguments_without_it(trainer.arguments)
     change = None
     if option.value.startswith("/") and not trainer.config:
         edits: tuple[tuple[str, FieldValue], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))

@@ -125,7 +125,7 @@ def processes_without_group(setup: Setup) -> Iterator[Finding]:
 def ranks_unset_by_launcher(setup: Setup) -> Iterator[Finding]:
     """A script that reads a rank, and a launcher that sets none for one process."""
     launcher = LAUNCHERS[setup.launcher]
-    if setup.rank_use_text and not launcher.sets_ranks and setup.world_size == 1:
-        message = f"{setup.rank_use_text}, and {launcher.label} does not set the ranks of a single process"
+    if setup.line_needing_ranks_text and not launcher.sets_ranks and setup.world_size == 1:
+        message = f"{setup.line_needing_ranks_text}, and {launcher.label} does not set the ranks of a single process"
         remedy = "Start it with torchrun (trainer.launcher=torchrun)."
         yield error("trainer.launcher", message, remedy, change=USE_TORCHRUN_CHANGE)

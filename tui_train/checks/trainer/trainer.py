@@ -18,7 +18,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.effective import EffectiveValue
-from tui_train.setup.recipe.options import UserOption, option_names, script_options, user_arguments
+from tui_train.setup.recipe.options import UserOption, option_names_of_value, script_options, user_options_for_value
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.script import script_or_module_to_start
@@ -235,7 +235,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
     profile = setup.profile
     preset, chosen = setup.preset, set(fields.chosen_keys(profile))
-    settings_by_name = {name: user_arguments(name, profile, preset) for name in KEY_BY_PLACEHOLDER}
+    settings_by_name = {name: user_options_for_value(name, profile, preset) for name in KEY_BY_PLACEHOLDER}
     for name, own_settings in settings_by_name.items():
         key = KEY_BY_PLACEHOLDER[name]
         if not own_settings or not key.startswith("recipe.") or name in batch.BATCH_PLACEHOLDERS or key not in chosen:
@@ -298,7 +298,7 @@ def _arguments_without_options(profile: Profile, own_settings: Iterable[UserOpti
 
 def batch_lowered_by_trainer(setup: Setup) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
-    batch_option = "per_device_train_batch_size" in option_names("micro_batch", setup.preset)
+    batch_option = "per_device_train_batch_size" in option_names_of_value("micro_batch", setup.preset)
     if batch_option and script_options(setup.profile, setup.facts.documents).is_on("auto_find_batch_size"):
         yield warning(
             "trainer.arguments",
@@ -323,7 +323,7 @@ def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tu
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):
         return None
-    recipe = setup.effective.recipe
+    recipe = setup.effective_profile.recipe
     micro = int(values.get("micro_batch", recipe.micro_batch or 0))
     unit = micro * setup.model_copies
     steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
@@ -352,7 +352,7 @@ def unfilled_placeholders(setup: Setup) -> Iterator[Finding]:
                 f"there is no {{{name}}} to fill in: it is passed unchanged",
                 fields.similar_word_remedy(name, tuple(KEY_BY_PLACEHOLDER)),
             )
-        elif setup.values.get(key.removeprefix("recipe."), _VALUE_OUTSIDE_RECIPE).value is None or (
+        elif setup.effective_values.get(key.removeprefix("recipe."), _VALUE_OUTSIDE_RECIPE).value is None or (
             key in _KEYS_THAT_MAY_BE_EMPTY and not fields.get_value(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"

@@ -65,7 +65,7 @@ def trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) -
         why = "by the estimate two steps do not fit, and running out of memory may end other programs"
     if why:
         raise Unavailable(f"--{method} is not possible: {why}", "Use the estimate, or start the training.")
-    question = traces.trace_request(model, settings, prediction.workload.folder)
+    question = traces.memory_child_request(model, settings, prediction.workload.folder)
     if method == "trace":
         counted = traces.run_trace(tool.python, question)
     else:
@@ -85,8 +85,8 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
     for name in names:
         parts = (dict(phase.parts).get(name) for phase in estimate.phases)
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
-    rows.append(("total", *(f"{phase.total / 2**30:.2f}" for phase in estimate.phases)))
-    peak, error = estimate.peak, estimate.error
+    rows.append(("total", *(f"{phase.total_bytes / 2**30:.2f}" for phase in estimate.phases)))
+    peak, error = estimate.peak_phase, estimate.relative_error
     lines = [
         f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {_trained_parameters_text(estimate)}",
         *_settings_lines(prediction),
@@ -95,9 +95,9 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         "",
         columns.aligned_table(rows),
         "",
-        f"Estimated: at most {size_text(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
+        f"Estimated: at most {size_text(peak.total_bytes)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
-    for place, verdict in prediction.pools:
+    for place, verdict in prediction.place_verdicts:
         of = f"{size_text(verdict.reserved)} of {size_text(verdict.available)}"
         lines.append(f"{visible(place.name)}: {verdict.band}, {of} reserved ({size_text(verdict.needed)} allocated)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
@@ -106,7 +106,10 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
             (typeset_ascii(each.change.title), _signed_size_text(each.peak_difference), each.band or "")
             for each in changes
         ]
-        lines += ["", columns.aligned_table([("Change", "reserved" if prediction.pools else "allocated", ""), *rows])]
+        lines += [
+            "",
+            columns.aligned_table([("Change", "reserved" if prediction.place_verdicts else "allocated", ""), *rows]),
+        ]
     return lines
 
 
@@ -134,7 +137,7 @@ def _signed_size_text(byte_count: int) -> str:
 
 
 def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
-    name, most = counted.peak
+    name, most = counted.peak_phase_and_bytes
     if method == "trace":
         return [
             "",
@@ -163,8 +166,12 @@ def _estimate_data(
     data: dict[str, Any] = {
         "model": prediction.workload.model,
         "how": prediction.workload.settings,
-        "phases": {phase.name: {**dict(phase.parts), "total": phase.total} for phase in estimate.phases},
-        "peak": {"phase": estimate.peak.name, "bytes": estimate.peak.total, "error": estimate.error},
+        "phases": {phase.name: {**dict(phase.parts), "total": phase.total_bytes} for phase in estimate.phases},
+        "peak": {
+            "phase": estimate.peak_phase.name,
+            "bytes": estimate.peak_phase.total_bytes,
+            "error": estimate.relative_error,
+        },
         "not_modelled": estimate.caveats,
         "verdicts": [
             {
@@ -175,7 +182,7 @@ def _estimate_data(
                 "reserved": verdict.reserved,
                 "verdict": verdict.band,
             }
-            for place, verdict in prediction.pools
+            for place, verdict in prediction.place_verdicts
         ],
         "changes": [
             {

@@ -15,7 +15,7 @@ from tui_train.base.text import visible
 from tui_train.cli import columns
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile, shown_files
+from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile, files_with_plan_described
 from tui_train.plan.render.manifests import MANIFESTS, VolumeClaim, plan_for_cluster, with_cluster_address
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SUBMITTED
@@ -91,6 +91,6 @@ def _write_and_list(folder: Path, files: Sequence[RenderedFile], *, force: bool)
     """Write files to a folder, print their paths and return the folder."""
     target = expand_home(str(folder)).absolute()
     rundir.export_plan_files(target, files, overwrite=force)
-    for file in shown_files(files):
+    for file in files_with_plan_described(files):
         click.echo(visible(f"{target}/{file.path}"))
     return target

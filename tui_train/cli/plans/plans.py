@@ -26,7 +26,7 @@ from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import script_notes
-from tui_train.plan.render import shown_files
+from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Attempt, Plan
@@ -122,7 +122,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     folder = working_folder(profile, setup.preset)
     where = f" (in {visible(folder)})" if folder and folder != str(Path.cwd()) else ""
     click.echo(f"\ncommand{where}: {_first_command_text(made_plan)}")
-    click.echo("\nfiles: " + ", ".join(file.path for file in shown_files(prepared.files)))
+    click.echo("\nfiles: " + ", ".join(file.path for file in files_with_plan_described(prepared.files)))
 
 
 def with_fetched_config(profile: Profile, facts: Facts, source: FactsSource) -> Facts:
@@ -340,7 +340,7 @@ def _plan_data(prepared: PreparedPlan) -> dict[str, Any]:
         data["plan"] = msgspec.to_builtins(made_plan)
         for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
             attempt_data["argv"] = _attempt_command(made_plan, attempt)
-        data["files"] = {file.path: file.text for file in shown_files(prepared.files)}
+        data["files"] = {file.path: file.text for file in files_with_plan_described(prepared.files)}
     return data
 
 

@@ -1,4 +1,4 @@
-"""fallback_attempts(): which attempt follows which, by the phase in which a GPU ran out of memory."""
+"""attempts_with_fallbacks(): which attempt follows which, by the phase in which a GPU ran out of memory."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -31,7 +31,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     then: dict[str, int] = {}
 
 
-def fallback_attempts(
+def attempts_with_fallbacks(
     profile: Profile, ladder_context: LadderContext, cannot_fit: Callable[[Profile], bool] = lambda _: False
 ) -> tuple[AttemptPlan, ...]:
     """Return the attempts, the profile itself first: after each one, by the phase, the next rung that helps.
@@ -63,7 +63,7 @@ def _add_attempts_of_phase(
     while True:
         if phase not in attempts[position].then:
             attempt = find_next_attempt(attempts[position], phase)
-            next_position = _add_attempt(attempts, attempt) if attempt else None
+            next_position = _add_or_find_attempt(attempts, attempt) if attempt else None
             if next_position is None:
                 return position
             attempts[position] = replace(attempts[position], then=attempts[position].then | {phase: next_position})
@@ -102,7 +102,7 @@ def _attempt_with_next_rung(previous: AttemptPlan, phase: str, ladder_context: L
     return None
 
 
-def _add_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | None:
+def _add_or_find_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | None:
     """Return the position of an attempt, added if new; at the limit, that of an attempt with all its changes."""
     counts = _use_count_by_rung(attempt)
     same = next((place for place, other in enumerate(attempts) if _use_count_by_rung(other) == counts), None)

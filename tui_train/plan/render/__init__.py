@@ -65,7 +65,7 @@ def render_files(plan: Plan, profile: Profile) -> tuple[RenderedFile, ...]:
     )
 
 
-def shown_files(files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...]:
+def files_with_plan_described(files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...]:
     """Return the files as shown to users: plan.json by a description."""
     described = RenderedFile(PLAN_JSON_FILE_NAME, "The plan as data, read by runner.pyz and by viewers.\n")
     return tuple(described if file.path == PLAN_JSON_FILE_NAME else file for file in files)

@@ -25,7 +25,7 @@ from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of
 
 SHARED_MEMORY_OF_HOST = "host"
 CONTAINER_CACHE_FOLDER = "/cache"
-_STACK_LIMIT_OPTION_BYTES = 64 * 2**20
+_STACK_LIMIT_BYTES = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
 _PREPEND_SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 # One stream: where its client is lost, the end of the log shows which of its output is still missing.
@@ -46,7 +46,7 @@ def container_wrapper(
     parts = (
         (*_apptainer_parts(), *inner)
         if chosen.engine == "apptainer"
-        else (*_engine_parts(profile), *inner, *_secret_and_run_id_parts(profile))
+        else (*_docker_or_podman_parts(profile), *inner, *_secret_and_run_id_parts(profile))
     )
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
     inner_words = (
@@ -127,7 +127,7 @@ def container_mounts(profile: Profile, outputs: Iterable[CommandWord] = ()) -> t
     outside_data = tuple(
         path for path in outside_model if not any(path.startswith(f"{folder}/") for folder in trainer.data)
     )
-    model = "" if hub_model_id(profile) else _folder_holding_model(trainer.model)
+    model = "" if hub_model_id(profile) else _folder_to_mount_for_model(trainer.model)
     readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *outside_data)
     for path in filter(None, readable):
         by_path.setdefault(path, Mount(path, path, read_only=True))
@@ -144,13 +144,13 @@ def script_mount_path(profile: Profile) -> str:
     return script.rpartition("/")[0] or script
 
 
-def _folder_holding_model(path: str) -> str:
+def _folder_to_mount_for_model(path: str) -> str:
     """Return the folder that holds a model: the files of a Hugging Face snapshot are links to others beside it."""
     before, separator, _ = path.partition("/snapshots/")
     return before if separator and before.rpartition("/")[2].startswith("models--") else path
 
 
-def _engine_parts(profile: Profile) -> tuple[CommandPart, ...]:
+def _docker_or_podman_parts(profile: Profile) -> tuple[CommandPart, ...]:
     chosen = profile.container
     shared = (
         CommandPart(
@@ -176,7 +176,7 @@ def _engine_parts(profile: Profile) -> tuple[CommandPart, ...]:
             (join_pieces(("--ulimit=memlock=", RuntimeVariable("MEMLOCK"))),),
             "memory that network cards reach must be locked",
         ),
-        CommandPart((f"--ulimit=stack={_STACK_LIMIT_OPTION_BYTES}",), "as NVIDIA's images ask for"),
+        CommandPart((f"--ulimit=stack={_STACK_LIMIT_BYTES}",), "as NVIDIA's images ask for"),
         CommandPart(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
         ),
@@ -201,14 +201,14 @@ def _card_parts(engine: str, gpus: tuple[str, ...], *, on_several_machines: bool
         return ()
     why = "the chosen GPUs; the others are not even seen"
     shown = (
-        card_options_per_node(engine)
+        card_options_of_running_machine(engine)
         if on_several_machines and engine in ENGINES_STOPPED_BY_NAME
         else card_options(engine, gpus)
     )
     return (CommandPart(shown, "the driver's libraries" if engine == "apptainer" else why),)
 
 
-def card_options_per_node(engine: str) -> tuple[CommandWord, ...]:
+def card_options_of_running_machine(engine: str) -> tuple[CommandWord, ...]:
     """Return `card_options` of several machines, each of which has cards of its own."""
     if engine == "podman":
         return (join_pieces((RuntimeVariable("CARD_DEVICES"),)),)
@@ -226,7 +226,7 @@ def _mount_parts(profile: Profile, outputs: tuple[CommandWord, ...]) -> tuple[Co
         ),
     ]
     for mount in container_mounts(profile, outputs):
-        word = _mount_word(profile, mount)
+        word = _engine_mount_option(profile, mount)
         why = "the script's folder: it may write beside itself" if mount.host == script else ""
         parts += [CommandPart((word,), why)] if word else []
     return tuple(parts)
@@ -238,7 +238,7 @@ def _secret_and_run_id_parts(profile: Profile) -> tuple[CommandPart, ...]:
     return (run_id, *((CommandPart(names, "by name: their values are written nowhere"),) if names else ()))
 
 
-def _mount_word(profile: Profile, mount: Mount) -> str | None:
+def _engine_mount_option(profile: Profile, mount: Mount) -> str | None:
     return mount_option(profile.container.engine, mount.host, mount.inside, read_only=mount.read_only)
 
 
@@ -247,4 +247,4 @@ def unmountable_paths(profile: Profile) -> tuple[str, ...]:
     trainer = profile.trainer
     outputs: tuple[CommandWord, ...] = (trainer.output,) if trainer.output else ()
     all_mounts = container_mounts(profile, outputs)
-    return tuple(mount.host for mount in all_mounts if _mount_word(profile, mount) is None)
+    return tuple(mount.host for mount in all_mounts if _engine_mount_option(profile, mount) is None)

@@ -50,7 +50,9 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
         return None
     free = recommended_uuids(machine.gpus, gpu_verdicts(machine.gpus))
     idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
-    why = "; ".join([*_card_reasons(idle, setup, is_brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
+    why = "; ".join(
+        [*_cards_and_why_idle_texts(idle, setup, is_brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)]
+    )
     remedy = " ".join(gap.remedy for gap in hidden)
     if not free:
         return IdleCards(cards=idle, why=why, remedy=remedy)
@@ -70,7 +72,7 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
         return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, remedy=f"{reason}{error.remedy}")
 
 
-def cards_idle_for_lack_of_torch(setup: Setup) -> IdleCards | None:
+def cards_usable_by_another_torch(setup: Setup) -> IdleCards | None:
     """Return why lesser or fewer cards would train than another PyTorch could use, None where that is not so."""
     facts = setup.facts
     machine = facts.machine
@@ -87,7 +89,7 @@ def cards_idle_for_lack_of_torch(setup: Setup) -> IdleCards | None:
         if candidate and _is_better_card_set(candidate, current):
             idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(candidate.uuids) - set(current.uuids))
             if idle:
-                why = "; ".join(_card_reasons(idle, setup, is_brief=True))
+                why = "; ".join(_cards_and_why_idle_texts(idle, setup, is_brief=True))
                 lack = _why_torch_uses_no_card(idle, setup)
                 return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, wheel=wheel)
     return None
@@ -101,7 +103,7 @@ def left_out_cards_sentence(setup: Setup) -> tuple[str, ...]:
     cards = setup.facts.machine.gpus
     chosen = recommended_uuids(cards, setup.verdicts)
     out = [gpu for gpu in cards if gpu.uuid not in chosen]
-    return (f"Left out: {'; '.join(_card_reasons(out, setup))}.",) if out else ()
+    return (f"Left out: {'; '.join(_cards_and_why_idle_texts(out, setup))}.",) if out else ()
 
 
 def card_names_text(gpus: Sequence[Gpu]) -> str:
@@ -149,7 +151,7 @@ def _is_better_card_set(candidate: CardSet, current: CardSet) -> bool:
     return set(candidate.uuids) > set(current.uuids)
 
 
-def _card_reasons(cards: Sequence[Gpu], setup: Setup, *, is_brief: bool = False) -> list[str]:
+def _cards_and_why_idle_texts(cards: Sequence[Gpu], setup: Setup, *, is_brief: bool = False) -> list[str]:
     """Return the cards with the reasons why they do not train, those with the same reasons together.
 
     `is_brief` leaves out which PyTorch could use them.

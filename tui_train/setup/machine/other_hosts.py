@@ -26,14 +26,14 @@ class HostCards(NamedTuple):
     why: str = ""
 
 
-def choose_host_cards(peer: TrainingHost, wanted_count: int, card_names: Collection[str]) -> HostCards:
+def choose_host_cards(peer: TrainingHost, wanted_count: int, preferred_card_names: Collection[str]) -> HostCards:
     """Return the choice among a host's cards: those of the first host's kinds, else those recommended there."""
     gpus = peer.gpus
     verdicts = gpu_verdicts(gpus, peer.toolchain, peer.machine.driver_cuda if peer.machine else None)
     usable = tuple(gpu for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked")
     if not usable:
         return HostCards((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))
-    alike = tuple(gpu for gpu in usable if gpu.name in card_names)
+    alike = tuple(gpu for gpu in usable if gpu.name in preferred_card_names)
     # A busy card is no reason to say that the host has fewer.
     idle = [replace(gpu, processes=(), memory_free=None) for gpu in gpus]
     best = tuple(gpu for gpu in usable if gpu.uuid in recommended_uuids(idle, verdicts))

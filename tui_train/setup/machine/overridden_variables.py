@@ -21,7 +21,7 @@ _EXPANDABLE_SEGMENTS_PATTERN = re.compile(r"expandable_segments\s*:\s*true", re.
 _PORT_SUFFIX_PATTERN = re.compile(r":\d+$")
 
 
-class OverriddenVariable(NamedTuple):
+class VariableOverridingKey(NamedTuple):
     """A variable of the profile's environment that says otherwise than a key that was chosen."""
 
     name: str
@@ -43,17 +43,17 @@ def backend_variables(setup: Setup, *, cuda: bool) -> tuple[EnvSetting, ...]:
     )
 
 
-def overridden_variables(setup: Setup) -> Iterator[OverriddenVariable]:
+def variables_overriding_keys(setup: Setup) -> Iterator[VariableOverridingKey]:
     """Yield what the profile's environment overrides: the last one that is set holds."""
     profile = setup.profile
     own = profile.trainer.environment
     for key, name, value in _chosen_keys_with_variable_and_value(setup):
         if name in own and own[name].strip().lstrip("=").lower() != value.lstrip("=").lower():
-            yield OverriddenVariable(name, own[name], key, value)
+            yield VariableOverridingKey(name, own[name], key, value)
     if profile.recipe.expandable_segments and setup.device == "cuda":
         for name in CUDA_ALLOCATOR_VARIABLES:
             if name in own and not _EXPANDABLE_SEGMENTS_PATTERN.search(own[name]):
-                yield OverriddenVariable(name, own[name], "recipe.expandable_segments", "expandable_segments:True")
+                yield VariableOverridingKey(name, own[name], "recipe.expandable_segments", "expandable_segments:True")
 
 
 def _chosen_keys_with_variable_and_value(setup: Setup) -> Iterator[tuple[str, str, str]]:
@@ -71,7 +71,7 @@ def _chosen_keys_with_variable_and_value(setup: Setup) -> Iterator[tuple[str, st
         yield "recipe.precision", "ACCELERATE_MIXED_PRECISION", mixed
 
 
-def named_interfaces(variable: str, value: str) -> tuple[tuple[str, ...], bool]:
+def interfaces_and_is_exact(variable: str, value: str) -> tuple[tuple[str, ...], bool]:
     """Return the interfaces that a variable asks for, and whether by their whole names; none where it excludes some.
 
     NCCL's value is a list of prefixes, or after = of names; after ^ are those to leave out.

@@ -1,4 +1,4 @@
-"""TEXT_BY_STRATEGY: how the model is held by the GPUs, and why one of them cannot be used here."""
+"""DESCRIPTION_BY_STRATEGY: how the model is held by the GPUs, and why one of them cannot be used here."""
 
 from tui_train.launchers import launchers_supporting
 from tui_train.profile import fields

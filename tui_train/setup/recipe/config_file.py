@@ -31,7 +31,7 @@ def config_file_name(profile: Profile, preset: Preset, attempt_number: int) -> s
     return preset.file.path if attempt_number == 1 else f"{stem}-{attempt_number}{dot}{ending}"
 
 
-def writes_run_paths(preset: Preset) -> bool:
+def does_file_hold_run_paths(preset: Preset) -> bool:
     """Return whether the preset's file holds a path that only the running script knows."""
     rule, file = preset.checkpoints, preset.file
     texts = (text for value in (file.values if file else ()) for text in nested_texts(value.value))
@@ -42,7 +42,7 @@ def config_path_word(profile: Profile, preset: Preset, path: str) -> CommandWord
     """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
     if not path:
         return profile.trainer.config if preset.file is None else ""
-    return word_in_run_dir(filled_config_path(path) if writes_run_paths(preset) else path)
+    return word_in_run_dir(filled_config_path(path) if does_file_hold_run_paths(preset) else path)
 
 
 def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path: str) -> ConfigFile | None:
@@ -60,7 +60,7 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
             _drop_nested_value(document_values, dropped.key.split("."))
     for entry in (*chosen.file.values, *(rule.values if rule else ())):
         if condition_holds(entry.when, first_values):
-            filled_value, is_set = _fill_template(
+            filled_value, is_set = _filled_template_and_is_set(
                 entry.value, {**values, "checkpoint": join_pieces((CHECKPOINT_VARIABLE,))}
             )
             if is_set:
@@ -71,7 +71,7 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
     return ConfigFile(path, source, document_values)
 
 
-def value_without_checkpoint(profile: Profile, preset: Preset, facts: Facts) -> PlainData:
+def checkpoint_value_in_user_file(profile: Profile, preset: Preset, facts: Facts) -> PlainData:
     """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
     document, rule = facts.documents.get(profile.trainer.config), preset.checkpoints
     current: Any = document.values if document else {}
@@ -97,24 +97,24 @@ def keys_holding_value_instead_of_table(values: Mapping[str, Any], preset: Prese
     return tuple(dict.fromkeys(keys))
 
 
-def _fill_template(template: PlainData, values: Mapping[str, PlaceholderValue]) -> tuple[PlainData, bool]:
+def _filled_template_and_is_set(template: PlainData, values: Mapping[str, PlaceholderValue]) -> tuple[PlainData, bool]:
     """Return a value, a list or a table with placeholders filled in; a text that is nothing but one keeps its type."""
     if isinstance(template, list):
-        inner = [_fill_template(item, values) for item in template]
+        inner = [_filled_template_and_is_set(item, values) for item in template]
         return [item for item, _ in inner], all(is_set for _, is_set in inner)
     if isinstance(template, dict):
-        table = {name: _fill_template(item, values) for name, item in template.items()}
+        table = {name: _filled_template_and_is_set(item, values) for name, item in template.items()}
         return {name: item for name, (item, _) in table.items()}, all(is_set for _, is_set in table.values())
     if not isinstance(template, str):
         return template, True
     placeholder = PLACEHOLDER_PATTERN.fullmatch(template)
     if placeholder and placeholder[1] in values:
-        return _as_plain_data(values[placeholder[1]])
+        return _plain_data_and_is_set(values[placeholder[1]])
     filled_in = fill_placeholders(PresetArgument((template,)), placeholder_words(values))
     return (with_file_placeholders(filled_in[0][0]), True) if filled_in else (None, False)
 
 
-def _as_plain_data(value: PlaceholderValue) -> tuple[PlainData, bool]:
+def _plain_data_and_is_set(value: PlaceholderValue) -> tuple[PlainData, bool]:
     if isinstance(value, tuple):
         return [with_file_placeholders(word) for word in value], bool(value)
     if isinstance(value, (bool, int, float)):

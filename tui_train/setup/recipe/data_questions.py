@@ -12,7 +12,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune_data import chosen_chat_template
 
-ANSWERS_KEY, EVALUATION_KEY = "finetune.answers_only", "data.evaluation"
+ANSWERS_ONLY_KEY, EVALUATION_SHARE_KEY = "finetune.answers_only", "data.evaluation"
 
 
 def question_about_data(setup: Setup) -> DataQuestion | None:
@@ -20,7 +20,7 @@ def question_about_data(setup: Setup) -> DataQuestion | None:
 
     Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
     """
-    profile = setup.effective
+    profile = setup.effective_profile
     trainer = profile.trainer
     if not trainer_of(profile).wants_data or not trainer.data:
         return None
@@ -30,8 +30,10 @@ def question_about_data(setup: Setup) -> DataQuestion | None:
         revision=trainer.revision,
         chat_template=chosen_chat_template(profile),
         method=profile.finetune.method,
-        length=0 if is_unset_by_user(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
-        answers_only=None if ANSWERS_KEY in setup.by_data else profile.finetune.answers_only,
+        length=0
+        if is_unset_by_user(setup.effective_values["sequence_length"])
+        else profile.recipe.sequence_length or 0,
+        answers_only=None if ANSWERS_ONLY_KEY in setup.data_values_by_key else profile.finetune.answers_only,
         weights=valid_data_weights(profile),
     )
 
@@ -39,15 +41,15 @@ def question_about_data(setup: Setup) -> DataQuestion | None:
 def question_with_length_in_force(setup: Setup) -> DataQuestion | None:
     """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
     unlimited = question_about_data(setup)
-    return replace(unlimited, length=setup.effective.recipe.sequence_length or 0) if unlimited else None
+    return replace(unlimited, length=setup.effective_profile.recipe.sequence_length or 0) if unlimited else None
 
 
-def data_report_in_force(setup: Setup) -> DataReport | None:
+def data_report_at_length_in_force(setup: Setup) -> DataReport | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
     question_asked = question_about_data(setup)
     report, length = (
         setup.facts.data.get(facts_key_of_question(question_asked)) if question_asked else None,
-        setup.effective.recipe.sequence_length,
+        setup.effective_profile.recipe.sequence_length,
     )
     if (
         question_asked is None
@@ -63,9 +65,9 @@ def data_report_in_force(setup: Setup) -> DataReport | None:
     return replace(report, tokens=tokens)
 
 
-def training_epoch(setup: Setup) -> EpochSize | None:
+def training_epoch_size(setup: Setup) -> EpochSize | None:
     """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
-    report, profile = data_report_in_force(setup), setup.effective
+    report, profile = data_report_at_length_in_force(setup), setup.effective_profile
     if report is None or report.problem or not report.usable:
         return None
     chosen, recipe = profile.finetune, profile.recipe
@@ -78,8 +80,8 @@ def training_epoch(setup: Setup) -> EpochSize | None:
     return EpochSize(rows, tokens, steps, full_epoch.estimated or bool(packed))
 
 
-def training_steps(setup: Setup) -> int:
+def total_training_steps(setup: Setup) -> int:
     """Return the steps of a whole fine-tuning, 0 where its epochs end it and the data was not read."""
-    recipe = setup.effective.recipe
-    epoch_of_data = None if recipe.steps else training_epoch(setup)
+    recipe = setup.effective_profile.recipe
+    epoch_of_data = None if recipe.steps else training_epoch_size(setup)
     return recipe.steps or (math.ceil(epoch_of_data.steps * recipe.epochs) if epoch_of_data and recipe.epochs else 0)

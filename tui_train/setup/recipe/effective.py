@@ -15,7 +15,7 @@ from tui_train.profile.fields import FieldValue
 from tui_train.profile.presets import NAMES_OF_DECLARABLE_DEFAULTS, PLACEHOLDER_PATTERN, Preset, condition_placeholder
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_value_rules
+from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_passing_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.script import are_preset_defaults_in_force
 from tui_train.trainers.trainer import Trainer
@@ -23,9 +23,9 @@ from tui_train.trainers.trainer import Trainer
 # Trainers without a number of steps may have a number of epochs.
 _EPOCH_OPTION_NAMES = ("num_train_epochs", "num_epochs", "max_epochs")
 # Placeholders that stand for a value of all processes.
-_TOTAL_BY_PLACEHOLDER = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
+_TOTAL_PLACEHOLDER_BY_NAME = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
 # Placeholders that stand for the same value in another form.
-_OTHER_FORMS_BY_PLACEHOLDER = {
+_OTHER_FORM_PLACEHOLDERS_BY_NAME = {
     "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
     "epochs": ("whole_epochs",),
 }
@@ -72,7 +72,9 @@ def effective_values(
     profile = trainer.profile
     user_values = {**(by_launcher or {}), **_values_set_by_user(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if trainer_has_own_field(profile, "trainer.preset") else "default"
-    defaults = _preset_defaults(preset, document) if are_preset_defaults_in_force(profile, preset) else {}
+    defaults = (
+        _preset_defaults_unless_file_decides(preset, document) if are_preset_defaults_in_force(profile, preset) else {}
+    )
     values: dict[str, EffectiveValue] = {}
     sources = trainer.own_default_source_by_name()
     for name in NAMES_OF_DECLARABLE_DEFAULTS - {"accumulation"}:
@@ -144,13 +146,15 @@ def user_output_folder(profile: Profile, preset: Preset, document: YamlDocument 
     """Return the output folder that the user's own arguments or file name, empty where they name none."""
     if not trainer_has_own_field(profile, "trainer.arguments"):
         return ""
-    options = [rule.option for rule in preset_value_rules(preset) if rule.name == "output"]
-    set_paths = (look_up(option) for look_up, _ in _value_getters(profile, preset, document) for option in options)
+    options = [rule.option for rule in preset_passing_rules(preset) if rule.name == "output"]
+    set_paths = (
+        look_up(option) for look_up, _ in _value_getters_with_source(profile, preset, document) for option in options
+    )
     path = next((value for value in set_paths if isinstance(value, str) and value), "")
     return fields.absolute_path(path, Path(working_folder(profile, preset) or "/"))
 
 
-def _preset_defaults(preset: Preset, document: YamlDocument | None) -> dict[str, Any]:
+def _preset_defaults_unless_file_decides(preset: Preset, document: YamlDocument | None) -> dict[str, Any]:
     """Return the preset's defaults but for those that the user's file decides in another way, by a key of its own."""
     without = preset.file.without if preset.file and document else ()
     values = document.values if document else {}
@@ -197,8 +201,8 @@ def _values_set_by_user(
     """Return the values that the user's own arguments and file set, by name."""
     if not trainer_has_own_field(profile, "trainer.arguments"):
         return {}
-    preset_rules = list(preset_value_rules(preset))
-    sources = _value_getters(profile, preset, document)
+    preset_rules = list(preset_passing_rules(preset))
+    sources = _value_getters_with_source(profile, preset, document)
     user_values: dict[str, EffectiveValue] = {}
     for name in sorted(NAMES_OF_DECLARABLE_DEFAULTS):
         for look_up, source in sources:
@@ -212,7 +216,9 @@ def _values_set_by_user(
     return user_values
 
 
-def _value_getters(profile: Profile, preset: Preset, document: YamlDocument | None) -> list[tuple[_ValueGetter, str]]:
+def _value_getters_with_source(
+    profile: Profile, preset: Preset, document: YamlDocument | None
+) -> list[tuple[_ValueGetter, str]]:
     """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
     user_options = given_options(profile.trainer.arguments, accept_without_dashes=preset.file is not None)
     values = {
@@ -237,12 +243,12 @@ def _value_from_source(
     direct = [
         value
         for rule, value in matches
-        if rule.name in {name, *_OTHER_FORMS_BY_PLACEHOLDER.get(name, ())} and rule.fixed_value is None
+        if rule.name in {name, *_OTHER_FORM_PLACEHOLDERS_BY_NAME.get(name, ())} and rule.fixed_value is None
     ]
     if direct:
         # Of two forms the one that is not 0 counts.
         return _parse_value(name, next((value for value in direct if str(value) not in _ZERO_WORDS), direct[0]), source)
-    total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_BY_PLACEHOLDER.get(name)]
+    total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_PLACEHOLDER_BY_NAME.get(name)]
     if total:
         return _value_per_model_copy(name, *total[0], source, model_copies)
     switches = [(rule, value) for rule, value in matches if rule.name == name]

@@ -13,9 +13,9 @@ from tui_train.trainers.auto_preset import contradicts_its_name, file_read_alone
 from tui_train.trainers.script import script_or_module_to_start
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
-_LIBRARIES_PARSED_AS_HERE = frozenset({"argparse", "click"})
+_LIBRARIES_PARSING_AS_WE_DO = frozenset({"argparse", "click"})
 # Where each word is a known option or stands without a name, it is sure also of them what is not given.
-_LIBRARIES_SURE_OF_MISSING = _LIBRARIES_PARSED_AS_HERE | {"typer", "fire"}
+_LIBRARIES_WITH_SURE_MISSING_ARGUMENTS = _LIBRARIES_PARSING_AS_WE_DO | {"typer", "fire"}
 _KINDS_WITH_DATACLASSES = frozenset({"hf-trainer", "dataclass"})
 # What follows is read otherwise, or from a file that may hold more arguments, or nothing is read at all.
 _WORDS_HIDING_ARGUMENTS = frozenset({"--", "--config", "--flagfile", "--version", "--help"})
@@ -74,7 +74,7 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
             end = _end_of_option_values(words, end, max(parameter.value_count - 1, 0))
             values = (value, *words[index + 1 : end])
         elif _OPTION_PATTERN.match(name):
-            most = _most_values_at_once(parameter, words) if parameter else 1
+            most = _max_values_at_once(parameter, words) if parameter else 1
             end = _end_of_option_values(words, end, most) if not equals else end
             values = tuple(words[index + 1 : end])
         else:
@@ -109,7 +109,7 @@ def with_argument(
 def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the parameters that the script requires and the arguments lack, none where that is not sure."""
     if source.kind in _KINDS_WITH_DATACLASSES:
-        return _missing_fields(source, words)
+        return _missing_dataclass_fields(source, words)
     if not _are_all_arguments_declared(source, words):
         return ()
     given_by_name = given_arguments(source, words)
@@ -124,7 +124,7 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
     )
 
 
-def _missing_fields(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
+def _missing_dataclass_fields(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the fields without a default that no argument gives; those of a library's classes have one."""
     names = [word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
     hidden = any(word.startswith("@") or word.partition("=")[0] in _WORDS_HIDING_ARGUMENTS for word in words)
@@ -147,9 +147,9 @@ def unknown_option_indexes(source: ScriptSource, words: Sequence[str]) -> tuple[
     return tuple(at for at, name in options if not any(flag.startswith(name) for flag in known))
 
 
-def is_parsed_as_here(source: ScriptSource) -> bool:
+def does_library_parse_as_we_do(source: ScriptSource) -> bool:
     """Return whether the words of a script are read by its library as they are here."""
-    return source.kind in _LIBRARIES_PARSED_AS_HERE and not source.unnamed_line
+    return source.kind in _LIBRARIES_PARSING_AS_WE_DO and not source.unnamed_line
 
 
 def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> bool:
@@ -157,7 +157,7 @@ def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> b
     flags = {flag: parameter for parameter in source.parameters for flag in _all_flags(parameter)}
     names = [word.partition("=")[0] for word in words]
     return (
-        source.kind in _LIBRARIES_SURE_OF_MISSING
+        source.kind in _LIBRARIES_WITH_SURE_MISSING_ARGUMENTS
         and not source.unnamed_line
         and sum(word in source.subcommands for word in words) <= 1
         and not any(name.startswith("@") or name in _WORDS_HIDING_ARGUMENTS for name in names)
@@ -195,7 +195,7 @@ def script_source(profile: Profile, facts: Facts, preset: Preset) -> ScriptSourc
     return None if source is None or source.problem else source
 
 
-def preset_arguments(preset: Preset, parameter: ScriptParameter) -> tuple[PresetArgument, ...]:
+def preset_arguments_of_parameter(preset: Preset, parameter: ScriptParameter) -> tuple[PresetArgument, ...]:
     """Return the arguments of a preset that are this parameter of the script."""
     names = parameter.flags or (parameter.name,)
     return tuple(argument for argument in preset.arguments if argument.words[0].partition("=")[0] in names)
@@ -206,11 +206,11 @@ def likely_placeholder(parameter: ScriptParameter) -> str:
 
     An output whose default is a file is none: the recipe's is a folder.
     """
-    name = _placeholder_by_name(parameter)
+    name = _likely_placeholder_of_name(parameter)
     return "" if name == "output" and PurePath(parameter.default).suffix else name
 
 
-def _placeholder_by_name(parameter: ScriptParameter) -> str:
+def _likely_placeholder_of_name(parameter: ScriptParameter) -> str:
     plain_names = {re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags)}
     if parameter.form not in {"option", "key"} or parameter.takes_several or parameter.choices:
         return ""
@@ -228,7 +228,7 @@ def likely_output_paths(source: ScriptSource, words: Sequence[str]) -> tuple[str
     values = (
         given_by_name[parameter.name].values[-1:] if parameter.name in given_by_name else (parameter.default,)
         for parameter in parameters_in_scope(source, words)
-        if _placeholder_by_name(parameter) == "output"
+        if _likely_placeholder_of_name(parameter) == "output"
     )
     return tuple(value for found in values for value in found if value and not PLACEHOLDER_PATTERN.search(value))
 
@@ -260,7 +260,7 @@ def _takes_any_number(parameter: ScriptParameter) -> bool:
     return parameter.takes_several and not parameter.repeats and not parameter.value_count
 
 
-def _most_values_at_once(parameter: ScriptParameter, words: Sequence[str]) -> int:
+def _max_values_at_once(parameter: ScriptParameter, words: Sequence[str]) -> int:
     return parameter.value_count or (len(words) if _takes_any_number(parameter) else 1)
 
 
@@ -274,10 +274,10 @@ def _next_positional(
     positional: Sequence[ScriptParameter], given_by_name: Mapping[str, GivenArgument]
 ) -> ScriptParameter | None:
     """Return the parameter that takes the next word without a name."""
-    return next((each for each in positional if _takes_another(each, given_by_name.get(each.name))), None)
+    return next((each for each in positional if _takes_another_word(each, given_by_name.get(each.name))), None)
 
 
-def _takes_another(parameter: ScriptParameter, given: GivenArgument | None) -> bool:
+def _takes_another_word(parameter: ScriptParameter, given: GivenArgument | None) -> bool:
     """Return whether a positional parameter takes one more word."""
     if given is None or _takes_any_number(parameter):
         return True

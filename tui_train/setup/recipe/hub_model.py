@@ -9,9 +9,9 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import hub_model_id, trainer_of
 from tui_train.trainers.trainer import PreparationStep
 
-DOWNLOAD_PROGRAM = "prepare/hub_download.py"
-_CACHE_PROGRAM = "prepare/hub_cache.py"
-_DOWNLOADED_MODEL_FILE = "prepare/model.json"
+_DOWNLOAD_PROGRAM_PATH = "prepare/hub_download.py"
+_CACHE_PROGRAM_PATH = "prepare/hub_cache.py"
+_DOWNLOADED_MODEL_PATH = "prepare/model.json"
 
 
 def cached_model(profile: Profile, facts: Facts) -> CachedModel | None:
@@ -51,15 +51,15 @@ def model_to_query(profile: Profile, facts: Facts) -> str:
 
 def model_download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     """Return what fetches the model before the training, where it is not here or may be missing on another machine."""
-    name = _fetched_model_id(setup)
+    name = _model_id_fetched_by_run(setup)
     if not name:
         return ()
     revision = setup.profile.trainer.revision
     like = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     parts = (
-        CommandPart((word_in_run_dir(DOWNLOAD_PROGRAM),)),
+        CommandPart((word_in_run_dir(_DOWNLOAD_PROGRAM_PATH),)),
         CommandPart((name,), f"the files that transformers loads, like `{like}`"),
-        CommandPart((word_in_run_dir(_DOWNLOADED_MODEL_FILE),)),
+        CommandPart((word_in_run_dir(_DOWNLOADED_MODEL_PATH),)),
         *((CommandPart((revision,)),) if revision else ()),
     )
     return (PreparationStep("model", "downloads the model into the cache of Hugging Face; once", parts),)
@@ -67,11 +67,11 @@ def model_download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
 
 def model_download_programs(setup: Setup) -> tuple[ProgramFile, ...]:
     """Return the program that fetches the model and what it reads the cache with, where they are needed."""
-    if not _fetched_model_id(setup):
+    if not _model_id_fetched_by_run(setup):
         return ()
     return (
-        ProgramFile(DOWNLOAD_PROGRAM, "programs/hub_download.py"),
-        ProgramFile(_CACHE_PROGRAM, "programs/hub_cache.py"),
+        ProgramFile(_DOWNLOAD_PROGRAM_PATH, "programs/hub_download.py"),
+        ProgramFile(_CACHE_PROGRAM_PATH, "programs/hub_cache.py"),
     )
 
 
@@ -89,7 +89,7 @@ def loaded_model_id(setup: Setup) -> str:
     return name if name and trainer_of(profile).takes_hub_ids and "model" in setup.ladder_context.accepted else ""
 
 
-def _fetched_model_id(setup: Setup) -> str:
+def _model_id_fetched_by_run(setup: Setup) -> str:
     """Return the id of the model that a run fetches: what other machines have is not known here."""
     if setup.profile.nodes.machine_count > 1:
         return loaded_model_id(setup)

@@ -59,11 +59,11 @@ def recipe_values_of_config(profile: Profile, preset: Preset, config: Mapping[st
             if named == "fp8"
             else EffectiveValue(named, CONFIG_SOURCE_TEXT)
         )
-    values |= _sharding_values(profile.trainer.strategy, config)
+    values |= _recipe_values_of_sharding(profile.trainer.strategy, config)
     return values
 
 
-def _sharding_values(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
+def _recipe_values_of_sharding(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
     if strategy == "fsdp2" and accelerate_config.checkpoints_activations(config):
         return {"activation_checkpointing": EffectiveValue(value=True, source=CONFIG_SOURCE_TEXT)}
     steps = accelerate_config.deepspeed_accumulation(config) if strategy.startswith("zero") else None

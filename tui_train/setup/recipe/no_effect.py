@@ -4,7 +4,7 @@ from tui_train.base.text import visible
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL, condition_holds, condition_placeholder
 from tui_train.profile.types import AUTO_PRESET, Finetune, FinetuneMethod, Profile, Tracking
-from tui_train.setup.setup import MODEL_SIZE_NAMES, Setup
+from tui_train.setup.setup import MODEL_SIZE_PLACEHOLDERS, Setup
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, trainers_with_own_field
 from tui_train.trainers.auto_preset import file_read_alone
 from tui_train.trainers.finetune import METHOD_LABELS
@@ -40,15 +40,15 @@ def why_no_effect(key: str, setup_or_profile: Setup | Profile) -> str:
     )
     section = key.partition(".")[0]
     if section == "communication":
-        return _why_not_communicated(key, setup.backend) if setup else ""
+        return _why_backend_ignores(key, setup.backend) if setup else ""
     if section == "tracking":
-        return _why_not_tracked(key, profile.tracking, setup)
+        return _why_tracking_not_passed(key, profile.tracking, setup)
     if section == "recipe":
-        return _why_not_passed(key, setup) if setup and key not in _ALWAYS_EFFECTIVE_KEYS else ""
-    return _why_not_applicable(key, profile) or _why_not_for_trainer(key, profile, setup)
+        return _why_recipe_value_not_passed(key, setup) if setup and key not in _ALWAYS_EFFECTIVE_KEYS else ""
+    return _why_other_choices_exclude(key, profile) or _why_not_for_trainer(key, profile, setup)
 
 
-def _why_not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
+def _why_tracking_not_passed(key: str, tracking: Tracking, setup: Setup | None) -> str:
     """Return why the training cannot be told where to report to."""
     if key == "tracking.project" and not tracking.wandb:
         return "only for Weights & Biases"
@@ -60,7 +60,7 @@ def _why_not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
     return f"{setup.preset.name_in_sentence} has no argument for it"
 
 
-def _why_not_applicable(key: str, profile: Profile) -> str:
+def _why_other_choices_exclude(key: str, profile: Profile) -> str:
     """Return why a value has no effect with the machines, the container or the strategy that are chosen."""
     if key == "trainer.offload" and profile.trainer.strategy == "ddp":
         return "only what is sharded is offloaded, and ddp shards nothing"
@@ -114,13 +114,13 @@ def _why_preset_ignores(key: str, setup: Setup) -> str:
     return f"{preset.name_in_sentence} does not take it"
 
 
-def _why_not_communicated(key: str, backend: str) -> str:
+def _why_backend_ignores(key: str, backend: str) -> str:
     if not backend:
         return "not needed for one process"
     return f"these processes communicate over {backend}" if key == "communication.debug" and backend != "nccl" else ""
 
 
-def file_of_all_values(setup: Setup) -> str:
+def file_replacing_script_options(setup: Setup) -> str:
     """Return the file, safe to show, from which the script reads all values, beside which it takes no options."""
     profile = setup.profile
     source = setup.facts.sources.get(profile.trainer.script)
@@ -129,7 +129,7 @@ def file_of_all_values(setup: Setup) -> str:
     return visible(file_read_alone(source, profile.trainer.arguments))
 
 
-def _is_refused_by_script(precision: str | None, setup: Setup) -> bool:
+def _does_script_refuse_precision(precision: str | None, setup: Setup) -> bool:
     """Return whether none of the precisions that a script is passed, by its own choices, is this one."""
     preset = setup.preset
     whens = (*(argument.when for argument in preset.arguments), *(variable.when for variable in preset.variables))
@@ -139,25 +139,25 @@ def _is_refused_by_script(precision: str | None, setup: Setup) -> bool:
     return not any(condition_holds(each, {"precision": precision}) for each in conditions)
 
 
-def _why_not_passed(key: str, setup: Setup) -> str:
+def _why_recipe_value_not_passed(key: str, setup: Setup) -> str:
     profile = setup.profile
     if key == "recipe.expandable_segments":
         return "" if setup.device == "cuda" else "only for GPUs"
     source_key = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
     names = {name for name, field_key in KEY_BY_PLACEHOLDER.items() if field_key == source_key}
-    if setup.ladder_context.loads_model and MODEL_SIZE_NAMES & names:
+    if setup.ladder_context.loads_model and MODEL_SIZE_PLACEHOLDERS & names:
         return "the model folder decides"
     if not setup.ladder_context.accepted.isdisjoint(names):
-        refused = key == "recipe.precision" and _is_refused_by_script(profile.recipe.precision, setup)
+        refused = key == "recipe.precision" and _does_script_refuse_precision(profile.recipe.precision, setup)
         return f"the script does not take {profile.recipe.precision}" if refused else ""
-    if setup.nemo_flavour and MODEL_SIZE_NAMES & names:
+    if setup.nemo_flavour and MODEL_SIZE_PLACEHOLDERS & names:
         return "the weights decide"
-    return _who_does_not_take_it(setup)
+    return _trainer_does_not_take_it_text(setup)
 
 
-def _who_does_not_take_it(setup: Setup) -> str:
+def _trainer_does_not_take_it_text(setup: Setup) -> str:
     if not trainer_has_own_field(setup.profile, "trainer.preset"):
         return f"{trainer_of(setup.profile).label} does not take it"
-    if file := file_of_all_values(setup):
+    if file := file_replacing_script_options(setup):
         return f"the script reads its values from {file}"
     return "this preset does not pass it" if setup.preset.label != SCRIPT_LABEL else "the script does not take it"

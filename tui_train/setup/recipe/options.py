@@ -34,7 +34,7 @@ class UserOption(NamedTuple):
     option: str
     value: str
 
-    def without_own_words(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    def arguments_without_it(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
         """Return the arguments it was found in, without its own words."""
         return (*arguments[: self.position], *arguments[self.position + len(self.words) :])
 
@@ -99,11 +99,11 @@ class TrainerOptions(dict[str, Any]):
 
 def given_options(words: tuple[str, ...], *, accept_without_dashes: bool = True) -> tuple[UserOption, ...]:
     """Return the options that arguments set; `accept_without_dashes`: OPTION=VALUE without dashes is one too."""
-    return _parse_options(words)[accept_without_dashes]
+    return _dashed_and_all_options(words)[accept_without_dashes]
 
 
 @lru_cache(maxsize=64)
-def _parse_options(words: tuple[str, ...]) -> tuple[tuple[UserOption, ...], tuple[UserOption, ...]]:
+def _dashed_and_all_options(words: tuple[str, ...]) -> tuple[tuple[UserOption, ...], tuple[UserOption, ...]]:
     """Return the options with dashes, and all; the arguments of a plan are asked for all the time."""
     every: list[UserOption] = []
     for place, (word, after) in enumerate(pairwise((*words, "--"))):
@@ -125,7 +125,7 @@ def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> T
     return TrainerOptions({**usual, **(document.values if document else {}), **options})
 
 
-def preset_value_rules(preset: Preset) -> Iterator[PresetPassingRule]:
+def preset_passing_rules(preset: Preset) -> Iterator[PresetPassingRule]:
     """Yield how a preset passes values, by its arguments and in its file."""
     for argument in preset.arguments:
         name, equals, meaning = argument.when.partition("=")
@@ -148,7 +148,7 @@ def preset_value_rules(preset: Preset) -> Iterator[PresetPassingRule]:
             yield PresetPassingRule(placeholder[1], entry.key)
 
 
-def option_names(name: str, preset: Preset) -> frozenset[str]:
+def option_names_of_value(name: str, preset: Preset) -> frozenset[str]:
     """Return the options and keys, without dashes, by which a preset passes a value.
 
     Options that only depend on a batch size are left out.
@@ -162,16 +162,16 @@ def _option_names_by_value(preset: Preset) -> Mapping[str, frozenset[str]]:
         if recent is preset:
             return names_by_value
     names_by_value = {}
-    for rule in preset_value_rules(preset):
+    for rule in preset_passing_rules(preset):
         if rule.fixed_value is None or rule.name not in batch.BATCH_PLACEHOLDERS:
             names_by_value[rule.name] = names_by_value.get(rule.name, frozenset()) | {rule.option}
     _OPTION_NAMES_CACHE.appendleft((preset, names_by_value))
     return names_by_value
 
 
-def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[UserOption, ...]:
+def user_options_for_value(name: str, profile: Profile, preset: Preset) -> tuple[UserOption, ...]:
     """Return the user's arguments that set the value of a placeholder which the preset passes too."""
-    names = option_names(name, preset)
+    names = option_names_of_value(name, preset)
     matching: list[UserOption] = []
     for argument in given_options(profile.trainer.arguments) if names else ():
         if argument.option not in names:
@@ -184,10 +184,12 @@ def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[UserOpt
     return tuple(matching)
 
 
-def user_batch_arguments(profile: Profile, preset: Preset) -> tuple[UserOption, ...]:
+def user_batch_options(profile: Profile, preset: Preset) -> tuple[UserOption, ...]:
     """Return the user's arguments that set the batch."""
     return tuple(
-        argument for name in sorted(batch.BATCH_PLACEHOLDERS) for argument in user_arguments(name, profile, preset)
+        argument
+        for name in sorted(batch.BATCH_PLACEHOLDERS)
+        for argument in user_options_for_value(name, profile, preset)
     )
 
 

@@ -55,7 +55,7 @@ def placeholder_values(
 
     `passed_keys` reach the trainer. With `user_output` the user's arguments or file name the output folder.
     """
-    profile = setup.effective
+    profile = setup.effective_profile
     recipe, trainer, world_size = profile.recipe, profile.trainer, setup.world_size
     data: tuple[CommandWord, ...] = trainer.data
     if trainer_of(profile).makes_model and not data:

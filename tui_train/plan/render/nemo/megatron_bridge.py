@@ -72,11 +72,11 @@ def render_megatron_bridge(file: NemoFile) -> str:
         weights=_WEIGHTS_FUNCTION_CODE if file.model else "",
     )
     body = [
-        *_train_lines(file),
+        *_batch_seed_and_log_lines(file),
         *model_size_lines(file, "config.model"),
         *_model_split_lines(file),
         *_data_lines(file),
-        *_sequence_length_lines(),
+        *_length_and_recomputing_lines(),
         *_optimizer_lines(file),
     ]
     body += [*_validation_lines(file), *_precision_lines(file), *_checkpoint_lines(file)]
@@ -103,7 +103,7 @@ def _import_lines(file: NemoFile) -> list[str]:
     return lines
 
 
-def _train_lines(file: NemoFile) -> list[str]:
+def _batch_seed_and_log_lines(file: NemoFile) -> list[str]:
     lines = [
         "",
         *_assignment_lines("config.train.train_iters", file.steps),
@@ -225,7 +225,7 @@ def _tokenizer_lines(file: NemoFile) -> list[str]:
     ]
 
 
-def _sequence_length_lines() -> list[str]:
+def _length_and_recomputing_lines() -> list[str]:
     return [
         "    # The model has its own sequence length.",
         "    config.model.seq_length = config.dataset.seq_length",

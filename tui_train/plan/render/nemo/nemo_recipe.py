@@ -62,7 +62,7 @@ def render_nemo_recipe(file: NemoFile) -> str:
         *model_size_lines(file, "recipe.model.config"),
         *_model_split_lines(file),
         *_data_lines(file),
-        *_length_and_rate_lines(file),
+        *_length_steps_and_rate_lines(file),
         *_precision_lines(file),
         *_checkpoint_lines(file),
         *_turned_off_feature_lines(file),
@@ -213,7 +213,7 @@ def _mock_tokenizer_lines(file: NemoFile) -> list[str]:
     ]
 
 
-def _length_and_rate_lines(file: NemoFile) -> list[str]:
+def _length_steps_and_rate_lines(file: NemoFile) -> list[str]:
     lines = [
         "    # The model has its own sequence length.",
         "    recipe.model.config.seq_length = recipe.data.seq_length",

@@ -5,7 +5,7 @@ from tui_train.plan.render.quoting import BashExpansion, quoted_word
 from tui_train.plan.render.script.variants import MergedAttempts, ScriptLine
 from tui_train.plan.types import Plan
 from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
-from tui_train.setup.machine.container import card_options, card_options_per_node
+from tui_train.setup.machine.container import card_options, card_options_of_running_machine
 
 _REMOVE_CONTAINER_OPTION = BashExpansion("${TUI_TRAIN_REMOVE:---rm}")
 _INTERFACE_VARIABLES_BY_BACKEND = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
@@ -63,7 +63,7 @@ def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: Merged
 def _engine_part_line(part: CommandPart, plan: Plan, container: ContainerWrapper) -> ScriptLine:
     words = part.words
     if plan.gpus and container.engine in ENGINES_STOPPED_BY_NAME and words == card_options(container.engine, plan.gpus):
-        words = card_options_per_node(container.engine)
+        words = card_options_of_running_machine(container.engine)
     return ScriptLine(
         " ".join(quoted_word(_REMOVE_CONTAINER_OPTION) if word == "--rm" else quoted_word(word) for word in words),
         part.why,
