@@ -14,7 +14,7 @@ from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
 from tui_train.base.text import counted, size_text, visible
-from tui_train.runner.lines import RANK_PREFIX_PATTERN
+from tui_train.runner.lines import RANK_PREFIX_PATTERN_TEMPLATE
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_search
 
@@ -97,7 +97,7 @@ class LogPane(Vertical):
     def _filter_expressions(self) -> tuple[str, ...]:
         """Expressions that every shown line has to match."""
         return (
-            *((RANK_PREFIX_PATTERN % self.rank,) if self.rank is not None else ()),
+            *((RANK_PREFIX_PATTERN_TEMPLATE % self.rank,) if self.rank is not None else ()),
             *((self._filter,) if self._filter else ()),
         )
 

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runner.lines import fold_carriage_returns, fold_carriage_returns_with_colours
+from tui_train.runner.lines import lines_left_on_terminal, styled_lines_left_on_terminal
 from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
 from tui_train.views.log_reading import readable_parts, shows_cause
@@ -118,7 +118,7 @@ class LogView(Widget, can_focus=True):
         """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
         row = 0
         for line in islice(self._lines_from(hit.start), 1):
-            for shown, spans in zip(fold_carriage_returns(line.shown_data), hit.spans, strict=False):
+            for shown, spans in zip(lines_left_on_terminal(line.shown_data), hit.spans, strict=False):
                 rows = chop_cells(shown, max(1, self.size.width - 1)) if self.wrapping else [shown]
                 if spans:
                     first, last = spans[0]
@@ -310,7 +310,7 @@ class LogView(Widget, can_focus=True):
         spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
         width = max(1, self.size.width - 1)
         strips: list[Strip] = []
-        for index, written in enumerate(fold_carriage_returns_with_colours(line.shown_data)):
+        for index, written in enumerate(styled_lines_left_on_terminal(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
             # Matches are counted in characters of the line as it is written.
             runs = written if self.as_written or spans else readable_parts(written)

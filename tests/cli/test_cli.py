@@ -524,7 +524,7 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
 def test_a_run_that_is_lost_is_no_success(mine):
     with viewing("run", mine, *arguments("--seconds=60")) as viewer:
         os.kill(read_status(newest()).pid, signal.SIGKILL)
-        until(lambda: read_status(newest()).trains_on)
+        until(lambda: read_status(newest()).trains_unsupervised)
         assert f"it trains on alone: `tui-train stop {newest().name}` ends it" in tui("diagnose", "last").stdout
         # Its training still writes, and so it is still followed.
         log = newest().attempt_log(1)

@@ -43,7 +43,7 @@ def planned(engine="docker", image="nemo:1", **more):
 
 
 def prepared(tmp_path, engine="docker", **more):
-    return container.container_environment(planned(engine, **more), str(tmp_path / "run"))
+    return container.prepare_container_variables(planned(engine, **more), str(tmp_path / "run"))
 
 
 # ---- what launch.sh is told
@@ -81,7 +81,7 @@ def test_a_docker_without_roots_rights_is_its_user_and_locks_no_more_than_you(tm
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 19, 1 << 19));"
         "from tui_train.runner import container as c, planned as p;"
-        f"told = c.container_environment(p.SupervisorPlan(engine='docker', image='x'), {str(tmp_path)!r});"
+        f"told = c.prepare_container_variables(p.SupervisorPlan(engine='docker', image='x'), {str(tmp_path)!r});"
         "print(told['TUI_TRAIN_CONTAINER_USER'], told['TUI_TRAIN_MEMLOCK'])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -122,7 +122,7 @@ def test_a_folder_that_no_word_mounts_is_refused(tmp_path, engine, kind, folder,
     engine(kind)
     (tmp_path / "i.sif").touch()
     with pytest.raises(Refused) as refused:
-        container.container_environment(planned(kind, str(tmp_path / "i.sif")), str(tmp_path / folder))
+        container.prepare_container_variables(planned(kind, str(tmp_path / "i.sif")), str(tmp_path / folder))
     assert (refused.value.code, said in refused.value.message) == (69, True), refused.value.message
     assert "\n" not in refused.value.message
 

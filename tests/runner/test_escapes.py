@@ -77,7 +77,7 @@ def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(
     assert show.run_state_text(now) == "finished, 1 process left"
     assert read_listed_run(run).stoppable
     # It trains no more, and so keeps no other run from anything.
-    assert not now.trains_on
+    assert not now.trains_unsupervised
     assert not resources_in_use()
     assert [*follow_news(run, lambda: False)][-1].status == now
     ended = stop_run(run)
@@ -113,7 +113,7 @@ def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, wo
     change_runner(
         run,
         "cgroup.py",
-        "    for mount, root in _cgroup_mounts():\n        own",
+        "    for mount, root in _cgroup_mounts_and_roots():\n        own",
         "    for mount, root in ():\n        own",
     )
     lost(run, word)
@@ -183,7 +183,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     watching.join(30)
     assert not watching.is_alive()
     # It went on: the time that it shows did.
-    seconds = [one.status.seconds for one in told if one.status.trains_on]
+    seconds = [one.status.seconds for one in told if one.status.trains_unsupervised]
     assert len(seconds) >= 2
     assert all(one <= another for one, another in pairwise(seconds))
     shown = shown_of(run, told[-1])

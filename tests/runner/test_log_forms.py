@@ -8,14 +8,14 @@ from log_forms import FALSE_FRIENDS, FORMS
 from support import facts, plan, profile
 
 from tui_train.profile.presets.log_expression import why_expression_unusable
-from tui_train.runner.lines import fold_carriage_returns
+from tui_train.runner.lines import lines_left_on_terminal
 from tui_train.runner.progress import LogReading, Progress, advance_progress
 from tui_train.runs.health import no_step_read_text
 from tui_train.runs.rundir import RunDir
 
 
 def read(lines):
-    return advance_progress(Progress(), [shown for line in lines for shown in fold_carriage_returns(line.encode())])
+    return advance_progress(Progress(), [shown for line in lines for shown in lines_left_on_terminal(line.encode())])
 
 
 def points(curve):

@@ -215,7 +215,7 @@ def test_a_stop_after_the_end_of_a_container_does_not_make_it_a_stopped_one(stub
     start = SimpleNamespace(planned=SimpleNamespace(engine="docker", nodes=1), signals=signals)
     task = SimpleNamespace(poll=lambda: 0)
     monkeypatch.setattr(attempts, "_stop_attempt", lambda *_: 143)
-    assert attempts._wait_for_end(start, task, ProcessFamily("none"), NAME, "") == (
+    assert attempts._wait_for_code_and_if_stopped(start, task, ProcessFamily("none"), NAME, "") == (
         (143, True) if stops else (0, False)
     )
 

@@ -19,8 +19,8 @@ OOM = "Traceback (most recent call last):\n  File 'a.py', line 1, in forward\nRu
 CALLS = {
     "safe_text": "safe_text.visible('a\\x1b') == 'a\\\\x1b'",
     "lines": (
-        "lines.fold_carriage_returns(b'a\\rb') == ['b'] and "
-        "lines.fold_carriage_returns_with_colours(b'\\x1b[1ma')[0][0].colour == '1'"
+        "lines.lines_left_on_terminal(b'a\\rb') == ['b'] and "
+        "lines.styled_lines_left_on_terminal(b'\\x1b[1ma')[0][0].colour == '1'"
     ),
     "curve": "curve.build_loss_curve([curve.LossPoint(1, 2.0)]).last.loss == 2.0",
     "progress": "progress.advance_progress(progress.Progress(), ['step 3/9 | loss 2.0']).curve.last[:2] == (3, 2.0)",

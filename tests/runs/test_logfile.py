@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from support import examples
 
 from tui_train.runner.lines import (
-    RANK_PREFIX_PATTERN,
+    RANK_PREFIX_PATTERN_TEMPLATE,
     StyledPart,
-    fold_carriage_returns,
-    fold_carriage_returns_with_colours,
+    lines_left_on_terminal,
     rank_in_line,
+    styled_lines_left_on_terminal,
 )
 from tui_train.runs.logs import logfile
 from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine, fold_bars, fold_bars_backward, is_same_bar
@@ -95,7 +95,7 @@ def test_an_endless_bar_shows_few_of_its_states(log):
     shown = [line for line in whole(log) if not line.hidden]
     assert 7 <= len(shown) <= 10
     assert not shown[-1].cut
-    assert all(fold_carriage_returns(line.shown_data)[-1].startswith(" 17%|##") for line in shown)
+    assert all(lines_left_on_terminal(line.shown_data)[-1].startswith(" 17%|##") for line in shown)
 
 
 def test_what_is_not_there_has_no_lines(log, tmp_path):
@@ -139,9 +139,9 @@ def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monk
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_colours_leave_the_text_as_it_is(text):
     line = text.encode()
-    assert [
-        "".join(run.text for run in row) for row in fold_carriage_returns_with_colours(line)
-    ] == fold_carriage_returns(line)
+    assert ["".join(run.text for run in row) for row in styled_lines_left_on_terminal(line)] == lines_left_on_terminal(
+        line
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,11 @@ def test_colours_leave_the_text_as_it_is(text):
     ],
 )
 def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
-    assert fold_carriage_returns_with_colours(line) == [runs]
+    assert styled_lines_left_on_terminal(line) == [runs]
 
 
 def test_colours_without_end_cost_nothing():
-    assert max(len(run.colour) for run in fold_carriage_returns_with_colours(b"\x1b[1;31mx" * 10_000)[0]) < 300
+    assert max(len(run.colour) for run in styled_lines_left_on_terminal(b"\x1b[1;31mx" * 10_000)[0]) < 300
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_colours_without_end_cost_nothing():
 )
 def test_lines_tell_their_rank(line, number):
     assert rank_in_line(line) == number
-    assert number is None or re.search(RANK_PREFIX_PATTERN % number, line)
+    assert number is None or re.search(RANK_PREFIX_PATTERN_TEMPLATE % number, line)
 
 
 def bar(percent, caption=b""):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import until
 
-from tui_train.runner.lines import RANK_PREFIX_PATTERN, fold_carriage_returns
+from tui_train.runner.lines import RANK_PREFIX_PATTERN_TEMPLATE, lines_left_on_terminal
 from tui_train.runs.logs import scan as scanning
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.scan import LogScan
@@ -47,7 +47,7 @@ def test_what_matches_is_what_matches_as_it_is_shown(tmp_path_factory, lines, ex
     log = LogFile(tmp_path_factory.mktemp("scan") / "log")
     log.path.write_text("\n".join(lines), newline="")
     search = re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0).search
-    wanted = [line.start for line in log.forward(0) if any(map(search, fold_carriage_returns(line.data)))]
+    wanted = [line.start for line in log.forward(0) if any(map(search, lines_left_on_terminal(line.data)))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanning, "SCAN_WINDOW_BYTES", window)
         scan = LogScan(log, (expression,))
@@ -133,9 +133,9 @@ def test_a_filter_follows_the_log(log):
 def test_a_filter_shows_one_rank(log):
     log.path.write_bytes(b"[rank0]: a\n[default1]:b loss\nc loss\n[rank1]: d\ni.llm/0 [default1]:e loss\n")
     for expressions, wanted in (
-        ((RANK_PREFIX_PATTERN % 1,), 3),
-        ((RANK_PREFIX_PATTERN % 1, "loss"), 2),
-        ((RANK_PREFIX_PATTERN % 7,), 0),
+        ((RANK_PREFIX_PATTERN_TEMPLATE % 1,), 3),
+        ((RANK_PREFIX_PATTERN_TEMPLATE % 1, "loss"), 2),
+        ((RANK_PREFIX_PATTERN_TEMPLATE % 7,), 0),
     ):
         filtered = FilteredLog(log, expressions)
         assert [*filtered.search.news()][-1].done

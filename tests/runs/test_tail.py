@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from tui_train.runner.lines import MAX_LINE_LENGTH, fold_carriage_returns
+from tui_train.runner.lines import MAX_LINE_LENGTH, lines_left_on_terminal
 from tui_train.runs.logs.tail import LogTail
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
@@ -56,7 +56,7 @@ def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     found += tail.lines()
     whole, _, last = data.rpartition(b"\n")
     assert found == (
-        [shown for line in whole.split(b"\n") for shown in fold_carriage_returns(line)] if b"\n" in data else []
+        [shown for line in whole.split(b"\n") for shown in lines_left_on_terminal(line)] if b"\n" in data else []
     )
     assert tail.offset == len(data)
     for shown in (*found, tail.unfinished_line):
@@ -92,7 +92,7 @@ def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     ],
 )
 def test_a_line_is_shown_as_a_terminal_would_leave_it(line, shown):
-    assert fold_carriage_returns(line) == shown
+    assert lines_left_on_terminal(line) == shown
 
 
 def test_a_bar_at_work_is_the_unfinished_line(log):

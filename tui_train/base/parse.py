@@ -9,9 +9,17 @@ import msgspec
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.runner import untrusted_json
-from tui_train.runner.untrusted_json import MAX_JSON_DEPTH, Missing, Unparsable, is_nested_deeper
+from tui_train.runner.untrusted_json import MAX_JSON_DEPTH, MissingFile, Unparsable, is_nested_deeper
 
-__all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_for_msgspec", "read_bounded_bytes", "toml_table"]
+__all__ = [
+    "MissingFile",
+    "Unparsable",
+    "json_as",
+    "json_table",
+    "prepared_for_msgspec",
+    "read_bounded_bytes",
+    "toml_table",
+]
 
 _Value = TypeVar("_Value")
 _MAX_MESSAGE_LENGTH = 200
@@ -32,11 +40,11 @@ def prepared_for_msgspec(value_type: type[_Value]) -> type[_Value]:
 
 
 def read_bounded_bytes(path: Path | str, max_size: int) -> bytes:
-    """Return the bytes of a regular file; Missing, or Unparsable if it cannot be read or is larger."""
+    """Return the bytes of a regular file; MissingFile, or Unparsable if it cannot be read or is larger."""
     try:
         return read_regular_file(path, max_size)
     except FileNotFoundError:
-        raise Missing("it does not exist") from None
+        raise MissingFile("it does not exist") from None
     except OSError as error:
         raise Unparsable(read_error_reason(error)) from None
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import ask_host, machine_name
-from tui_train.runner.questions.slurm import COMMAND_SECONDS, NOT_FOUND_EXIT_CODE
+from tui_train.runner.questions.slurm import COMMAND_TIMEOUT_SECONDS, NOT_FOUND_EXIT_CODE
 
 _CONNECT_TIMEOUT_SECONDS = 20.0  # seconds for the connection, besides those of the commands
 
@@ -23,7 +23,7 @@ class CommandResult(Struct, frozen=True):
     def last_line(self) -> str:
         """The last line that it said as an error, safe to show."""
         if self.code is None:
-            return f"no answer in {COMMAND_SECONDS:.0f} s"
+            return f"no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s"
         return visible((self.error.strip().splitlines() or ["it does not say why"])[-1][:300])
 
 
@@ -38,7 +38,7 @@ def run_slurm_commands(
 
     `{user}` in them is the user there, and `input_text` what each reads.
     """
-    seconds = len(commands) * COMMAND_SECONDS + _CONNECT_TIMEOUT_SECONDS
+    seconds = len(commands) * COMMAND_TIMEOUT_SECONDS + _CONNECT_TIMEOUT_SECONDS
     question = {"do": "slurm", "commands": commands, "input": input_text}
     results = ask_host(host, question, list[CommandResult], seconds, is_cancelled=is_cancelled)
     if len(results) != len(commands):

@@ -68,7 +68,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
     passes them.
     """
     now = read_status(run)
-    if not now.attempts or now.live or now.trains_on:
+    if not now.attempts or now.live or now.trains_unsupervised:
         return None
     if now.state in {"finished", "stopped"} and now.exit_code != 0:
         return None

@@ -7,7 +7,7 @@ import tomli_w
 from tui_train.base.app_paths import hosts_file
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
-from tui_train.base.parse import Missing, Unparsable, read_bounded_bytes, toml_table
+from tui_train.base.parse import MissingFile, Unparsable, read_bounded_bytes, toml_table
 from tui_train.base.text import visible
 from tui_train.channel import ssh
 
@@ -20,7 +20,7 @@ def saved_hosts() -> dict[str, str]:
     path = hosts_file()
     try:
         addresses = toml_table(read_bounded_bytes(path, _MAX_FILE_BYTES))
-    except Missing:
+    except MissingFile:
         return {}
     except Unparsable as error:
         raise BadInput(f"cannot read {visible(str(path))}: {error}", "Fix it, or delete it.") from None

@@ -11,7 +11,7 @@ from tui_train.base import webhook
 from tui_train.base.app_paths import expand_home, profiles_folder
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors, write_atomically, write_if_absent
-from tui_train.base.parse import Missing, Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
+from tui_train.base.parse import MissingFile, Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
@@ -82,7 +82,7 @@ def load_profile_file(reference: str) -> Profile:
     path = profile_path(reference)
     try:
         text = read_bounded_bytes(path, _MAX_FILE_BYTES)
-    except Missing:
+    except MissingFile:
         saved = visible(", ".join(saved_profile_names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
     except Unparsable as error:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .unanswered import UnansweredConnections
 
 _SIGKILL_EXIT_CODE = 128 + signal.SIGKILL
-_MAX_LEFTOVER_PROCESSES = 1000
+_MAX_RECORDED_LEFTOVERS = 1000
 
 
 class AttemptEnd(NamedTuple):
@@ -69,7 +69,7 @@ def run_attempt(run_start: RunStart, position: int, number: int, log: str) -> At
 def _shared_checkpoint(start: RunStart, position: int) -> str:
     """Return the checkpoint from which all machines can resume, empty where there is none."""
     resumed_from = checkpoint_to_resume(start, position)
-    why_unusable = start.transport.share_checkpoint(resumed_from) if resumed_from else ""
+    why_unusable = start.transport.share_checkpoint_or_say_why_not(resumed_from) if resumed_from else ""
     if why_unusable:
         print_message(f"begins with the first step, and not with {visible(resumed_from)}: {why_unusable}")
     return "" if why_unusable else resumed_from
@@ -107,24 +107,24 @@ def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, 
     )
     family = ProcessFamily(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
-    family.excluded |= other_programs.STUCK_PIDS
+    family.excluded |= other_programs.UNKILLABLE_PIDS
     metering = energy.start_energy_metering(start.cards)
     family.excluded.add(metering.child.pid)
     try:
-        code, stopped = _wait_for_end(start, task, family, name, log)
+        code, stopped = _wait_for_code_and_if_stopped(start, task, family, name, log)
     except BaseException:
         # Nothing trains on with nobody to keep it.
         _kill_attempt(task, family)
         metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
-    elsewhere = newly_stopped_rank(start) if code == 0 else None
+    elsewhere = rank_asked_to_stop(start) if code == 0 else None
     left = _leftover_processes_as_text(task, family)
     energy_used = metering.finish()
     cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
-    elsewhere = elsewhere if code == 0 else newly_stopped_rank(start)
+    elsewhere = elsewhere if code == 0 else rank_asked_to_stop(start)
     ended = ended._replace(stopped=stopped, leftover=left, stopped_rank=elsewhere)
     ignored = _first_step_if_checkpoint_ignored(start, log, resumed)
     if ignored:
@@ -167,9 +167,9 @@ def attempt_title_text(start: RunStart, position: int) -> str:
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
-def newly_stopped_rank(start: RunStart) -> int | None:
+def rank_asked_to_stop(start: RunStart) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
-    return machines.newly_stopped_rank(start.planned, start.run_dir, start.node_rank, start.stop_counts)
+    return machines.rank_asked_to_stop(start.planned, start.run_dir, start.node_rank, start.stop_counts)
 
 
 def checkpoint_to_resume(start: RunStart, position: int) -> str:
@@ -198,7 +198,7 @@ def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str
     return NodeCommand(tuple(words), environment, log)
 
 
-def _wait_for_end(
+def _wait_for_code_and_if_stopped(
     start: RunStart, task: NodeTask, family: ProcessFamily, container_name: str, log: str
 ) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
@@ -206,7 +206,7 @@ def _wait_for_end(
     A stop asks it to, and so does a lost lock.
     """
     engine = start.planned.engine
-    unanswered = _watched_connections(start)
+    unanswered = _unanswered_connections_if_multi_machine(start)
     while True:
         code = task.poll()
         if start.signals.stop and (
@@ -234,7 +234,7 @@ def _wait_for_end(
             return code, False
 
 
-def _watched_connections(start: RunStart) -> UnansweredConnections | None:
+def _unanswered_connections_if_multi_machine(start: RunStart) -> UnansweredConnections | None:
     if start.planned.nodes == 1:
         return None
     from .unanswered import UnansweredConnections
@@ -301,7 +301,7 @@ def _leftover_processes_as_text(task: NodeTask, family: ProcessFamily) -> str:
     living = family.wait(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
-    return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_LEFTOVER_PROCESSES])
+    return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_RECORDED_LEFTOVERS])
 
 
 def _run_in_child(work: Callable[[], None]) -> Process:
@@ -343,6 +343,6 @@ def _end_from_log(start: RunStart, position: int, log: str, code: int, family: P
     elif end.phase == "start":
         hopeless = "a GPU was full or faulty before the training began: look at nvidia-smi"
     next_position = (
-        start.attempts[position - 1].next_by_phase.get(end.phase, 0) if start.falls_back and not hopeless else 0
+        start.attempts[position - 1].next_by_phase.get(end.phase, 0) if start.may_fall_back and not hopeless else 0
     )
     return AttemptEnd(code, end.phase, next_position, hopeless, end.host_memory)

@@ -10,8 +10,8 @@ _MAX_READ_BYTES = 1 << 20
 
 def make_cgroup_for_attempt(run_mark: str, attempt_number: int) -> str:
     """Make an empty cgroup (version 2) below this process's own, and return its folder; empty where that is refused."""
-    for mount, root in _cgroup_mounts():
-        own = _own_cgroup()
+    for mount, root in _cgroup_mounts_and_roots():
+        own = _own_cgroup_path()
         inside = own if root == "/" else own[len(root) :] if own.startswith(root) else ""
         if not inside.startswith("/") or ".." in inside.split("/"):
             continue
@@ -69,20 +69,20 @@ def _is_cgroup_of_run(folder: str, run_mark: str) -> bool:
     parent, name = os.path.split(folder)
     if not run_mark or not name.startswith(_cgroup_name_prefix(run_mark)) or ".." in parent.split("/"):
         return False
-    return any(os.path.join(parent, "").startswith(os.path.join(mount, "")) for mount, _ in _cgroup_mounts())
+    return any(os.path.join(parent, "").startswith(os.path.join(mount, "")) for mount, _ in _cgroup_mounts_and_roots())
 
 
 def _cgroup_name_prefix(run_mark: str) -> str:
     return f"tui-train-{run_mark}-"
 
 
-def _own_cgroup() -> str:
+def _own_cgroup_path() -> str:
     """Return this process's cgroup of version 2, empty where there is none."""
     lines = _read_text("/proc/self/cgroup").splitlines()
     return next((line[3:] for line in lines if line.startswith("0::")), "")
 
 
-def _cgroup_mounts() -> Iterator[tuple[str, str]]:
+def _cgroup_mounts_and_roots() -> Iterator[tuple[str, str]]:
     """Yield where cgroups of version 2 are mounted, and which of them is the root there."""
     for line in _read_text("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")

@@ -13,13 +13,13 @@ _DIGITS_PATTERN = re.compile(r"\d+", re.ASCII)
 # More digits are no step.
 _MAX_STEP_DIGITS = 12
 # How a zip archive begins, and how its last record does, which has this many bytes where the archive has no comment.
-_ZIP_START_BYTES = b"PK\3\4"
-_ZIP_END_BYTES = b"PK\5\6"
+_ZIP_START_MAGIC = b"PK\3\4"
+_ZIP_END_MAGIC = b"PK\5\6"
 _ZIP_END_RECORD_SIZE = 22
 # How NeMo, Megatron-Bridge and AutoModel name theirs: model--step=99-last, iter_0000100, epoch_0_step_99.
-_STEP_IN_NAME_PATTERN = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.ASCII)
+_NEMO_CHECKPOINT_STEP_PATTERN = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.ASCII)
 # Folders between an output folder and its checkpoints.
-_MAX_FOLDER_DEPTH = 4
+_MAX_DEPTH_BELOW_OUTPUT = 4
 
 
 def newest_complete_checkpoint(rule: CheckpointRule, run_dir: str) -> str:
@@ -46,7 +46,7 @@ def step_in_name(path: str) -> int:
     return int(match[1][-_MAX_STEP_DIGITS:]) if match else 0
 
 
-def highest_checkpoint_step_in(output_folder: str) -> int:
+def highest_nemo_checkpoint_step(output_folder: str) -> int:
     """Return the highest step of the checkpoints that a trainer names itself, 0 where there is none.
 
     They are below an output folder, or one that is named after it, as those of fallbacks are.
@@ -60,9 +60,9 @@ def highest_checkpoint_step_in(output_folder: str) -> int:
     for each in outputs:
         top = os.path.join(parent, each)
         for path, folders, _ in os.walk(top):
-            steps = {folder: _STEP_IN_NAME_PATTERN.search(folder) for folder in folders}
+            steps = {folder: _NEMO_CHECKPOINT_STEP_PATTERN.search(folder) for folder in folders}
             highest = max([highest, *(int(match[1]) for match in steps.values() if match)])
-            deep = path[len(top) :].count(os.sep) >= _MAX_FOLDER_DEPTH
+            deep = path[len(top) :].count(os.sep) >= _MAX_DEPTH_BELOW_OUTPUT
             folders[:] = [] if deep else [folder for folder, match in steps.items() if not match]
     return highest
 
@@ -71,11 +71,11 @@ def is_complete_file(path: str) -> bool:
     """Tell whether a file is not empty and, if it is an archive as torch.save writes it, has its end."""
     try:
         with open_regular_file(path) as file:
-            begin = file.read(len(_ZIP_START_BYTES))
-            if begin != _ZIP_START_BYTES:
+            begin = file.read(len(_ZIP_START_MAGIC))
+            if begin != _ZIP_START_MAGIC:
                 return begin != b""
             file.seek(max(0, os.fstat(file.fileno()).st_size - _ZIP_END_RECORD_SIZE))
-            return file.read(len(_ZIP_END_BYTES)) == _ZIP_END_BYTES
+            return file.read(len(_ZIP_END_MAGIC)) == _ZIP_END_MAGIC
     except OSError:
         return False
 

@@ -98,7 +98,7 @@ def _print_checkpoints(attempt: str, run_dir: str) -> int:
     if attempt == "all":
         if plan.resumes_itself:
             output = os.path.expanduser(plan.output) or "output"
-            sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_checkpoint_step_in(os.path.join(run_dir, output)))
+            sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_nemo_checkpoint_step(os.path.join(run_dir, output)))
         rules = [each.checkpoints for each in attempts if each.checkpoints]
         paths = {os.fsencode(checkpoints.newest_complete_checkpoint(rule, run_dir)) for rule in rules}
         sys.stdout.buffer.write(b"".join(path + b"\n" for path in sorted(paths)))

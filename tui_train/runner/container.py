@@ -23,14 +23,14 @@ _REMOVE_TIMEOUT_SECONDS = 90.0
 _CSV_SPECIAL_PATTERN = re.compile('[,"\n\r]')
 
 
-def container_environment(planned: SupervisorPlan, run_dir: str) -> Mapping[str, str]:
+def prepare_container_variables(planned: SupervisorPlan, run_dir: str) -> Mapping[str, str]:
     """Return the variables by which launch.sh is told of this machine: who you are to the engine, where caches lie.
 
     The folders that are mounted are made. Raises Refused (69) where the engine or its image is not there, for nothing
     is fetched unasked, or where it has no way to mount a folder; (73) where a folder cannot be made.
     """
     engine = planned.engine
-    _require_image(engine, planned.image)
+    _require_engine_and_image(engine, planned.image)
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.path.join(caches, "tui-train/container")
     hugging_face = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
@@ -57,7 +57,7 @@ def container_environment(planned: SupervisorPlan, run_dir: str) -> Mapping[str,
     return values
 
 
-def _require_image(engine: str, image: str) -> None:
+def _require_engine_and_image(engine: str, image: str) -> None:
     if engine == "apptainer":
         if not _is_on_path(engine):
             raise Refused(UNAVAILABLE_EXIT_CODE, "there is no apptainer on this machine: install it")
@@ -240,14 +240,14 @@ def remove_ended_and_list_running(engine: str, run_mark: str) -> tuple[str, ...]
     """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
     if engine not in ENGINES_STOPPED_BY_NAME:
         return ()
-    names = _names_with_mark(engine, run_mark, "ps")
-    for ended in set(_names_with_mark(engine, run_mark, "ps", "-a")) - set(names):
+    names = _container_names_with_mark(engine, run_mark, "ps")
+    for ended in set(_container_names_with_mark(engine, run_mark, "ps", "-a")) - set(names):
         if container_exit_code(engine, ended) is not None:
             other_programs.run_program((engine, "rm", ended), _ENGINE_ANSWER_SECONDS, interruptible=False)
     return names
 
 
-def _names_with_mark(engine: str, run_mark: str, *ps_words: str) -> tuple[str, ...]:
+def _container_names_with_mark(engine: str, run_mark: str, *ps_words: str) -> tuple[str, ...]:
     beginning = container_name(engine, run_mark, 0)[:-1]
     asked = (engine, *ps_words, "--filter", "name=" + beginning, "--format", "{{.Names}}")
     names = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False).out.split()

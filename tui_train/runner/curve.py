@@ -96,7 +96,7 @@ class LossCurveBuilder:
         """Drop all points from a step on, and return whether there were any; none for a step of 0."""
         dropped = False
         while (last := self.last) and last.step >= step > 0:
-            self._drop_newest(step)
+            self._drop_newest_points(step)
             dropped = True
         return dropped
 
@@ -110,7 +110,7 @@ class LossCurveBuilder:
         part = self._tail or (self._chunks[-1] if self._chunks else ())
         return part[-1] if part else None
 
-    def _drop_newest(self, step: int) -> None:
+    def _drop_newest_points(self, step: int) -> None:
         """Drop the newest point, or at once a part that is of later steps as a whole."""
         if self._tail and self._tail[0].step >= step:
             self._tail = []

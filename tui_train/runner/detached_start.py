@@ -9,15 +9,22 @@ from typing import Sequence
 from . import events
 from .processes import Process, is_or_descends_from, process_start_ticks
 
-LOG_NAME = "launch.log"
+LAUNCH_LOG_NAME = "launch.log"
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
-_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
+_DETACHING_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
 def start_detached(run_dir: str, options: Sequence[str]) -> Process:
     """Start the launch.sh of a run folder, and return its process; OSError where there is no bash."""
-    words = ["bash", "-c", _SCRIPT, "bash", os.path.join(run_dir, LOG_NAME), os.path.join(run_dir, "launch.sh")]
+    words = [
+        "bash",
+        "-c",
+        _DETACHING_SCRIPT,
+        "bash",
+        os.path.join(run_dir, LAUNCH_LOG_NAME),
+        os.path.join(run_dir, "launch.sh"),
+    ]
     child = subprocess.run(
         [*words, *options],
         cwd="/",
@@ -32,7 +39,7 @@ def start_detached(run_dir: str, options: Sequence[str]) -> Process:
     return Process(pid, process_start_ticks(pid) or 0)
 
 
-def has_reported(run_dir: str, earlier_event_count: int, launcher: Process) -> bool:
+def has_reported_start(run_dir: str, earlier_event_count: int, launcher: Process) -> bool:
     """Return whether a launch.sh has reported its start; another start of the same folder may come between, and win."""
     new = events.read_events(run_dir)[earlier_event_count:]
     return any(event.event == "run_started" and is_or_descends_from(event.pid, launcher.pid) for event in new)

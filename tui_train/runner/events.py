@@ -140,7 +140,7 @@ class Journal:
         self._make_room = make_room
         self._folder = -1
 
-    def open_folder(self) -> None:
+    def hold_folder_open(self) -> None:
         """Open the folder, by which viewers know who writes there; OSError where it is not there."""
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 

@@ -9,7 +9,7 @@ from .cgroup_limits import cgroup_limits, count_oom_kills
 from .kernel_log import gpu_error_since
 from .paths import free_bytes_for_path
 
-_MAX_EVIDENCE_BYTES = 2**53 - 1
+_MAX_RECORDED_BYTES = 2**53 - 1
 
 
 class MachineEvidence(NamedTuple):
@@ -53,4 +53,4 @@ def _oom_kills_since(kills_before: int | None, kills_now: int | None) -> int | N
 
 def _minus_one_if_unknown(value: int | None) -> int:
     # What an event may hold: some network disks call themselves endless.
-    return -1 if value is None else min(value, _MAX_EVIDENCE_BYTES)
+    return -1 if value is None else min(value, _MAX_RECORDED_BYTES)

@@ -75,10 +75,10 @@ def _insert_run_dir_and_checkpoint(text: str, run_dir: str, checkpoint: str, wit
 
 def _escape_for_yaml(text: str) -> str:
     """Return a text as it stands between the double quotes of YAML; bytes that are no text stay as they are."""
-    return "".join(_ESCAPE_BY_CHARACTER.get(char) or _escape_character(char) for char in text)
+    return "".join(_ESCAPE_BY_CHARACTER.get(char) or _escape_unprintable(char) for char in text)
 
 
-def _escape_character(char: str) -> str:
+def _escape_unprintable(char: str) -> str:
     if char.isprintable() or "\udc80" <= char <= "\udcff":
         return char
     return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from . import safe_open
-from .lines import fold_carriage_returns
+from .lines import lines_left_on_terminal
 from .progress import LogReading, Progress, advance_progress
 
 # The first step comes after a training's own preparations, and before much else is written.
@@ -21,7 +21,7 @@ def first_logged_step(log: str, reading: LogReading) -> int:
     except OSError:
         return 0
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:
-        lines = [line for line in fold_carriage_returns(piece) if not _is_about_other_steps(line)]
+        lines = [line for line in lines_left_on_terminal(piece) if not _is_of_resume_or_labelled_bar(line)]
         now = advance_progress(Progress(), lines, reading)
         # A bar of another length is of something else, and a step within an epoch is none.
         if now.step and not now.batch and (not reading.steps or now.steps == reading.steps):
@@ -43,5 +43,5 @@ def ignored_checkpoint_sentence(first_step: int, resumed_step: int) -> str:
     return f"{began}: the script does not load it"
 
 
-def _is_about_other_steps(line: str) -> bool:
+def _is_of_resume_or_labelled_bar(line: str) -> bool:
     return "esum" in line or bool(_LABELLED_BAR_PATTERN.search(line))

@@ -51,7 +51,7 @@ def choose_cards(planned: SupervisorPlan, gpus_option: str, node_rank: int) -> t
     Raises Refused (64) where --gpus does not name as many as the plan has, by their UUIDs; (69) where another machine
     has another number of cards.
     """
-    wanted = planned.processes(node_rank)
+    wanted = planned.process_count(node_rank)
     if gpus_option:
         return _cards_named_by_option(planned, gpus_option, wanted)
     if not planned.gpus or node_rank == 0:

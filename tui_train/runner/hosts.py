@@ -40,7 +40,7 @@ class HostsTransport(LocalTransport):
         ]
         self._fan_request = {"hosts": [own, *others], "python": python, "grace": start.grace}
 
-    def share_checkpoint(self, checkpoint: str) -> str:
+    def share_checkpoint_or_say_why_not(self, checkpoint: str) -> str:
         """Copy a checkpoint to the machines that do not see it; return why it is of no use there, empty where it is.
 
         Raises Refused (69) where it cannot be copied to one of them.

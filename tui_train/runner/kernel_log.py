@@ -15,9 +15,9 @@ _HARDWARE_XID_CODES = frozenset(
 _XID_PATTERN = re.compile(
     r"NVRM: Xid \(PCI:[\dA-Fa-f:.]{4,20}\): (\d{1,4})[^\n]{0,300}|NVRM: GPU [^\n]{1,60}fallen off the bus"
 )
-_RECORD_PATTERN = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)", re.MULTILINE)
+_KERNEL_RECORD_PATTERN = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)", re.MULTILINE)
 _MAX_RECORDS, _RECORD_BYTES = 50_000, 8192
-_JOURNAL_SECONDS = 5
+_JOURNALCTL_TIMEOUT_SECONDS = 5
 
 
 def gpu_error_since(began: float) -> str:
@@ -45,7 +45,7 @@ def _kernel_lines_since(began: float) -> list[str]:
                 break
             if not record:
                 break
-            found = _RECORD_PATTERN.findall(record.decode(errors="replace"))
+            found = _KERNEL_RECORD_PATTERN.findall(record.decode(errors="replace"))
             lines += [text for microseconds, text in found if int(microseconds) / 1e6 >= began]
     finally:
         os.close(descriptor)
@@ -57,7 +57,7 @@ def _journal_lines_since(epoch: float) -> list[str]:
     command = ["journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat", f"--since=@{int(epoch)}"]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_JOURNAL_SECONDS, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_JOURNALCTL_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return []

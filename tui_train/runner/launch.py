@@ -99,7 +99,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
         )
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose_cards(plan, options.gpus, rank)
-    environment = dict(container.container_environment(plan, run_dir)) if plan.engine else {}
+    environment = dict(container.prepare_container_variables(plan, run_dir)) if plan.engine else {}
     if plan.slurm and plan.nodes > 1 and not os.environ.get("SLURM_JOB_ID"):
         raise Refused(
             UNAVAILABLE_EXIT_CODE,
@@ -137,7 +137,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
     )
     number = _chosen_attempt_position(options, start)
     if plan.is_started_by_hand:
-        _require_agreed_resume(start, number or 1)
+        _require_same_resume_on_all_machines(start, number or 1)
     return start
 
 
@@ -158,10 +158,10 @@ def _chosen_attempt_position(options: LaunchOptions, start: RunStart) -> int:
     return int(text)
 
 
-def _require_agreed_resume(start: RunStart, position: int) -> None:
+def _require_same_resume_on_all_machines(start: RunStart, position: int) -> None:
     """Refuse where each of several machines would find its own way to begin."""
     rule = start.attempts[position - 1].checkpoints
-    if start.resume and not start.planned.resumes:
+    if start.resume and not start.planned.can_resume:
         why = "finds its checkpoints by itself" if start.planned.resumes_itself else "cannot resume"
         raise Refused(USAGE_EXIT_CODE, f"--resume: this training {why}")
     if rule is None:
@@ -195,10 +195,10 @@ def _take_locks(start: RunStart, held_locks: list[FolderLock]) -> None:
         lock.take(other_programs.is_interrupted)
         held_locks.append(lock)
     # A viewer believes whoever holds the folder itself open.
-    start.journal.open_folder()
+    start.journal.hold_folder_open()
     last = state.last_start_status(start.own_dir)
-    if last.trains_on:
-        raise Refused(BUSY_RESOURCE_EXIT_CODE, _end_processes_first_remedy(last.leftover))
+    if last.trains_unsupervised:
+        raise Refused(BUSY_RESOURCE_EXIT_CODE, _processes_still_train_text(last.leftover))
     cgroup.remove_cgroup(last.cgroup, last.mark)
 
 
@@ -212,16 +212,16 @@ def _still_training_text(plan: SupervisorPlan, dead_owner: LockOwner) -> str:
         if dead_owner.is_local
         else set()
     )
-    return _end_processes_first_remedy(living) if living else ""
+    return _processes_still_train_text(living) if living else ""
 
 
-def _end_processes_first_remedy(living_pids: Collection[int]) -> str:
+def _processes_still_train_text(living_pids: Collection[int]) -> str:
     pids = " ".join(map(str, sorted(living_pids)))
     return f"processes of an earlier start still train: end them first (kill {pids})"
 
 
 def _run_supervised(start: RunStart, number: int) -> StartOutcome:
-    first = number or (_position_of_earlier_start(start) if not start.planned.is_started_by_hand else 1)
+    first = number or (_position_where_earlier_start_was(start) if not start.planned.is_started_by_hand else 1)
     start.locks[0].keep_disk_reserve(_LOCK_DISK_RESERVE_BYTES)
     me = process_with_pid(os.getpid())
     try:
@@ -260,7 +260,7 @@ def _plan_checksum(start: RunStart) -> str:
     return f"{checksum:08x}"
 
 
-def _position_of_earlier_start(start: RunStart) -> int:
+def _position_where_earlier_start_was(start: RunStart) -> int:
     """Return the attempt where an earlier start of this plan was, past what ran out of memory; 1 when all did."""
     first, same, script = 1, False, _plan_checksum(start)
     for event in events.read_events(start.own_dir):

@@ -30,7 +30,7 @@ _LINE_ORIGIN_PATTERN = re.compile(
 _BAR_BEFORE_TRACEBACK_PATTERN = re.compile(
     r"^[^\[]{0,300}\d+%\|.{0,300}?(?=\[rank\d{1,6}\]: \W{0,300}Traceback \(most recent call last\))"
 )
-RANK_PREFIX_PATTERN = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
+RANK_PREFIX_PATTERN_TEMPLATE = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
 
 
 class StyledPart(NamedTuple):
@@ -40,7 +40,7 @@ class StyledPart(NamedTuple):
     colour: str = ""
 
 
-def fold_carriage_returns(line: bytes) -> list[str]:
+def lines_left_on_terminal(line: bytes) -> list[str]:
     """Return a line as a terminal would leave it after its carriage returns; none where it would leave nothing.
 
     A bar that other words overwrite stays as a line before them: only it tells the step that they are about.
@@ -48,25 +48,25 @@ def fold_carriage_returns(line: bytes) -> list[str]:
     text = line.decode(errors="replace")
     if text.isprintable() and len(text) <= MAX_LINE_LENGTH:
         return [text]
-    return [_without_colours(version) for version in _visible_line_versions(text)]
+    return [_plain_text(version) for version in _versions_left_on_terminal(text)]
 
 
-def fold_carriage_returns_with_colours(line: bytes) -> list[tuple[StyledPart, ...]]:
-    """Return the same as `fold_carriage_returns`, with colours."""
+def styled_lines_left_on_terminal(line: bytes) -> list[tuple[StyledPart, ...]]:
+    """Return the same as `lines_left_on_terminal`, with colours."""
     text = line.decode(errors="replace")
     if text.isprintable() and len(text) <= MAX_LINE_LENGTH:
         return [(StyledPart(text),)]
-    return [tuple(_styled_parts(version)) for version in _visible_line_versions(text)]
+    return [tuple(_styled_parts(version)) for version in _versions_left_on_terminal(text)]
 
 
 def progress_bar_in_line(line: bytes) -> str:
     """Return the training's own progress bar in a line, empty where there is none."""
-    return next((shown for shown in fold_carriage_returns(line) if _PROGRESS_BAR_PATTERN.search(shown)), "")
+    return next((shown for shown in lines_left_on_terminal(line) if _PROGRESS_BAR_PATTERN.search(shown)), "")
 
 
-def last_visible_line_version(versions: Iterable[str]) -> str:
+def last_nonblank_version_as_plain_text(versions: Iterable[str]) -> str:
     """Return the last of a line's versions that is not blank, safe to show; empty where all are."""
-    return _without_colours(_last_nonblank_line_version(versions))
+    return _plain_text(_last_nonblank_version(versions))
 
 
 def without_escape_sequences(text: str) -> str:
@@ -101,29 +101,29 @@ def split_rank_and_text(line: str) -> tuple[int | None, str]:
     return rank, line
 
 
-def _visible_line_versions(text: str) -> list[str]:
+def _versions_left_on_terminal(text: str) -> list[str]:
     """Return the versions of a line that a terminal would leave, as they were written."""
     versions = text.split("\r")
     own = [version.rpartition(_CURSOR_UP_SEQUENCE)[2] for version in versions]
     shown, drawn = (
-        _last_nonblank_line_version(own),
-        _last_nonblank_line_version([version for version in own if _PROGRESS_BAR_PATTERN.search(version)]),
+        _last_nonblank_version(own),
+        _last_nonblank_version([version for version in own if _PROGRESS_BAR_PATTERN.search(version)]),
     )
     if not shown:
         return [] if len(versions) > 1 or _CURSOR_UP_SEQUENCE in versions[0] else [""]
     return [drawn, shown] if drawn and not _PROGRESS_BAR_PATTERN.search(shown) else [shown]
 
 
-def _last_nonblank_line_version(versions: Iterable[str]) -> str:
-    return next((version for version in reversed([*versions]) if _without_colours(version).strip()), "")
+def _last_nonblank_version(versions: Iterable[str]) -> str:
+    return next((version for version in reversed([*versions]) if _plain_text(version).strip()), "")
 
 
-def _without_colours(version: str) -> str:
+def _plain_text(version: str) -> str:
     return visible(_ESCAPE_PATTERN.sub("", version[:MAX_LINE_LENGTH]).expandtabs(_TAB_WIDTH))
 
 
 def _styled_parts(version: str) -> Iterator[StyledPart]:
-    """Yield the parts of a version between its colours; together they are what `_without_colours` returns."""
+    """Yield the parts of a version between its colours; together they are what `_plain_text` returns."""
     colour, column = "", 0
     parts = _COLOUR_PATTERN.split(version[:MAX_LINE_LENGTH])
     for text, switched in zip(parts[::2], [*parts[1::2], ""]):

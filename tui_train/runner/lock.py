@@ -19,12 +19,12 @@ from .lock_owner import LOCK_LEASE_SECONDS, OWNER_FILE_NAME, LockOwner
 from .refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
 from .safe_text import visible
 
-_HEIR_FOLDER_NAME = "heir"
+_TAKEOVER_FOLDER_NAME = "heir"
 _DISK_RESERVE_FILE_NAME = "reserve"
 RENEW_INTERVAL_SECONDS = 10.0
 # An owner may be about to leave, or, where none is named, about to write its name.
 _OWNER_WAIT_SECONDS = 1.0
-_MAX_HEIR_AGE_SECONDS = 5.0
+_MAX_TAKEOVER_SECONDS = 5.0
 _MAX_LOCK_WAIT_SECONDS = 30.0
 _NAME_TAKEN_ERRNOS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _FORBIDDEN_ERRNOS = (errno.EPERM, errno.EACCES)
@@ -55,47 +55,47 @@ class FolderLock:
         try:
             self._parent = os.open(os.path.dirname(self.path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise self._write_refusal(error) from None
+            raise self._refusal_of_write_error(error) from None
         try:
             self._take_lock(is_interrupted)
         except BaseException:
-            self._close_descriptors()
+            self._close_parent_folder()
             raise
 
     def _take_lock(self, interrupted: Callable[[], bool]) -> None:
         begun = time.monotonic()
-        while not self._create():
+        while not self._try_to_create():
             waited = time.monotonic() - begun
             if interrupted() or waited >= _MAX_LOCK_WAIT_SECONDS:
                 raise Refused(
                     BUSY_RESOURCE_EXIT_CODE,
                     f"{visible(self.path)} cannot be taken over: remove it, if nothing trains there",
                 )
-            if self._take_over(waited):
+            if self._try_to_take_over(waited):
                 return
             time.sleep(0.1)
 
-    def _create(self) -> bool:
+    def _try_to_create(self) -> bool:
         """Make the lock with its owner in it, at once; false where there is one."""
         beside = f"{self._name}.{os.urandom(6).hex()}"
         try:
             os.mkdir(beside, 0o755, dir_fd=self._parent)
         except OSError as error:
-            raise self._write_refusal(error) from None
+            raise self._refusal_of_write_error(error) from None
         try:
             with safe_open.open_folder(beside, self._parent) as folder:
-                self._uid = self._write_owner(folder)
+                self._uid = self._write_owner_file(folder)
             # An empty folder is of one that was about to leave, and gives way.
             os.rename(beside, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
         except OSError as error:
             self._remove_lock_folder(beside)
             # In a folder like /tmp nobody replaces what is another user's.
-            if error.errno in _NAME_TAKEN_ERRNOS or (error.errno in _FORBIDDEN_ERRNOS and self._lock_status()):
+            if error.errno in _NAME_TAKEN_ERRNOS or (error.errno in _FORBIDDEN_ERRNOS and self._stat_of_lock()):
                 return False
-            raise self._write_refusal(error) from None
+            raise self._refusal_of_write_error(error) from None
         return self._is_mine()
 
-    def _take_over(self, waited_seconds: float) -> bool:
+    def _try_to_take_over(self, waited_seconds: float) -> bool:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
@@ -107,14 +107,14 @@ class FolderLock:
                     raise Refused(
                         BUSY_RESOURCE_EXIT_CODE, self._lock_held_sentence(who, self._foreign_user_name_of_lock(folder))
                     )
-                self._refuse_foreign_lock(folder, who)
-                return self._replace_owner(folder, who, waited_seconds) and self._is_mine()
+                self._require_lock_of_our_user(folder, who)
+                return self._try_to_replace_owner(folder, who, waited_seconds) and self._is_mine()
         except FileNotFoundError:
             return False
         except OSError as error:
-            found = self._lock_status()
+            found = self._stat_of_lock()
             if found is None or stat.S_ISDIR(found.st_mode):
-                raise self._write_refusal(error) from None
+                raise self._refusal_of_write_error(error) from None
             whose = (
                 f" of {self._foreign_user_name_of_status(found)}" if self._foreign_user_name_of_status(found) else ""
             )
@@ -122,7 +122,7 @@ class FolderLock:
                 f"is {safe_open.file_kind_text(found.st_mode)}{whose}, not a lock: "
             ) from None
 
-    def _refuse_foreign_lock(self, folder: int, owner: LockOwner | None) -> None:
+    def _require_lock_of_our_user(self, folder: int, owner: LockOwner | None) -> None:
         """Refuse to take over another user's lock, and a folder that is none."""
         stranger = self._foreign_user_name_of_lock(folder)
         if stranger:
@@ -137,29 +137,29 @@ class FolderLock:
         if strange:
             raise self._refusal_of_obstacle(f"is not a lock, it holds {visible(min(strange))}: ")
 
-    def _replace_owner(self, folder: int, dead_owner: LockOwner | None, waited_seconds: float) -> bool:
+    def _try_to_replace_owner(self, folder: int, dead_owner: LockOwner | None, waited_seconds: float) -> bool:
         """Take the lock of a dead owner, which only one can; false where another one does."""
         left = self.still_training(dead_owner) if dead_owner else ""
         if left:
             raise Refused(BUSY_RESOURCE_EXIT_CODE, left)
         try:
-            os.mkdir(_HEIR_FOLDER_NAME, dir_fd=folder)
+            os.mkdir(_TAKEOVER_FOLDER_NAME, dir_fd=folder)
         except FileExistsError:
             # An heir that died in these few lines would keep the folder shut.
-            if waited_seconds >= _MAX_HEIR_AGE_SECONDS:
+            if waited_seconds >= _MAX_TAKEOVER_SECONDS:
                 with contextlib.suppress(OSError):
-                    os.rmdir(_HEIR_FOLDER_NAME, dir_fd=folder)
+                    os.rmdir(_TAKEOVER_FOLDER_NAME, dir_fd=folder)
             return False
         try:
             if lock_owner.read_lock_owner_in(folder) != dead_owner:
                 return False
-            self._write_owner(folder)
+            self._write_owner_file(folder)
         finally:
             with contextlib.suppress(OSError):
-                os.rmdir(_HEIR_FOLDER_NAME, dir_fd=folder)
+                os.rmdir(_TAKEOVER_FOLDER_NAME, dir_fd=folder)
         return True
 
-    def _write_owner(self, folder: int) -> int:
+    def _write_owner_file(self, folder: int) -> int:
         return safe_open.write_atomically(
             OWNER_FILE_NAME, json.dumps(self.owner._asdict()).encode(), folder_descriptor=folder
         )
@@ -188,21 +188,21 @@ class FolderLock:
     def _is_our_user(self, uid: int) -> bool:
         return uid in (os.geteuid(), self._uid)
 
-    def _lock_status(self) -> os.stat_result | None:
+    def _stat_of_lock(self) -> os.stat_result | None:
         """Return the status of what is at the lock's name, None where nothing is."""
         try:
             return os.stat(self._name, dir_fd=self._parent, follow_symlinks=False)
         except OSError:
             return None
 
-    def _write_refusal(self, error: OSError) -> Refused:
+    def _refusal_of_write_error(self, error: OSError) -> Refused:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         why = f"{error.strerror}: {'free some space, or ' if is_full else ''}choose another folder"
         return Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write in {visible(os.path.dirname(self.path))}: {why}")
 
     def _refusal_of_obstacle(self, description: str) -> Refused:
         """Return the refusal for what stays at the lock's name until somebody moves it."""
-        around, whose = os.fstat(self._parent), self._foreign_user_name_of_status(self._lock_status())
+        around, whose = os.fstat(self._parent), self._foreign_user_name_of_status(self._stat_of_lock())
         # As in /tmp.
         others_stay = around.st_mode & stat.S_ISVTX and not self._is_our_user(around.st_uid)
         remedy = f"have {whose} remove it" if whose and others_stay else "move it away"
@@ -226,9 +226,9 @@ class FolderLock:
             return True
         self._renewed_at = time.monotonic()
         try:
-            if self._lock_status() is None:
+            if self._stat_of_lock() is None:
                 # Somebody removed it.
-                return self._create()
+                return self._try_to_create()
             with safe_open.open_folder(self._name, self._parent) as folder:
                 who = lock_owner.read_lock_owner_in(folder)
                 if who == self.owner:
@@ -247,7 +247,7 @@ class FolderLock:
         """Remove the lock where it is still this process's own."""
         if self._is_mine():
             self._remove_lock_folder(self._name)
-        self._close_descriptors()
+        self._close_parent_folder()
 
     def _remove_lock_folder(self, name: str) -> None:
         """Remove a lock, but nothing of it that is none of a lock's."""
@@ -267,7 +267,7 @@ class FolderLock:
         with contextlib.suppress(OSError):
             os.rmdir(name, dir_fd=self._parent)
 
-    def _close_descriptors(self) -> None:
+    def _close_parent_folder(self) -> None:
         os.close(self._parent)
         self._parent = -1
 
@@ -279,7 +279,7 @@ def drop_disk_reserve(run_folder: int) -> None:
 
 
 def _is_lock_file_name(name: str) -> bool:
-    return name in (OWNER_FILE_NAME, _HEIR_FOLDER_NAME, _DISK_RESERVE_FILE_NAME) or name.startswith(
+    return name in (OWNER_FILE_NAME, _TAKEOVER_FOLDER_NAME, _DISK_RESERVE_FILE_NAME) or name.startswith(
         (OWNER_FILE_NAME + safe_open.TEMPORARY_SUFFIX, _DISK_RESERVE_FILE_NAME + safe_open.TEMPORARY_SUFFIX)
     )
 

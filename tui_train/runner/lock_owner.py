@@ -40,7 +40,7 @@ class LockOwner(NamedTuple):
         return (self.boot, self.namespace) == (machine_boot_id(), _pid_namespace())
 
     @property
-    def has_rebooted(self) -> bool:
+    def machine_rebooted_since(self) -> bool:
         """True where this very machine has booted since, so that it is gone."""
         here = (_machine_id(), os.uname().nodename)
         return bool(self.machine) and (self.machine, self.host) == here and self.boot != machine_boot_id()
@@ -104,16 +104,16 @@ def is_owner_working_in(owner: LockOwner, lock_descriptor: int, parent_descripto
     """Tell what `is_owner_working` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
     if owner.is_local:
         return owner.process.alive
-    if owner.has_rebooted:
+    if owner.machine_rebooted_since:
         return False
     try:
         touched = os.stat(OWNER_FILE_NAME, dir_fd=lock_descriptor, follow_symlinks=False).st_mtime
     except OSError:
         return False
-    return (_time_of_disk_clock(parent_descriptor) if asks_disk else time.time()) - touched < LOCK_LEASE_SECONDS
+    return (_time_by_disk_clock(parent_descriptor) if asks_disk else time.time()) - touched < LOCK_LEASE_SECONDS
 
 
-def _time_of_disk_clock(folder: int) -> float:
+def _time_by_disk_clock(folder: int) -> float:
     """Return the time by the clock of the disk that a folder is on; this machine's where nothing can be written."""
     # Not in the lock itself, which its owner empties and removes.
     probe = f".now.{os.urandom(6).hex()}"

@@ -27,7 +27,7 @@ _TRAIN_OR_EVALUATION_WORD_PATTERN = re.compile(
     re.IGNORECASE,
 )
 # A word behind `loss` that says of which data it is; others say how it was counted (`loss (avg)`).
-_WORDS_OF_DATA = frozenset({"train", "val", "valid", "eval"})
+_DATA_SPLIT_WORDS = frozenset({"train", "val", "valid", "eval"})
 # The word before `loss`: what is a part of a loss, or that of another time.
 _WORD_BEFORE_LOSS_PATTERN = re.compile(r"([a-z]+) $", re.IGNORECASE)
 _WORD_FOR_ANOTHER_STEP_PATTERN = re.compile("best|min|minimum|lowest|last|final|initial|first|previous|prev|target")
@@ -36,7 +36,7 @@ _MEGATRON_EVALUATION_PATTERN = re.compile(
     rf"\bvalidation loss at iteration (\d{{1,15}})(?: on validation set)? \|.{{0,80}}?loss value: ({NUMBER_PATTERN})",
     re.IGNORECASE,
 )
-_MEGATRON_LINE_PATTERN = re.compile(r"\bvalidation loss at iteration ", re.IGNORECASE)
+_MEGATRON_EVALUATION_START_PATTERN = re.compile(r"\bvalidation loss at iteration ", re.IGNORECASE)
 
 _TRAIN_WORD_PATTERN = r"(?:reduced_)?(?:train|training|trn|tr)"
 _EVALUATION_WORD_PATTERN = r"(?:val|valid|validation|eval|evaluation|dev)"
@@ -84,7 +84,7 @@ def loss_kind(name: str) -> LossKind:
 
 def losses_in_line(line: str) -> LineLosses:
     """Return the losses that a line reports: of several of the training the one that is named as such, or the whole."""
-    if "alidation loss at" in line and _MEGATRON_LINE_PATTERN.search(line):
+    if "alidation loss at" in line and _MEGATRON_EVALUATION_START_PATTERN.search(line):
         match = _MEGATRON_EVALUATION_PATTERN.search(line)
         return LineLosses(evaluation=match[2], step=int(match[1]), reports=True) if match else LineLosses()
     losses, roles, best = LineLosses(), _train_and_evaluation_words(line), 0
@@ -100,7 +100,7 @@ def losses_in_line(line: str) -> LineLosses:
     return losses
 
 
-def text_about_evaluation(line: str) -> str | None:
+def text_behind_evaluation_word(line: str) -> str | None:
     """Return what stands behind the word by which a line is about an evaluation; None where it is not about one."""
     lower = line.lower()
     words = _train_and_evaluation_words(line) if "val" in lower or "test" in lower or "dev" in lower else []
@@ -117,7 +117,7 @@ def _train_and_evaluation_words(line: str) -> list[tuple[int, str]]:
 def _loss_kind_in_line(line: str, match: re.Match[str], role_words: list[tuple[int, str]]) -> str:
     """Return of what a loss in a line is: `part` where a word that is not usual stands before it."""
     word = (match["word"] or match["bracketed"] or "").lower()
-    named = loss_kind(f"{match[1]}_{word}" if word in _WORDS_OF_DATA else match[1])
+    named = loss_kind(f"{match[1]}_{word}" if word in _DATA_SPLIT_WORDS else match[1])
     if named in {"train", "eval", "set", ""}:
         return "" if named == "set" else named
     before = _WORD_BEFORE_LOSS_PATTERN.search(line, max(0, match.start() - 24), match.start())

@@ -82,7 +82,7 @@ def listening_socket(address: str, port: int) -> socket.socket:
     return server
 
 
-def own_address_at(address: str, port: int, token: bytes) -> str:
+def own_address_towards(address: str, port: int, token: bytes) -> str:
     """Return this machine's address towards a port that answers with a token; empty where it does not."""
     import socket
 
@@ -99,7 +99,7 @@ def own_address_at(address: str, port: int, token: bytes) -> str:
         return ""
 
 
-def answer_with_token(server: socket.socket, token: bytes) -> None:
+def send_token_to_next_client(server: socket.socket, token: bytes) -> None:
     """Send a token to the next program that connects; OSError where it is gone."""
     link, _ = server.accept()
     with link:
@@ -121,14 +121,14 @@ def network_interface_variables(
     """
     if not planned.find_interface:
         return {}
-    interface = _interface_name_to(environment.get(ADDRESS_VARIABLE) or planned.address)
+    interface = _interface_name_towards(environment.get(ADDRESS_VARIABLE) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface
     return {name: value for name, value in names.items() if interface and not environment.get(name)}
 
 
-def _interface_name_to(address: str) -> str:
+def _interface_name_towards(address: str) -> str:
     ip, shown = next(iter(ip_addresses(address)), ""), visible(address)
     if not ip:
         raise Refused(
@@ -147,7 +147,7 @@ def _interface_name_to(address: str) -> str:
     return route.group(1) if route else ""
 
 
-def names_interface(environment: Mapping[str, str]) -> bool:
+def chooses_network_interface(environment: Mapping[str, str]) -> bool:
     """Tell whether variables choose the network interface of NCCL or Gloo."""
     return any(name.endswith("_SOCKET_IFNAME") and value for name, value in environment.items())
 
@@ -197,7 +197,7 @@ def stop_count_of_each_machine(planned: SupervisorPlan, run_dir: str, own_rank: 
     return tuple(0 if other == own_rank else _stop_count(run_dir, other) for other in range(planned.nodes))
 
 
-def newly_stopped_rank(
+def rank_asked_to_stop(
     planned: SupervisorPlan, run_dir: str, own_rank: int, counts_before: Sequence[int]
 ) -> int | None:
     """Return the machine whose training was asked to stop more often than `counts_before`."""

@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.5
 # Seconds for the keepers of the others to end all of theirs, once their link is closed.
 _MAX_END_SECONDS = 10.0
 # Of what this machine has in its environment, what the others get.
-_PASSED_VARIABLE_NAMES = (MARK_VARIABLE, "TUI_TRAIN_PYTHON")
+_VARIABLES_PASSED_TO_OTHERS = (MARK_VARIABLE, "TUI_TRAIN_PYTHON")
 
 
 class _MachinePart:
@@ -70,7 +70,7 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
     ]
     first_failed, deadline, asked_to_end, beat = None, float("inf"), False, 0.0
     while True:
-        ended = [member for member in members if member.code is None and _exit_code_or_poll(member)]
+        ended = [member for member in members if member.code is None and _poll_if_ended(member)]
         # Of several that ended at once, a lost machine is why the others failed.
         failed = sorted(
             (member for member in ended if member.code), key=lambda member: member.code != ssh.CONNECTION_LOST_EXIT_CODE
@@ -87,7 +87,7 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
             for member in members:
                 member.send_word(node.STOP_BYTE)
         if signals.at_once or time.monotonic() > deadline:
-            return _end_all_members(members, first_failed)
+            return _end_all_parts(members, first_failed)
         if time.monotonic() - beat >= _HEARTBEAT_SECONDS:
             beat = time.monotonic()
             for member in members:
@@ -95,17 +95,17 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
         signals.wait(_POLL_SECONDS)
 
 
-def _exit_code_or_poll(member: _MachinePart) -> bool:
+def _poll_if_ended(member: _MachinePart) -> bool:
     code = member.child.poll()
     member.code = 128 - code if code is not None and code < 0 else code
     return code is not None
 
 
-def _end_all_members(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
+def _end_all_parts(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
     deadline = time.monotonic() + _MAX_END_SECONDS
     for member in members:
         member.close()
-    while not all(_exit_code_or_poll(member) for member in members) and time.monotonic() < deadline:
+    while not all(_poll_if_ended(member) for member in members) and time.monotonic() < deadline:
         time.sleep(0.05)
     for member in members:
         if member.code is None:
@@ -127,7 +127,7 @@ def _ignore_sigterm() -> None:
 
 def _start_part_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
     host = request["hosts"][rank]
-    environment = {name: os.environ[name] for name in _PASSED_VARIABLE_NAMES if name in os.environ}
+    environment = {name: os.environ[name] for name in _VARIABLES_PASSED_TO_OTHERS if name in os.environ}
     environment[machines.ADDRESS_VARIABLE] = host["address"]
     if host["shared"]:
         environment["TUI_TRAIN_SHARED"] = "1"

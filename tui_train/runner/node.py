@@ -20,7 +20,7 @@ from .processes import (
     Process,
     ProcessFamily,
     become_subreaper,
-    machine_identity,
+    machine_and_boot_identity,
     process_has_variable,
     process_with_pid,
     reap_children,
@@ -39,10 +39,10 @@ STOP_BYTE = b"t"
 _MAX_SILENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.2
 # Which run folder a keeper's processes are of.
-_KEEPER_MARK_VARIABLE = "TUI_TRAIN_KEPT_FOR"
+_KEPT_RUN_FOLDER_VARIABLE = "TUI_TRAIN_KEPT_FOR"
 # Seconds between looks for processes that may hide their mark later.
 _FAMILY_CHECK_INTERVAL_SECONDS = 10.0
-_MAX_ANSWER_SECONDS = 60.0
+_TORCH_VERSION_SECONDS = 60.0
 _MAX_PENDING_OUTPUT_BYTES = 16 << 20
 _TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))"
 
@@ -55,15 +55,15 @@ def print_readiness(request_json: str, run_dir: str) -> int:
     try:
         gpus.choose_cards(plan, "", int(request["rank"]))
         missing = [name for name in plan.secrets if not os.environ.get(name)]
-        if request["identity"] == machine_identity():
+        if request["identity"] == machine_and_boot_identity():
             problem = "it is the machine on which this was started: name it first among the hosts"
         elif missing:
             problem = f"{missing[0]} is not set there for commands over ssh"
-        elif left := _leftover_pids(run_dir):
+        elif left := _leftover_pids_text(run_dir):
             problem = f"processes of an earlier start still train there: end them first (kill {left})"
     except Refused as refused:
         problem = refused.message
-    reached = _reach_first_machine(request)
+    reached = _contact_first_machine(request)
     answer = {
         "shared": request["shared"],
         "address": reached.address,
@@ -71,16 +71,21 @@ def print_readiness(request_json: str, run_dir: str) -> int:
         "torch": torch_version(),
         "problem": problem,
     }
-    if problem or not reached.address or not request.get("random_port") or machines.names_interface(os.environ):
+    if (
+        problem
+        or not reached.address
+        or not request.get("random_port")
+        or machines.chooses_network_interface(os.environ)
+    ):
         _print_answer(answer)
         return 0
     token = request["token"].encode()
-    answer["reaches_first"] = bool(machines.own_address_at(reached.address, int(request["random_port"]), token))
+    answer["reaches_first"] = bool(machines.own_address_towards(reached.address, int(request["random_port"]), token))
     with machines.listening_socket(reached.own_address, 0) as server:
         _print_answer({**answer, "listens": server.getsockname()[:2]})
         server.settimeout(2 * machines.CONNECT_TIMEOUT_SECONDS)
         with contextlib.suppress(OSError):
-            machines.answer_with_token(server, token)
+            machines.send_token_to_next_client(server, token)
     return 0
 
 
@@ -89,19 +94,19 @@ def _print_answer(answer: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _leftover_pids(run_dir: str) -> str:
+def _leftover_pids_text(run_dir: str) -> str:
     """Return the processes here of an earlier start of a run folder, whose keeper is gone or about to give up."""
     pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
-    return " ".join(str(pid) for pid in pids if process_has_variable(pid, _KEEPER_MARK_VARIABLE, run_dir))
+    return " ".join(str(pid) for pid in pids if process_has_variable(pid, _KEPT_RUN_FOLDER_VARIABLE, run_dir))
 
 
 def torch_version() -> str:
     """Return the version of torch that this Python has, empty for none."""
-    answer = other_programs.run_program((sys.executable, "-c", _TORCH_VERSION_CODE), _MAX_ANSWER_SECONDS)
+    answer = other_programs.run_program((sys.executable, "-c", _TORCH_VERSION_CODE), _TORCH_VERSION_SECONDS)
     return answer.out.strip() if answer.code == 0 else ""
 
 
-class _Reached(NamedTuple):
+class _FirstMachineContact(NamedTuple):
     """The IP address at which the first machine answers, and this machine's towards it, empty for none; those tried."""
 
     address: str
@@ -109,7 +114,7 @@ class _Reached(NamedTuple):
     tried: list[str]
 
 
-def _reach_first_machine(request: dict[str, Any]) -> _Reached:
+def _contact_first_machine(request: dict[str, Any]) -> _FirstMachineContact:
     from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if request["ask"] else []
     tried: list[str] = []
     for name in (*request["names"], *from_there):
@@ -117,10 +122,10 @@ def _reach_first_machine(request: dict[str, Any]) -> _Reached:
             if address in tried or machines.is_loopback(address):
                 continue
             tried.append(address)
-            own_address = machines.own_address_at(address, int(request["port"]), request["token"].encode())
+            own_address = machines.own_address_towards(address, int(request["port"]), request["token"].encode())
             if own_address:
-                return _Reached(address, own_address, tried)
-    return _Reached("", "", tried)
+                return _FirstMachineContact(address, own_address, tried)
+    return _FirstMachineContact("", "", tried)
 
 
 def run_machine_part(run_dir: str) -> int:
@@ -131,7 +136,7 @@ def run_machine_part(run_dir: str) -> int:
     signals = StopSignals()
     request: dict[str, Any] = json.loads(_read_request_line())
     plan, rank = planned.read_plan(run_dir), int(request["rank"])
-    environment = {**os.environ, **request["environment"], _KEEPER_MARK_VARIABLE: run_dir}
+    environment = {**os.environ, **request["environment"], _KEPT_RUN_FOLDER_VARIABLE: run_dir}
     environment.update(machines.network_interface_variables(plan, environment))
     words = [*request["words"], f"--node-rank={rank}"]
     cards = gpus.choose_cards(plan, "", rank)
@@ -149,7 +154,7 @@ def run_machine_part(run_dir: str) -> int:
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
         unanswered = UnansweredConnections(plan, environment.get(machines.ADDRESS_VARIABLE, ""))
-        code = _wait_for_end(leader, family, signals, output, unanswered)
+        code = _wait_for_exit_code(leader, family, signals, output, unanswered)
     finally:
         _kill_family(family)
         output.finish()
@@ -214,7 +219,7 @@ def _read_request_line() -> bytes:
     return line
 
 
-def _wait_for_end(
+def _wait_for_exit_code(
     leader: Process,
     family: ProcessFamily,
     signals: StopSignals,

@@ -36,9 +36,11 @@ def read_cards(max_seconds: float = 6.0) -> dict[str, Any]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return _report(gaps=[pci.no_driver_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus)])
+        return _cards_report(
+            gaps=[pci.no_driver_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus)]
+        )
     except MALFORMED_ANSWER_ERRORS as error:
-        return _report(gaps=[pci.no_driver_gap("", f"the NVML library is broken: {error}", on_bus)])
+        return _cards_report(gaps=[pci.no_driver_gap("", f"the NVML library is broken: {error}", on_bus)])
     threads: list[Thread] = []
     try:
         return _read_all_cards(on_bus, end_time, threads)
@@ -49,7 +51,7 @@ def read_cards(max_seconds: float = 6.0) -> dict[str, Any]:
                 pynvml.nvmlShutdown()
 
 
-def _report(
+def _cards_report(
     gpus: Sequence[dict[str, Any]] = (), gaps: Sequence[Gap] = (), driver: str | None = None, cuda: str | None = None
 ) -> dict[str, Any]:
     named = [gap._asdict() for gap in gaps]
@@ -66,7 +68,7 @@ def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, thre
     except (pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS) as error:
         problem, remedy = "The NVIDIA driver cannot list its GPUs", "Check `nvidia-smi`; reboot."
         gap = Gap(problem, str(error), remedy, hides=True)
-        return _report((), (gap,), driver, driver_cuda)
+        return _cards_report((), (gap,), driver, driver_cuda)
     gpus = [gpu for card in _query_cards(count, end_time, threads) for gpu in card.gpus()]
     _add_peers(gpus, end_time, threads)
     addresses = [gpu.get("pci_bus") for gpu in gpus]
@@ -75,7 +77,7 @@ def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, thre
         gaps = (
             Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no GPU", "Trainings run on the CPU here."),
         )
-    return _report(gpus, gaps, driver, driver_cuda)
+    return _cards_report(gpus, gaps, driver, driver_cuda)
 
 
 def _query_cards(count: int, end_time: float, threads: list[Thread]) -> list[CardQuery]:

@@ -208,12 +208,12 @@ def _read_gpu_processes(query: NvmlCardCalls) -> list[dict[str, Any]]:
             if kind == "Graphics":
                 graphics_pids.add(entry.pid)
     return [
-        {"pid": pid, **process_names(pid), "memory": used, "graphics": pid in graphics_pids}
+        {"pid": pid, **process_and_user_name(pid), "memory": used, "graphics": pid in graphics_pids}
         for pid, used in sorted(memory.items())
     ]
 
 
-def process_names(pid: int) -> dict[str, str]:
+def process_and_user_name(pid: int) -> dict[str, str]:
     """Return the name of a process and of its user, empty where they are not to be seen."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:

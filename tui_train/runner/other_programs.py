@@ -26,7 +26,7 @@ def _never_interrupted() -> bool:
 is_interrupted: Callable[[], bool] = _never_interrupted
 
 # Children that even SIGKILL did not end: they hang in a driver, and are no part of a training.
-STUCK_PIDS: set[int] = set()
+UNKILLABLE_PIDS: set[int] = set()
 
 
 class ProgramAnswer(NamedTuple):
@@ -184,8 +184,8 @@ def _wait_for_exit_code(pid: int, timeout_seconds: float) -> int | None:
 
 
 def kill_process_group(pid: int) -> None:
-    """Kill a child with its whole group; one that hangs in a driver stays, and is among `STUCK_PIDS`."""
+    """Kill a child with its whole group; one that hangs in a driver stays, and is among `UNKILLABLE_PIDS`."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     if _wait_for_exit_code(pid, _KILL_WAIT_SECONDS) is None:
-        STUCK_PIDS.add(pid)
+        UNKILLABLE_PIDS.add(pid)

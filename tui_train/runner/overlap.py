@@ -57,7 +57,7 @@ class ByteSource:
             del self._data[: self._at - _BYTES_KEPT_BEHIND_POSITION]
             self._at = _BYTES_KEPT_BEHIND_POSITION
 
-    def line_length(self) -> int:
+    def rest_of_line_length(self) -> int:
         """Return how many bytes are left of the line that begins here, its end included; 0 where it has no end yet."""
         seen = 0
         while seen < _BYTES_KEPT_BEHIND_POSITION and self.fill_to(seen + 1) > seen:
@@ -106,8 +106,8 @@ def skip_already_logged(log: ByteSource, streams: Sequence[ByteSource]) -> bytes
             streams[current].skip(-min(run, begun))
             log.skip(-begun)
             run = 0
-            log.skip(log.line_length() or log.fill_to(_MAX_TAIL_BYTES))
-            _resynchronize_log_with_streams(log, streams)
+            log.skip(log.rest_of_line_length() or log.fill_to(_MAX_TAIL_BYTES))
+            _skip_streams_to_log_line(log, streams)
     return b""
 
 
@@ -177,9 +177,9 @@ def _length_to_take_back(log: ByteSource, other: ByteSource, max_bytes: int) -> 
     return 0
 
 
-def _resynchronize_log_with_streams(log: ByteSource, streams: Sequence[ByteSource]) -> None:
+def _skip_streams_to_log_line(log: ByteSource, streams: Sequence[ByteSource]) -> None:
     """Go where a stream has the line that begins here in the log; nowhere where none has it near."""
-    line = log.line_length()
+    line = log.rest_of_line_length()
     text = log.peek(0, line)
     if line < _MIN_MATCHED_LINE_BYTES:
         return

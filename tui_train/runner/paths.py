@@ -30,7 +30,7 @@ def path_state(path_text: str) -> str:
 def why_unwritable(path_text: str) -> str:
     """Return why nothing can be written into the folder of this path, there or yet to be made; empty where it can."""
     try:
-        path = _existing_parent(path_text)
+        path = _nearest_existing_path(path_text)
         if not path.is_dir():
             return f"{path} is a file"
         if path.resolve().parts[1:2] in {("proc",), ("sys",)}:
@@ -45,7 +45,7 @@ def why_unwritable(path_text: str) -> str:
 def free_bytes_for_path(path_text: str) -> int | None:
     """Return the bytes that are free for the folder of this path, there or yet to be made; None where none can be."""
     try:
-        disk = os.statvfs(_existing_parent(path_text))
+        disk = os.statvfs(_nearest_existing_path(path_text))
         # What is no disk has no blocks.
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else None
     except (OSError, ValueError, RuntimeError):
@@ -62,7 +62,7 @@ def names_in_folder(folder: str, max_names: int) -> list[str]:
     return names if len(names) <= max_names else []
 
 
-def _existing_parent(path_text: str) -> Path:
+def _nearest_existing_path(path_text: str) -> Path:
     """Return a path, or the nearest folder above it that is there."""
     path = Path(path_text).expanduser().absolute()
     while not path.exists() and path != path.parent:

@@ -47,7 +47,9 @@ def read_pci_cards(devices_folder: Path = _PCI_DEVICES_FOLDER) -> tuple[PciCard,
         if not _read_sysfs_file(folder / "class").startswith("0x03"):
             continue
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else ""
-        controllers.append(PciCard(folder.name, "10de:" + _without_prefix(_read_sysfs_file(folder / "device")), driver))
+        controllers.append(
+            PciCard(folder.name, "10de:" + _without_hex_prefix(_read_sysfs_file(folder / "device")), driver)
+        )
     return tuple(controllers)
 
 
@@ -198,7 +200,7 @@ def _sysfs_address(address: str) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{slot}"
 
 
-def _without_prefix(number: str) -> str:
+def _without_hex_prefix(number: str) -> str:
     return number[2:] if number.startswith("0x") else number
 
 

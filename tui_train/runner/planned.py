@@ -43,7 +43,7 @@ class PlannedAttempt(NamedTuple):
 class SupervisorPlan(NamedTuple):
     """All that the supervisor takes from a plan; see tui_train.plan.types.Plan for what each field means.
 
-    `names_interface`: the plan's own environment names the network interface of NCCL or Gloo.
+    `chooses_network_interface`: the plan's own environment names the network interface of NCCL or Gloo.
     """
 
     gpus: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class SupervisorPlan(NamedTuple):
     address: str = ""
     port: int = 0
     find_interface: bool = False
-    names_interface: bool = False
+    chooses_network_interface: bool = False
     output: str = ""
     grace: int = 20
     attempts: tuple[PlannedAttempt, ...] = ()
@@ -79,12 +79,12 @@ class SupervisorPlan(NamedTuple):
         """True where each of several machines is started by hand, with a supervisor of its own."""
         return self.nodes > 1 and not self.slurm and not self.hosts
 
-    def processes(self, rank: int) -> int:
+    def process_count(self, rank: int) -> int:
         """Return how many training processes a machine starts."""
         return self.uneven[rank] if self.uneven else self.world_size // self.nodes
 
     @property
-    def resumes(self) -> bool:
+    def can_resume(self) -> bool:
         """True where a second start can be given a checkpoint."""
         return any(attempt.checkpoints for attempt in self.attempts)
 
@@ -142,7 +142,7 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
         notify_webhook=_require_text(notify.get("webhook", "")),
         slurm=bool(data.get("slurm")),
         hosts=_require_texts(data.get("hosts", ())),
-        names_interface=any(
+        chooses_network_interface=any(
             item["name"].endswith("_SOCKET_IFNAME")
             for attempt in data["attempts"]
             for item in (attempt.get("command") or {}).get("env", ())

@@ -48,12 +48,12 @@ def become_subreaper() -> None:
         return
 
 
-def machine_identity() -> str:
+def machine_and_boot_identity() -> str:
     """Return what no other machine has: its name, which clones share, with the id of its last boot."""
     return f"{os.uname().nodename} {machine_boot_id()}"
 
 
-def lasting_identity() -> str:
+def lasting_machine_identity() -> str:
     """Return what tells this machine from others, also once it was booted again: its name, and its id if it has one."""
     try:
         with open("/etc/machine-id", encoding="ascii", errors="replace") as file:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from . import records
 from .curve import LossCurve, LossCurveBuilder, LossPoint
 from .lines import without_rank_prefix
-from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line, text_about_evaluation
+from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line, text_behind_evaluation_word
 from .progress_bars import TrainingBar, parse_bar
 from .records import LogRecord, LogTable, parse_number
 from .step_lines import (
@@ -153,8 +153,8 @@ class _ProgressParser:
     def take_expression_values(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
         numbers = {name: parse_number(text) for name, text in values.items()}
-        self.step = _steps_or_default(numbers.get("step"), self.step)
-        self.steps = _steps_or_default(numbers.get("steps"), self.steps)
+        self.step = _count_or_default(numbers.get("step"), self.step)
+        self.steps = _count_or_default(numbers.get("steps"), self.steps)
         self.lr = _number_or_default(numbers.get("lr"), self.lr)
         self.norm = _number_or_default(numbers.get("grad_norm"), self.norm)
         self.rate = _number_or_default(numbers.get("tokens_per_second"), self.rate)
@@ -175,7 +175,7 @@ class _ProgressParser:
         elif "oss" in line or "LOSS" in line:
             self._take_losses(line)
         elif "skipped=" in line and (match := _DEEPSPEED_STEP_PATTERN.search(line)):
-            self.step = _steps_or_default(parse_count(match[1]), self.step)
+            self.step = _count_or_default(parse_count(match[1]), self.step)
             self.lr = _number_or_default(parse_number(match[2]), self.lr)
         elif "poch" in line and (at := parse_epoch_header(line)):
             self.counting, _, _ = advance_step_count(self.counting, at)
@@ -229,7 +229,7 @@ class _ProgressParser:
         if position and position.step is not None:
             if position.batch:
                 return
-            step = step or (0 if self._counts_evaluation(position, line) else position.step)
+            step = step or (0 if self._is_step_of_evaluation(position, line) else position.step)
         elif position:
             self._take_epoch(position)
         # At the end many scripts test as well: that is no other validation of its step.
@@ -239,9 +239,9 @@ class _ProgressParser:
             self._add_evaluation(parse_number(losses.evaluation), step)
             self.validated_step = before if is_test else self.validated_step
 
-    def _counts_evaluation(self, position: LoggedPosition, line: str) -> bool:
+    def _is_step_of_evaluation(self, position: LoggedPosition, line: str) -> bool:
         """Return whether a step is one of the evaluation: of fewer than the training's, and named behind its word."""
-        named = parse_logged_position(text_about_evaluation(line) or "")
+        named = parse_logged_position(text_behind_evaluation_word(line) or "")
         if not named or named.step != position.step or position.overall:
             return False
         return (position.step or 0) < self.step or 0 < position.steps < self.steps
@@ -270,7 +270,7 @@ class _ProgressParser:
             self.norm = _search_number(_GRADIENT_NORM_PATTERN, text, self.norm)
         if "tok" in lower or "tps" in lower:
             self.rate = _search_number(_TOKENS_PER_SECOND_PATTERN, text, self.rate)
-            self.tokens = _steps_or_default(_search_number(_TOKENS_SEEN_PATTERN, text, None), self.tokens)
+            self.tokens = _count_or_default(_search_number(_TOKENS_SEEN_PATTERN, text, None), self.tokens)
         self._add_loss(parse_number(losses.train))
         evaluated, last = parse_number(losses.evaluation), self.evaluations.last
         # A line of a step repeats what the newest evaluation found.
@@ -295,7 +295,7 @@ class _ProgressParser:
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
-        self.tokens = _steps_or_default(
+        self.tokens = _count_or_default(
             next((values[name] for name in _TOKENS_SEEN_KEYS if name in values), None), self.tokens
         )
         self._add_loss(loss)
@@ -350,7 +350,7 @@ def _search_number(pattern: re.Pattern[str], line: str, default: float | None) -
     return _number_or_default(number, default)
 
 
-def _steps_or_default(value: float | None, default: int) -> int:
+def _count_or_default(value: float | None, default: int) -> int:
     """Return a number of steps, `default` for what cannot be one."""
     return int(value) if value is not None and abs(value) < 10**MAX_COUNT_DIGITS else default
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .losses import text_about_evaluation
+from .losses import text_behind_evaluation_word
 from .step_lines import LoggedPosition, parse_count, parse_logged_position
 
 # A bar with a caption is only read where that is about steps: others are of data that is mapped, weights that load.
@@ -38,18 +38,18 @@ def parse_bar(line: str) -> TrainingBar | None:
     """Return the progress bar of a training that a line is."""
     if "%|" in line:
         if line.find("|Loss: ") > 0 and (match := _TORCHTUNE_PATTERN.match(line)):
-            return _bar_with_step(match, LoggedPosition(parse_count(match["step"]), overall=True))
+            return _bar_if_it_has_step(match, LoggedPosition(parse_count(match["step"]), overall=True))
         match = _TQDM_PATTERN.match(line)
-        if match and match["caption"] and text_about_evaluation(match["caption"]) is not None:
+        if match and match["caption"] and text_behind_evaluation_word(match["caption"]) is not None:
             return TrainingBar(None, match.end())
     elif "━" in line:
         match = _LIGHTNING_PATTERN.match(line) or _ULTRALYTICS_PATTERN.match(line) or _KERAS_PATTERN.match(line)
     else:
         match = _KERAS_PATTERN.match(line) if "/" in line[:24] else None
-    return _bar_with_step(match, _bar_position(match)) if match else None
+    return _bar_if_it_has_step(match, _bar_position(match)) if match else None
 
 
-def _bar_with_step(match: re.Match[str], position: LoggedPosition | None) -> TrainingBar | None:
+def _bar_if_it_has_step(match: re.Match[str], position: LoggedPosition | None) -> TrainingBar | None:
     return TrainingBar(position, match.end()) if position and position.step is not None else None
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 # Before 3.13 the parser counts the depth of all threads together. Where one is interrupted by the garbage collector,
 # another ends with a SystemError about its own depth (github.com/python/cpython/issues/106905).
-_LOCK = threading.RLock()  # what the garbage collector runs may parse as well
+_PARSER_LOCK = threading.RLock()  # what the garbage collector runs may parse as well
 
 
 def parse_module(source: "bytes | str") -> ast.Module:
     """Return the syntax tree of a module; raises what ast.parse does."""
-    with _LOCK:
+    with _PARSER_LOCK:
         return ast.parse(source)
 
 
 def parse_literal(text: str) -> Any:
     """Return the value that a literal writes; raises what ast.literal_eval does."""
-    with _LOCK:
+    with _PARSER_LOCK:
         return ast.literal_eval(text)

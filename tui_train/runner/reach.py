@@ -17,7 +17,7 @@ from typing import Any, Callable, Sequence
 
 from . import machines, planned, program, ssh, untrusted_json
 from .planned import SupervisorPlan
-from .processes import machine_identity
+from .processes import machine_and_boot_identity
 
 _MAX_ANSWER_SECONDS = 30.0
 _PIECE_BYTES = 1 << 16
@@ -36,11 +36,11 @@ def main(request_json: str, run_dir: str) -> int:
     else:
         question, files = _question_about_run_folder(request, plan, run_dir)
     with _token_server(plan.port, question.get("token", "")) as random_port:
-        if random_port and _tries_random_ports(plan):
+        if random_port and _should_try_random_ports(plan):
             question["random_port"] = random_port
         threads = []
         for rank, host in enumerate(plan.hosts[1:], start=1):
-            ask = functools.partial(_ask, host, request["python"], {**question, "rank": rank}, files, links)
+            ask = functools.partial(_ask_machine, host, request["python"], {**question, "rank": rank}, files, links)
             threads.append(threading.Thread(target=_store_machine_answer, args=(answers, rank - 1, ask), daemon=True))
         for thread in threads:
             thread.start()
@@ -56,22 +56,22 @@ def main(request_json: str, run_dir: str) -> int:
     return 0
 
 
-def _ask(
+def _ask_machine(
     host: str, python: str, question: dict[str, Any], files: dict[str, str], links: list[subprocess.Popen[bytes]]
 ) -> dict[str, Any]:
     """Return what a host answers, and over which connection; one of a login by hand serves where there is no other."""
-    for connection in ("none", ssh.login_connection(os.environ)):
+    for connection in ("none", ssh.login_control_path(os.environ)):
         link = _SshLink(host, python, question, files, connection)
         links.append(link.child)
         answer = {**link.exchange(), "connection": connection}
-        if not link.wants_login:
+        if not link.login_would_help:
             break
     return answer
 
 
-def _tries_random_ports(plan: SupervisorPlan) -> bool:
+def _should_try_random_ports(plan: SupervisorPlan) -> bool:
     """Tell whether NCCL and Gloo use the network by which the first machine is reached, and not a chosen one."""
-    return not plan.names_interface and not machines.names_interface(os.environ)
+    return not plan.chooses_network_interface and not machines.chooses_network_interface(os.environ)
 
 
 def _store_machine_answer(answers: list[dict[str, Any]], index: int, exchange: Callable[[], dict[str, Any]]) -> None:
@@ -93,7 +93,7 @@ def _question_about_run_folder(
         "port": plan.port,
         "names": [chosen or machines.without_login_user(plan.hosts[0])],
         "ask": not chosen,
-        "identity": machine_identity(),
+        "identity": machine_and_boot_identity(),
     }
     return question, {name: path for name, path in files.items() if os.path.isfile(path)}
 
@@ -121,7 +121,7 @@ class _SshLink:
     ) -> None:
         receive = pkgutil.get_data(__package__, "receive.py") or b""
         words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", receive.decode()), connection)
-        self.host, self.question, self.files, self.wants_login = host, question, files, False
+        self.host, self.question, self.files, self.login_would_help = host, question, files, False
         self.child = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=-1
         )
@@ -145,7 +145,7 @@ class _SshLink:
             code = self.child.wait()
             if code in (126, 127):
                 return {"problem": "no_python"}
-            self.wants_login = ssh.wants_login(error)
+            self.login_would_help = ssh.login_would_help(error)
             return {"problem": f"does not answer: {ssh.login_advice(self.host, error)}"}
         answer["off"] = float(answer.pop("clock", 0.0)) - time.time()
         if answer.get("problem") or self.question.get("only_look"):
@@ -161,7 +161,7 @@ class _SshLink:
         if last.get("listens"):
             address, port = last["listens"]
             token = str(self.question["token"]).encode()
-            last["reached"] = bool(machines.own_address_at(str(address), int(port), token))
+            last["reached"] = bool(machines.own_address_towards(str(address), int(port), token))
         return {**answer, **last}
 
     def _next_answer(self) -> dict[str, Any] | None:
@@ -193,4 +193,4 @@ def _serve_token(servers: Sequence[socket.socket], token: bytes, closing: thread
     while not closing.is_set():
         for server in select.select(servers, [], [], 0.1)[0]:
             with contextlib.suppress(OSError):
-                machines.answer_with_token(server, token)
+                machines.send_token_to_next_client(server, token)

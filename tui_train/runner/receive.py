@@ -16,7 +16,9 @@ def main() -> int:
     request = json.loads(sys.stdin.buffer.readline())
     folder = request["folder"]
     run = request["what"] == "run"
-    present = _is_same_folder(folder, request["mark"]) if run else _has_files(folder, request["files"])
+    present = (
+        _is_folder_of_asking_machine(folder, request["mark"]) if run else _has_same_files(folder, request["files"])
+    )
     problem = "" if present else _why_folder_refused(folder, must_be_run=run)
     _print_json(there=present, clock=time.time(), problem=problem)
     if problem or request.get("only_look"):
@@ -40,7 +42,7 @@ def _print_json(**values: object) -> None:
     sys.stdout.flush()
 
 
-def _is_same_folder(folder: str, run_mark: str) -> bool:
+def _is_folder_of_asking_machine(folder: str, run_mark: str) -> bool:
     """Tell whether this is the folder of the machine that asks: its lock bears the mark of its start."""
     try:
         # Nobody who writes to a pipe is waited for.
@@ -51,7 +53,7 @@ def _is_same_folder(folder: str, run_mark: str) -> bool:
         return False
 
 
-def _has_files(folder: str, files: dict[str, list[int]]) -> bool:
+def _has_same_files(folder: str, files: dict[str, list[int]]) -> bool:
     """Tell whether a folder has all these files, each with its size and time."""
     for name, expected in files.items():
         try:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Mapping, NamedTuple
 
-from .losses import NUMBER_PATTERN, loss_kind, text_about_evaluation
+from .losses import NUMBER_PATTERN, loss_kind, text_behind_evaluation_word
 from .python_parser import parse_literal
 from .step_lines import MAX_COUNT_DIGITS, LoggedPosition, parse_logged_position
 
@@ -19,7 +19,7 @@ _WRAPPED_NUMBER_PATTERN = re.compile(
 )
 _THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 _STEP_KEYS = ("global_step", "step", "iter", "iteration", "num_updates", "update", "it", "trainer/global_step")
-_COUNTING_NAMES = {*_STEP_KEYS, "epoch", "batch"}
+_COUNTER_COLUMN_NAMES = {*_STEP_KEYS, "epoch", "batch"}
 _TOTAL_STEPS_KEYS = ("total_steps", "max_steps", "num_steps")
 _TOTAL_EPOCHS_KEYS = ("epochs", "max_epochs", "num_epochs")
 _STANDARD_NAME_BY_KEY = {
@@ -113,7 +113,7 @@ def parse_table_row(line: str, header: LogTable) -> LogRecord:
     if len(cells) != len(header.names):
         return LogRecord()
     record = _build_record(dict(zip(header.names, cells)))
-    if _COUNTING_NAMES.isdisjoint(record.values) or not (header.separator or all(map(_is_number_cell, cells))):
+    if _COUNTER_COLUMN_NAMES.isdisjoint(record.values) or not (header.separator or all(map(_is_number_cell, cells))):
         return LogRecord()
     return record
 
@@ -176,7 +176,7 @@ def _is_table_header(names: list[str]) -> bool:
     if not 1 < len(names) <= _MAX_COLUMNS or not all(map(_HEADER_CELL_PATTERN.fullmatch, names)):
         return False
     lower = [name.lower() for name in names]
-    return not _COUNTING_NAMES.isdisjoint(lower) and any(
+    return not _COUNTER_COLUMN_NAMES.isdisjoint(lower) and any(
         loss_kind(name) in {"train", "plain", "eval"} for name in lower
     )
 
@@ -186,7 +186,7 @@ def _is_number_cell(cell: str) -> bool:
     return cell[0] in "0123456789.+-" or cell.lower() in {"nan", "inf", "none", "n/a"}
 
 
-def _repr_or_type_name(value: object) -> str:
+def _repr_or_empty(value: object) -> str:
     try:
         return repr(value)
     except ValueError:
@@ -200,8 +200,8 @@ def _build_record(values: Mapping[Any, Any], before: str = "") -> LogRecord:
         name = _STANDARD_NAME_BY_KEY.get(name, name)
         if name == "epoch" and isinstance(value, str) and (match := _EPOCH_OF_TOTAL_PATTERN.fullmatch(value)):
             numbers["epochs"], value = float(match[2]), match[1]  # noqa: PLW2901 - its first part
-        parsed = parse_number(value if isinstance(value, str) else _repr_or_type_name(value))
+        parsed = parse_number(value if isinstance(value, str) else _repr_or_empty(value))
         if parsed is not None:
             numbers.setdefault(name, parsed)
     evaluation = any(str(values.get(name)).lower() in _EVALUATION_ROLE_VALUES for name in _ROLE_KEYS)
-    return LogRecord(numbers, evaluation or bool(before and text_about_evaluation(before) is not None), before)
+    return LogRecord(numbers, evaluation or bool(before and text_behind_evaluation_word(before) is not None), before)

@@ -30,12 +30,12 @@ class StartOutcome(NamedTuple):
 
 def run_attempts(start: RunStart, first_position: int, *, chosen_by_user: bool = False) -> StartOutcome:
     """Make attempts until one ends for good, from the first on; `chosen_by_user`: the user named that one."""
-    if first_position > 1 and start.falls_back and not chosen_by_user:
+    if first_position > 1 and start.may_fall_back and not chosen_by_user:
         print_message(
             f"begins with {attempt_title_text(start, first_position)}, where it was; --attempt=1 begins with the first"
         )
     # Processes that computed on the cards before this run are not waited for.
-    neighbours = (gpus.pids_computing_on(start.cards) or ()) if start.falls_back else ()
+    neighbours = (gpus.pids_computing_on(start.cards) or ()) if start.may_fall_back else ()
     position = first_position
     while not start.signals.stop:
         number = next_attempt_number(start.own_dir)

@@ -13,7 +13,7 @@ from typing import Iterator
 DEFAULT_MAX_BYTES = 16 << 20
 # Between the name of a file and a random word, while it is written.
 TEMPORARY_SUFFIX = ".new."
-_FILE_KINDS = (
+_TEST_AND_TEXT_BY_FILE_KIND = (
     (S_ISDIR, "a folder"),
     (S_ISFIFO, "a pipe"),
     (S_ISCHR, "a device"),
@@ -53,7 +53,7 @@ def _require_regular_file(mode: int, path: str | os.PathLike[str]) -> None:
 
 def file_kind_text(mode: int) -> str:
     """Return in words what has such a mode, as "a folder"."""
-    return next((words for is_kind, words in _FILE_KINDS if is_kind(mode)), "something unknown")
+    return next((words for is_kind, words in _TEST_AND_TEXT_BY_FILE_KIND if is_kind(mode)), "something unknown")
 
 
 @contextlib.contextmanager

@@ -25,14 +25,14 @@ class StopSignals:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         # Whoever started this with Ctrl-C ignored, as a shell does in the background, keeps it so.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._on_stop)
+            signal.signal(signal.SIGINT, self._note_stop_signal)
         for number in (signal.SIGTERM, signal.SIGQUIT, END_AT_ONCE_SIGNAL):
-            signal.signal(number, self._on_stop)
+            signal.signal(number, self._note_stop_signal)
         # A lost terminal ends neither this program nor the training; the end of a child wakes it.
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(number, _ignore_signal)
 
-    def _on_stop(self, number: int, _frame: FrameType | None) -> None:
+    def _note_stop_signal(self, number: int, _frame: FrameType | None) -> None:
         again = bool(self.stop)
         self.at_once |= number == END_AT_ONCE_SIGNAL or (again and number == signal.SIGINT)
         if not again:

@@ -68,13 +68,13 @@ def remote_shell_line(command: Sequence[str]) -> str:
     return " ".join(("exec", shown, *map(shlex.quote, command[1:])))
 
 
-def login_connection(environment: Mapping[str, str]) -> str:
+def login_control_path(environment: Mapping[str, str]) -> str:
     """Return what ssh takes as the connection that somebody opened to a host, if there is one: see `LOGIN_COMMAND`."""
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "~", ".cache")
     return os.path.join(cache, "tui-train", "ssh", "%C")
 
 
-def wants_login(stderr: bytes) -> bool:
+def login_would_help(stderr: bytes) -> bool:
     """Tell whether ssh failed for what a login by hand would settle."""
     asks = b"Permission denied (" in stderr or b"Host key verification failed" in stderr
     return asks and b"IDENTIFICATION HAS CHANGED" not in stderr
@@ -84,7 +84,7 @@ def login_advice(host: str, stderr: bytes, asking_host: str = "") -> str:
     """Return what to do about what ssh said last, here or on an asking host, and whether to log in by hand."""
     where = f"on {visible(asking_host)}" if asking_host else "here"
     login = f"Log in there: ssh {visible(host)}" if asking_host else f"To log in: {LOGIN_COMMAND} {visible(host)}"
-    return f"{ssh_failure_advice(stderr, where)}{f' {login}' if wants_login(stderr) else ''}"
+    return f"{ssh_failure_advice(stderr, where)}{f' {login}' if login_would_help(stderr) else ''}"
 
 
 def ssh_failure_advice(stderr: bytes, where: str = "here") -> str:

@@ -46,7 +46,7 @@ class RunStart(NamedTuple):
         return self.planned.attempts
 
     @property
-    def falls_back(self) -> bool:
+    def may_fall_back(self) -> bool:
         """True where another attempt may follow: machines that are started by hand do not agree upon one."""
         return not self.planned.is_started_by_hand and len(self.attempts) > 1
 

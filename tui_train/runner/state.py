@@ -82,7 +82,7 @@ class RunStatus(NamedTuple):
     driver_silent: bool = False
     """After a stop the NVIDIA driver did not say whether its memory is free."""
 
-    def data(self) -> dict[str, object]:
+    def as_plain_data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""
         return {**self._asdict(), "attempts": [attempt._asdict() for attempt in self.attempts]}
 
@@ -92,7 +92,7 @@ class RunStatus(NamedTuple):
         return self.state in LIVE_RUN_STATES
 
     @property
-    def trains_on(self) -> bool:
+    def trains_unsupervised(self) -> bool:
         """True while processes train on though their supervisor is gone."""
         return self.state == "lost" and bool(self.leftover)
 
@@ -132,23 +132,23 @@ def read_status(run_dir: str) -> RunStatus:
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
         if owner and _supervisor_works(run_dir, owner):
-            return _build_status(run_dir, owner, _start_event_of_owner(owner), (), _attempt_statuses(logged))
+            return _build_status(run_dir, owner, _start_event_from_owner(owner), (), _attempt_statuses(logged))
         owner = None
     if last is None and not any(event.event == "run_ended" for event in logged):
         return RunStatus("new", _attempt_statuses(logged))
     if last is None:
         return _build_status(
-            run_dir, _owner_of_event(JournalEvent()), JournalEvent(), logged, _attempt_statuses(logged)
+            run_dir, _owner_from_start_event(JournalEvent()), JournalEvent(), logged, _attempt_statuses(logged)
         )
     after = logged[len(logged) - logged[::-1].index(last) :]
-    return _build_status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
+    return _build_status(run_dir, owner or _owner_from_start_event(last), last, after, _attempt_statuses(logged))
 
 
-def _start_event_of_owner(owner: LockOwner) -> JournalEvent:
+def _start_event_from_owner(owner: LockOwner) -> JournalEvent:
     return JournalEvent(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
 
 
-def _owner_of_event(last: JournalEvent) -> LockOwner:
+def _owner_from_start_event(last: JournalEvent) -> LockOwner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
     near = lock_owner.this_process_as_owner("", "")
     return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
@@ -160,7 +160,7 @@ def run_process_family(run_dir: str, status: RunStatus) -> ProcessFamily:
     A leader that events.jsonl names counts only where it is this folder's.
     """
     leader = Process(status.leader, status.leader_ticks)
-    if not _is_original_folder(run_dir, status) or not _is_users_folder(run_dir):
+    if not _is_original_folder(run_dir, status) or not _belongs_to_this_user(run_dir):
         return ProcessFamily("")
     ours = leader.alive and (process_has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
     members = ProcessFamily(status.mark, leader if ours else Process(), cgroup=status.cgroup)
@@ -174,7 +174,9 @@ def last_start_status(run_dir: str) -> RunStatus:
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None:
         return RunStatus("new")
-    return _build_status(run_dir, _owner_of_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
+    return _build_status(
+        run_dir, _owner_from_start_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ()
+    )
 
 
 def _is_original_folder(run_dir: str, status: RunStatus) -> bool:
@@ -188,7 +190,7 @@ def _is_original_folder(run_dir: str, status: RunStatus) -> bool:
         return False
 
 
-def _is_users_folder(run_dir: str) -> bool:
+def _belongs_to_this_user(run_dir: str) -> bool:
     """Tell whether what a folder says of processes was written by this user."""
     try:
         owners = {os.stat(path).st_uid for path in (run_dir, os.path.join(run_dir, events.JOURNAL_FILE_NAME))}

@@ -39,7 +39,7 @@ _LOSS_BEFORE_PAIR_PATTERN = re.compile(
     re.IGNORECASE,
 )
 # `acc: 90.1% (9010/10000)`, `GPU mem (10/80)`.
-_COUNTED_OTHERWISE_PATTERN = re.compile(
+_OTHER_COUNT_LABEL_PATTERN = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|mem|memory|gpus?)\w{0,10}[ :=@]{0,4}(?:[\d.]{1,12} ?%?)?[ :,=]{0,4}$",
     re.IGNORECASE,
 )
@@ -190,7 +190,7 @@ def _bracketed_step_pairs(line: str, begin: int) -> list[re.Match[str]]:
         pairs = [
             pair
             for pair in pairs
-            if not _COUNTED_OTHERWISE_PATTERN.search(line, max(0, pair.start() - 40), pair.start())
+            if not _OTHER_COUNT_LABEL_PATTERN.search(line, max(0, pair.start() - 40), pair.start())
         ]
     return pairs
 

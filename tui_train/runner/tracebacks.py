@@ -69,7 +69,7 @@ _BACKWARD_FRAME_PATTERN = r" in backward|\.backward\(| in training_step"
 _FORWARD_FRAME_PATTERN = r" in (forward|_call_impl|compute_loss)|cross_entropy|logits"
 _START_FRAME_PATTERN = r" in (barrier|wait_for_everyone|init_process_group)"
 # What a frame tells, but for what one further outside told: an optimizer's state is loaded, an evaluation goes forward.
-_PATTERN_AND_PHASE_RULES = (
+_PHASE_FRAME_RULES = (
     ("load", re.compile(_LOAD_FRAME_PATTERN), ("loss",)),
     ("step", re.compile(_STEP_FRAME_PATTERN), ("load",)),
     ("eval", re.compile(_EVAL_FRAME_PATTERN), ()),
@@ -98,7 +98,7 @@ def phase_of_traceback(frames: Iterable[str]) -> str:
     phase = ""
     for text in frames:
         name_of_phase, kept = next(
-            ((name, kept) for name, pattern, kept in _PATTERN_AND_PHASE_RULES if pattern.search(text)), ("", ())
+            ((name, kept) for name, pattern, kept in _PHASE_FRAME_RULES if pattern.search(text)), ("", ())
         )
         phase = name_of_phase if name_of_phase and phase not in kept else phase
     return phase

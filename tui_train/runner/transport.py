@@ -58,7 +58,7 @@ class LocalTransport:
         # None while it runs. Only of commands that were started here: numbers of orphans come again.
         self._codes: dict[int, int | None] = {}
 
-    def share_checkpoint(self, checkpoint: str) -> str:
+    def share_checkpoint_or_say_why_not(self, checkpoint: str) -> str:
         """Bring a checkpoint to all machines; return why it is of no use there, empty where it is: this one has it.
 
         Raises Refused where it cannot be brought to one of them.

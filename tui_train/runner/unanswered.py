@@ -14,7 +14,7 @@ from .safe_text import visible
 _SYN_SENT_STATE = "02"
 # Known services have lower ones; jobs of Slurm meet at one from here on.
 _MIN_RANDOM_PORT = 10000
-_PATIENCE_SECONDS = 60.0
+_SECONDS_UNTIL_REPORTED = 60.0
 
 
 class _Peer(NamedTuple):
@@ -34,7 +34,7 @@ class UnansweredConnections:
         """Return a line about each, once, that these processes have for a minute; `now` are seconds of any clock."""
         peers = _unanswered_peers(pids, self._plan.port)
         self._first_seen = {peer: self._first_seen.get(peer, now) for peer in peers}
-        late = [peer for peer, first in self._first_seen.items() if now - first >= _PATIENCE_SECONDS]
+        late = [peer for peer, first in self._first_seen.items() if now - first >= _SECONDS_UNTIL_REPORTED]
         new = [peer for peer in late if peer not in self._reported]
         self._reported.update(new)
         return [self._sentence(peer) for peer in new]

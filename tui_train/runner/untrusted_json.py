@@ -26,7 +26,7 @@ class Unparsable(ValueError):
         self.form = form
 
 
-class Missing(Unparsable):
+class MissingFile(Unparsable):
     """A file that does not exist."""
 
 

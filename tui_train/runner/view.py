@@ -9,7 +9,7 @@ import time
 from typing import Iterator
 
 from . import planned, safe_open, state, stop
-from .lines import MAX_LINE_LENGTH, fold_carriage_returns
+from .lines import MAX_LINE_LENGTH, lines_left_on_terminal
 from .progress import Progress, advance_progress
 from .refused import UNAVAILABLE_EXIT_CODE, Refused
 from .run import attempt_log_path
@@ -26,14 +26,14 @@ _PROGRESS_BAR_REFRESH_SECONDS = 10.0
 def show_status(run_dir: str, *, as_json: bool) -> int:
     """Print the run's state."""
     now = state.read_status(run_dir)
-    _print_line(now.data() if as_json else _run_status_text(now, run_dir))
+    _print_line(now.as_plain_data() if as_json else _run_status_text(now, run_dir))
     return 0
 
 
 def stop_and_show(run_dir: str, *, as_json: bool, at_once: bool) -> int:
     """End the run, and print how it stands then."""
     now = stop.stop_run_and_processes(run_dir, at_once=at_once)
-    _print_line(now.data() if as_json else _run_status_text(now, run_dir))
+    _print_line(now.as_plain_data() if as_json else _run_status_text(now, run_dir))
     return 0
 
 
@@ -46,7 +46,7 @@ def show_tail(run_dir: str, *, as_json: bool, max_lines: int) -> int:
         data = b""
     except OSError as error:
         raise Refused(UNAVAILABLE_EXIT_CODE, _unreadable_log_text(run_dir, number, error)) from None
-    lines = [shown for line in data.split(b"\n") for shown in fold_carriage_returns(line)]
+    lines = [shown for line in data.split(b"\n") for shown in lines_left_on_terminal(line)]
     shown = lines[:-1] if lines and not lines[-1] else lines
     for line in shown[-max_lines:] if max_lines else []:
         _print_line({"attempt": number, "line": line} if as_json else line)
@@ -86,12 +86,12 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
             whole, rest = [rest[:at]], rest[at:]
         for line in whole:
             shown_at = time.monotonic()
-            for shown in fold_carriage_returns(line):
+            for shown in lines_left_on_terminal(line):
                 yield number, shown
         if data:
             continue
         if newest_attempt_number(run_dir) > number or not live:
-            yield from ((number, shown) for shown in (fold_carriage_returns(rest) if rest else ()))
+            yield from ((number, shown) for shown in (lines_left_on_terminal(rest) if rest else ()))
             if newest_attempt_number(run_dir) == number:
                 return
             number, offset, rest = number + 1, 0, b""
@@ -140,10 +140,10 @@ def _run_status_text(status: RunStatus, run_dir: str) -> str:
     newest = status.attempts[-1]
     log = _log_path(run_dir, newest.number)
     words += [f"resumed from step {newest.resumed}"] if newest.resumed else []
-    return "\n".join((", ".join(words + _progress_lines(run_dir, log)), f"log: {visible(log)}"))
+    return "\n".join((", ".join(words + _progress_words(run_dir, log)), f"log: {visible(log)}"))
 
 
-def _progress_lines(run_dir: str, log: str) -> list[str]:
+def _progress_words(run_dir: str, log: str) -> list[str]:
     """Return in words how far the end of a log says that its training is."""
     try:
         reading = planned.log_reading_of_plan(planned.read_plan(run_dir))
@@ -151,7 +151,7 @@ def _progress_lines(run_dir: str, log: str) -> list[str]:
     except (OSError, Refused):
         return []
     now = advance_progress(
-        Progress(), [line for piece in pieces[:-1] for line in fold_carriage_returns(piece)], reading
+        Progress(), [line for piece in pieces[:-1] for line in lines_left_on_terminal(piece)], reading
     )
     words = [f"step {now.step} of {now.steps}" if now.steps else f"step {now.step}"] if now.step else []
     return [*words, f"loss {now.last.loss:.4g}"] if now.last else words

@@ -98,7 +98,7 @@ def _archive_about_text(run: RunDir) -> str:
         "python": platform.python_version(),
         "system": platform.platform(),
         "run": run.name,
-        "status": status.data(),
+        "status": status.as_plain_data(),
     }
     return msgspec.json.format(msgspec.json.encode(about), indent=2).decode() + "\n"
 

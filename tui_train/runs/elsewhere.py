@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, structs
 from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.parse import Unparsable, json_as, read_bounded_bytes
 from tui_train.runner import events, state
-from tui_train.runner.processes import lasting_identity
+from tui_train.runner.processes import lasting_machine_identity
 from tui_train.runner.state import RunStatus, is_valid_status
 
 PLACE_FILE_NAME, HOST_REPORT_FILE_NAME, START_FILE = "place.json", "heard.json", "asked-start.json"
@@ -61,7 +61,7 @@ def read_place(run_folder: Path) -> RunPlace | None:
     place = _read_struct(run_folder / PLACE_FILE_NAME, RunPlace)
     if place is None or not place.shared:
         return place
-    if place.node == lasting_identity():
+    if place.node == lasting_machine_identity():
         return None
     # It may have been renamed, here or there.
     return structs.replace(place, folder=str(PurePosixPath(place.folder).with_name(run_folder.name)))

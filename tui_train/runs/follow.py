@@ -151,7 +151,7 @@ def wait_for_end(run: RunDir) -> RunStatus:
 
 def _poll_pause_seconds(status: RunStatus) -> float:
     # Searching for processes of a dead supervisor takes longer than checking whether it lives.
-    return _UNSUPERVISED_POLL_SECONDS if status.trains_on else _POLL_SECONDS
+    return _UNSUPERVISED_POLL_SECONDS if status.trains_unsupervised else _POLL_SECONDS
 
 
 def follow_news(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunNews]:

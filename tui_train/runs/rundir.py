@@ -15,12 +15,12 @@ from msgspec import Struct
 from tui_train.base.app_paths import expand_home, runs_folder
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import foreign_owner_name, reporting_write_errors, write_below_folder
-from tui_train.base.parse import Missing, Unparsable, json_table, prepared_for_msgspec, read_bounded_bytes
+from tui_train.base.parse import MissingFile, Unparsable, json_table, prepared_for_msgspec, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RenderedFile
 from tui_train.plan.types import LogReadingRules
 from tui_train.runner import events, state
-from tui_train.runner.detached_start import LOG_NAME
+from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.events import JournalEvent
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
@@ -71,7 +71,7 @@ class RunDir(Struct, frozen=True):
     @property
     def launcher_log(self) -> Path:
         """The output of launch.sh when started in the background (launcher log)."""
-        return self.path / LOG_NAME
+        return self.path / LAUNCH_LOG_NAME
 
     @property
     def plan_file(self) -> Path:
@@ -99,7 +99,7 @@ class RunDir(Struct, frozen=True):
         name = self.plan_file.name
         try:
             return json_table(read_bounded_bytes(self.plan_file, MAX_PLAN_BYTES)), ""
-        except Missing:
+        except MissingFile:
             return {}, ""
         except Unparsable as error:
             return {}, f"{name}: {error}"

@@ -12,7 +12,7 @@ from tui_train.base.parse import Unparsable, json_as, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME
 from tui_train.runner import events
-from tui_train.runner.detached_start import LOG_NAME
+from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.safe_open import open_regular_file
 from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place, run_place
@@ -111,7 +111,7 @@ def slurm_end_reason(run_folder: Path) -> str:
     if not (run_folder / SLURM_JOB_FILE_NAME).exists():
         return ""
     try:
-        with open_regular_file(run_folder / LOG_NAME) as log:
+        with open_regular_file(run_folder / LAUNCH_LOG_NAME) as log:
             log.seek(max(0, log.seek(0, 2) - _LAUNCHER_LOG_TAIL_BYTES))
             text = log.read(_LAUNCHER_LOG_TAIL_BYTES)
     except OSError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tui_train.base.errors import Interrupted, Unavailable
 from tui_train.base.files import read_error_reason, reporting_write_errors
 from tui_train.base.text import visible
-from tui_train.runner.detached_start import has_reported, start_detached
+from tui_train.runner.detached_start import has_reported_start, start_detached
 from tui_train.runner.processes import Process, send_signal
 from tui_train.runner.safe_open import open_regular_file
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
@@ -79,7 +79,7 @@ def resume_options(run: RunDir) -> tuple[str, ...]:
 def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[str]) -> None:
     if shutil.which("bash") is None:
         raise Unavailable("bash was not found", "Install bash.")
-    if (status := read_status(run)).trains_on:
+    if (status := read_status(run)).trains_unsupervised:
         pids = ", ".join(map(str, status.leftover))
         remedy = f"End them first: tui-train stop {visible(run.name)}"
         raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
@@ -125,7 +125,7 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
 
     Raises Interrupted where a signal was noted and it had reported itself when it ended.
     """
-    reported = partial(has_reported, str(run.path), earlier_event_count, launcher)
+    reported = partial(has_reported_start, str(run.path), earlier_event_count, launcher)
     try:
         while True:
             # In this order: it may report itself and end between the two.

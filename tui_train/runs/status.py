@@ -25,7 +25,7 @@ def read_status(run: RunDir) -> RunStatus:
 
 def may_still_write(status: RunStatus) -> bool:
     """Return whether a run's training may still write, with its supervisor or after that was killed."""
-    return status.live or status.trains_on
+    return status.live or status.trains_unsupervised
 
 
 def energy_used_and_if_all_metered(run: RunDir, status: RunStatus) -> tuple[float | None, bool]:

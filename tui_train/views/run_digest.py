@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Missing, Unparsable, json_as, read_bounded_bytes
+from tui_train.base.parse import MissingFile, Unparsable, json_as, read_bounded_bytes
 from tui_train.base.text import visible
 from tui_train.plan.types import LogReadingRules
 from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
@@ -66,7 +66,7 @@ class RunDigest(Struct, frozen=True, kw_only=True):
     @property
     def live(self) -> bool:
         """True while it is at work."""
-        return self.now is not None and (self.now.live or self.now.trains_on)
+        return self.now is not None and (self.now.live or self.now.trains_unsupervised)
 
     @property
     def stoppable(self) -> bool:
@@ -266,7 +266,7 @@ def _run_change_key(folder: Path) -> tuple[int, ...]:
 def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
     try:
         return json_as(read_bounded_bytes(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
-    except Missing:
+    except MissingFile:
         return _PlanSummary(), ""
     except Unparsable as error:
         return _PlanSummary(), f"{run.plan_file.name}: {error}"

@@ -89,7 +89,7 @@ def _no_failure_text(name: str, run: RunDir | None) -> str:
     """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
     status = read_status(run) if run else None
     state = f"; {_TEXT_BY_STATE[status.state]}" if status and status.state in _TEXT_BY_STATE else ""
-    if run and status and status.trains_on:
+    if run and status and status.trains_unsupervised:
         state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
     if run and status and status.live and status.attempts:
         minutes = LogSilence(run.attempt_log(status.attempts[-1].number), status.attempts[-1].started).minutes()

@@ -89,7 +89,7 @@ def _newest_loss_text(progress: Progress) -> str:
 
 
 def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
-    state = listed.status.data() if listed.status else {"state": "damaged"}
+    state = listed.status.as_plain_data() if listed.status else {"state": "damaged"}
     return {
         "run": listed.run.name,
         "path": str(listed.run.path) if is_here else None,

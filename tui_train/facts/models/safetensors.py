@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tui_train.base.files import read_error_reason
-from tui_train.base.parse import Missing, Unparsable, json_as
+from tui_train.base.parse import MissingFile, Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.runner.safe_open import open_regular_file
 
@@ -40,7 +40,7 @@ class StoredTensor(Struct, frozen=True):
 
 
 def read_tensor_descriptions(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a complete file by name; Unparsable for any other, Missing if there is none."""
+    """Return the tensors of a complete file by name; Unparsable for any other, MissingFile if there is none."""
     try:
         with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -51,7 +51,7 @@ def read_tensor_descriptions(path: Path) -> dict[str, StoredTensor]:
                 raise Unparsable("it is not a safetensors file, or it is truncated")
             header = file.read(length)
     except FileNotFoundError:
-        raise Missing("it does not exist") from None
+        raise MissingFile("it does not exist") from None
     except OSError as error:
         raise Unparsable(read_error_reason(error)) from None
     try:

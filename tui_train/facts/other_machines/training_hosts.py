@@ -18,7 +18,7 @@ from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.facts.other_machines.remote import CARDS_QUESTION, HostSurvey, survey_host, surveyed_machine
 from tui_train.facts.types import TrainingHost
 from tui_train.runner import ssh
-from tui_train.runner.processes import machine_identity
+from tui_train.runner.processes import machine_and_boot_identity
 
 _SECONDS_PER_HOST = 30.0
 _MIN_TOTAL_SECONDS = 90.0
@@ -44,7 +44,7 @@ def probe_hosts(
 
     def probe(host: str) -> _HostAnswer:
         environment = {} if asking_host else os.environ
-        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_connection(environment))
+        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_control_path(environment))
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
         # keeps its priority.
         words = [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
@@ -86,7 +86,7 @@ class _AskingMachine(NamedTuple):
 
 def _read_asking_machine(asking_host: str) -> _AskingMachine:
     if not asking_host:
-        return _AskingMachine(machine_identity(), 0.0)
+        return _AskingMachine(machine_and_boot_identity(), 0.0)
     try:
         survey = survey_host(asking_host, {"probe": "", "hub": ""}, _SECONDS_PER_HOST)
     except Unavailable:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..processes import lasting_identity
+from ..processes import lasting_machine_identity
 from ..refused import Refused
-from .lines import RequestFailedError, send_line
+from .lines import RequestFailedError, send_json_line
 
 _FUNCTION_BY_QUESTION_NAME = {
     "put": ("run_start", "receive_run"),
@@ -33,10 +33,10 @@ def answer(question: dict[str, Any]) -> int:
         getattr(importlib.import_module(f"{__package__}.{module}"), function)(question)
     except RequestFailedError as error:
         # Another machine may have the name by now.
-        send_line(error=str(error), gone=error.gone, node=lasting_identity())
+        send_json_line(error=str(error), gone=error.gone, node=lasting_machine_identity())
         return 69
     except Refused as refused:
-        send_line(error=refused.message)
+        send_json_line(error=refused.message)
         return 69
     except BrokenPipeError:
         return 0

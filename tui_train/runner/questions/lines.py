@@ -19,7 +19,7 @@ class RequestFailedError(Exception):
         self.gone = gone
 
 
-def send_line(**fields: Any) -> None:
+def send_json_line(**fields: Any) -> None:
     """Send one line."""
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()

@@ -19,7 +19,7 @@ from .lines import (
     file_size,
     read_piece,
     require_run_folder,
-    send_line,
+    send_json_line,
 )
 from .run_start import hold_start_lock
 
@@ -31,7 +31,7 @@ _TIME_LIMIT_FILE_NAME = ".limit"  # what slurm.sh leaves where it ends a start n
 def send_status(question: dict[str, Any]) -> None:
     """Send how the run stands."""
     standing, _ = _read_run_state_and_if_live(require_run_folder(question))
-    send_line(**standing)
+    send_json_line(**standing)
 
 
 def send_runs(question: dict[str, Any]) -> None:
@@ -40,10 +40,10 @@ def send_runs(question: dict[str, Any]) -> None:
     names = sorted(path.parent.name for path in folder.glob("[!.]*/launch.sh"))
     for name in names[: -1 - question["most"] : -1]:
         try:
-            send_line(run=name, status=state.read_status(str(folder / name)))
+            send_json_line(run=name, status=state.read_status(str(folder / name)))
         except Exception:  # noqa: BLE001 - whatever is in this folder, the others are sent
-            send_line(run=name)
-    send_line(end=True)
+            send_json_line(run=name)
+    send_json_line(end=True)
 
 
 def send_changes(question: dict[str, Any]) -> None:
@@ -57,22 +57,22 @@ def send_changes(question: dict[str, Any]) -> None:
         # What is written between the two looks is sent before the end is told.
         standing, live = _read_run_state_and_if_live(run)
         more = False
-        for name, at, data in _changed_pieces(run, sent_bytes) if sent_bytes is not None else ():
-            send_line(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
+        for name, at, data in _pieces_not_sent(run, sent_bytes) if sent_bytes is not None else ():
+            send_json_line(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
             more = True
         if (changed := json.dumps(standing)) != last_sent:
-            send_line(**standing)
+            send_json_line(**standing)
             last_sent, last_heartbeat = changed, time.monotonic()
         if not more and (question["once"] or not live):
-            send_line(end=True)
+            send_json_line(end=True)
             return
         if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
-            send_line(beat=True)
+            send_json_line(beat=True)
             last_heartbeat = time.monotonic()
         time.sleep(0 if more else _POLL_SECONDS)
 
 
-def _changed_pieces(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
+def _pieces_not_sent(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
     """Yield the next piece of each file that has grown, with its name and offset; one that shrank begins again."""
     for name in sorted(path.name for path in run.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)):
         length, offset = file_size(run / name), sent_bytes.get(name, 0)
@@ -93,7 +93,7 @@ def _read_run_state_and_if_live(run: Path) -> tuple[dict[str, Any], bool]:
         "status": found, "checkpoint": _newest_checkpoint(run, found), "starts": begun, "limit": near_limit,
         "starting": starting,
     }  # fmt: skip
-    return standing, found.live or found.trains_on or starting
+    return standing, found.live or found.trains_unsupervised or starting
 
 
 def _newest_checkpoint(run: Path, status: state.RunStatus) -> str:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, require_run_folder, send_line
+from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, require_run_folder, send_json_line
 
 
 def send_output(question: dict[str, Any]) -> None:
@@ -35,16 +35,16 @@ def send_output(question: dict[str, Any]) -> None:
             if question["have"].get(name) == [status.st_size, status.st_mtime_ns]:
                 kept.add(name)
         if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
-            send_line(beat=True)
+            send_json_line(beat=True)
             last_heartbeat = time.monotonic()
     total = sum(size for _, name, size in files if name not in kept)
-    send_line(files=len(files), total=total, **left_out)
+    send_json_line(files=len(files), total=total, **left_out)
     for path, name, size in files:
         if name in kept:
-            send_line(name=name, size=size, kept=True)
+            send_json_line(name=name, size=size, kept=True)
         else:
             _send_file(path, name, size)
-    send_line(end=True)
+    send_json_line(end=True)
 
 
 def _list_output(output: Path, excluded: re.Pattern[str]) -> Iterator[tuple[str, str, os.stat_result]]:
@@ -74,7 +74,7 @@ def _send_file(path: str, name: str, size: int) -> None:
     try:
         status = os.fstat(file)
         size = min(size, status.st_size)
-        send_line(name=name, size=size, mtime=status.st_mtime_ns)
+        send_json_line(name=name, size=size, mtime=status.st_mtime_ns)
         while size:
             piece = os.read(file, min(size, PIECE_BYTES))
             if not piece:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Iterator, Sequence
 
 from .. import events
-from ..detached_start import LOG_NAME, has_reported, start_detached
+from ..detached_start import LAUNCH_LOG_NAME, has_reported_start, start_detached
 from ..paths import runs_folder
-from ..processes import Process, lasting_identity
+from ..processes import Process, lasting_machine_identity
 from ..stop import stop_run_and_processes
 from .lines import (
     PIECE_BYTES,
@@ -26,11 +26,11 @@ from .lines import (
     file_size,
     read_piece,
     require_run_folder,
-    send_line,
+    send_json_line,
 )
 from .slurm import find_job, submit_job
 
-_MAX_OUTPUT_BYTES = 4000
+_MAX_LAUNCH_OUTPUT_BYTES = 4000
 
 
 def receive_run(question: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ def receive_run(question: dict[str, Any]) -> None:
     if mark.is_file():
         # By this the sender sees that it is true.
         mark.rename(f"{mark}-seen")
-        send_line(folder=str(mark.parent), shared=True, node=lasting_identity())
+        send_json_line(folder=str(mark.parent), shared=True, node=lasting_machine_identity())
         return
     half_made = parent / question["half_made"]
     try:
@@ -58,7 +58,7 @@ def receive_run(question: dict[str, Any]) -> None:
         raise RequestFailedError(f"{getattr(error, 'filename', None) or parent}: {reason}") from None
     finally:
         shutil.rmtree(str(half_made), ignore_errors=True)
-    send_line(folder=str(parent / question["name"]), node=lasting_identity())
+    send_json_line(folder=str(parent / question["name"]), node=lasting_machine_identity())
 
 
 def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
@@ -83,17 +83,17 @@ def start_run(question: dict[str, Any]) -> None:
     run = require_run_folder(question)
     with hold_start_lock(run, wait_for_lock=not question["look"]) as lock:
         if lock < 0:
-            send_line(unclear="it is about to start")
+            send_json_line(unclear="it is about to start")
             return
         # Another ask may have had it removed while this one waited.
         run = require_run_folder(question)
         kept = run / f".start-{question['id']}"
-        start = _read_start(kept)
+        start = _read_start_record(kept)
         if not start:
             start = {"at": time.time(), "starts": count_reported_starts(run)}
             if question["look"]:
                 start.update(started=False, said="the start was not heard of there")
-            _keep_start(kept, start)
+            _write_start_record(kept, start)
             if not question["look"]:
                 start.update(
                     submit_job(run, lock)
@@ -113,11 +113,11 @@ def start_run(question: dict[str, Any]) -> None:
                 start.update(started=False, said="it was cut short")
         # On a full disk it is looked for again.
         with contextlib.suppress(RequestFailedError):
-            _keep_start(kept, start)
-    send_line(**{name: value for name, value in start.items() if name not in {"at", "starts", "launcher"}})
+            _write_start_record(kept, start)
+    send_json_line(**{name: value for name, value in start.items() if name not in {"at", "starts", "launcher"}})
 
 
-def _read_start(kept: Path) -> dict[str, Any]:
+def _read_start_record(kept: Path) -> dict[str, Any]:
     """Return what is known of a start, nothing where it was not asked for."""
     start: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
@@ -125,7 +125,7 @@ def _read_start(kept: Path) -> dict[str, Any]:
     return start
 
 
-def _keep_start(kept: Path, start: dict[str, Any]) -> None:
+def _write_start_record(kept: Path, start: dict[str, Any]) -> None:
     beside = kept.with_name(f"{kept.name}.new")
     try:
         beside.write_text(json.dumps(start), encoding="utf-8")
@@ -141,21 +141,21 @@ def _start_launch_script(run: Path, options: Sequence[str], kept: Path, start: d
     """
     if shutil.which("bash") is None:
         raise RequestFailedError("bash was not found")
-    log, before = run / LOG_NAME, len(events.read_events(str(run)))
+    log, before = run / LAUNCH_LOG_NAME, len(events.read_events(str(run)))
     offset = file_size(log)
     launcher = start_detached(str(run), options)
     start["launcher"] = [launcher.pid, launcher.ticks]
     with contextlib.suppress(RequestFailedError):
-        _keep_start(kept, start)
+        _write_start_record(kept, start)
     while True:
         # In this order: it may report itself and end between the two.
         gone = not launcher.alive
-        if has_reported(str(run), before, launcher):
+        if has_reported_start(str(run), before, launcher):
             return {"started": True}
         if gone:
             break
         time.sleep(0.05)
-    output = read_piece(log, offset, _MAX_OUTPUT_BYTES).decode(errors="replace").strip()
+    output = read_piece(log, offset, _MAX_LAUNCH_OUTPUT_BYTES).decode(errors="replace").strip()
     return {"started": False, "said": output or "launch.sh ended without a word"}
 
 
@@ -187,7 +187,7 @@ def remove_unstarted_run(question: dict[str, Any]) -> None:
     with hold_start_lock(run):
         if not any((run / name).exists() for name in ("events.jsonl", ".lock")):
             shutil.rmtree(str(run), ignore_errors=True)
-    send_line(dropped=True)
+    send_json_line(dropped=True)
 
 
 def stop_run(question: dict[str, Any]) -> None:
@@ -197,4 +197,4 @@ def stop_run(question: dict[str, Any]) -> None:
         # One that is under way is to be stopped as well.
         pass
     stop_run_and_processes(str(run), at_once=question["now"])
-    send_line(stopped=True)
+    send_json_line(stopped=True)

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
-from .lines import RequestFailedError, send_line
+from .lines import RequestFailedError, send_json_line
 
-COMMAND_SECONDS = 30.0  # seconds for a command
+COMMAND_TIMEOUT_SECONDS = 30.0  # seconds for a command
 NOT_FOUND_EXIT_CODE = 127
 # Those of a job that has ended, which squeue may still list for a while.
 _ENDED_JOB_STATES = frozenset({
@@ -23,7 +23,7 @@ _ENDED_JOB_STATES = frozenset({
     "TIMEOUT",
 })  # fmt: skip
 # Seconds in which a job that was submitted is listed, however late sbatch was.
-_LISTED_SECONDS = 60.0
+_MAX_SECONDS_UNTIL_LISTED = 60.0
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
 # end of the job.
 _VARIABLES_REMOVED_FROM_QUERIES_PATTERN = r"SINFO_PARTITION|(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
@@ -62,7 +62,7 @@ def _run_slurm_command(
             # Many clusters add the folder of Slurm's commands in what only a login shell reads.
             words = ["bash", "-lc", _LOGIN_SHELL_SCRIPT, "bash", removed, *words]
         done = subprocess.run(
-            words, input=stdin_data.encode(), capture_output=True, timeout=COMMAND_SECONDS, check=False,
+            words, input=stdin_data.encode(), capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, check=False,
             env={name: value for name, value in os.environ.items() if not re.fullmatch(removed, name)},
             # A program of that name in the current folder is not Slurm's.
             cwd=folder or "/", start_new_session=True, pass_fds=kept_open,
@@ -86,7 +86,7 @@ def submit_job(run: Path, lock: int) -> dict[str, Any]:
     number, _, cluster = (done.get("out", "").strip().splitlines() or [""])[-1].partition(";")
     if done["code"] == 0 and number.isdigit():
         return {"started": True, "job": number, "cluster": cluster}
-    said = f"sbatch: {_last_line(done)}"
+    said = f"sbatch: {_last_error_line(done)}"
     if done["code"] and "timed out" not in said.lower():
         return {"started": False, "said": said}
     # A program around sbatch may print no number: Slurm has taken the job all the same.
@@ -98,22 +98,22 @@ def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
     """Return what became of a job that may have been submitted from a run folder: Slurm lists it, or never will."""
     cluster = _only_cluster_in_environment()
     try:
-        (job,) = _listed_jobs(cluster, [("", str(run))])
+        (job,) = _query_jobs(cluster, [("", str(run))])
     except RequestFailedError as error:
         return {"unclear": str(error)}
     if job:
         return {"started": True, "job": job["number"], "cluster": cluster}
-    if time.time() - submitted_at < _LISTED_SECONDS:
+    if time.time() - submitted_at < _MAX_SECONDS_UNTIL_LISTED:
         return {"unclear": "Slurm does not list the job, and may do so yet"}
     return {"started": False, "said": "Slurm has no such job"}
 
 
 def send_jobs(question: dict[str, Any]) -> None:
     """Send how a cluster lists `jobs`, each asked for by its number (empty: not known) and run folder."""
-    send_line(jobs=_listed_jobs(question["cluster"], question["jobs"]))
+    send_json_line(jobs=_query_jobs(question["cluster"], question["jobs"]))
 
 
-def _listed_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, str] | None]:
+def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, str] | None]:
     """Return how squeue lists jobs, None for one that has left the queue."""
     numbers = {number for number, _ in jobs}
     which = "--user={user}" if "" in numbers else f"--jobs={','.join(sorted(numbers))}"
@@ -121,12 +121,12 @@ def _listed_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, 
     done = _run_slurm_command(["squeue", *option, "-h", which, "-o", "%i|%T|%r|%S|%Z"])
     # Of a single job that is long gone it says that there is none.
     if done["code"] != 0 and "Invalid job id" not in done.get("error", ""):
-        raise RequestFailedError(f"squeue: {_last_line(done)}")
+        raise RequestFailedError(f"squeue: {_last_error_line(done)}")
     rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
-    return [_find_in_rows(rows, number, os.path.realpath(folder)) for number, folder in jobs]
+    return [_find_job_row(rows, number, os.path.realpath(folder)) for number, folder in jobs]
 
 
-def _find_in_rows(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
+def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
     for listed, state, reason, begins, submitted_in in rows:
         # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
         its_own = number in {"", listed} and os.path.realpath(submitted_in) == folder
@@ -135,9 +135,9 @@ def _find_in_rows(rows: Sequence[Sequence[str]], number: str, folder: str) -> di
     return None
 
 
-def _last_line(done: dict[str, Any]) -> str:
+def _last_error_line(done: dict[str, Any]) -> str:
     if done["code"] is None:
-        return f"no answer in {COMMAND_SECONDS:.0f} s"
+        return f"no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s"
     return str((done["error"].strip().splitlines() or ["it does not say why"])[-1])
 
 

@@ -19,7 +19,7 @@ from typing import Any, Sequence
 
 from ..cgroup_limits import cgroup_limits, least_known
 from ..paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
-from ..processes import machine_identity
+from ..processes import machine_and_boot_identity
 
 _MAX_FILE_BYTES = 2**18
 _MAX_PYTHON_SECONDS, _MAX_NAMED_PYTHON_SECONDS = 10, 20
@@ -27,7 +27,7 @@ _MAX_PYTHON_SECONDS, _MAX_NAMED_PYTHON_SECONDS = 10, 20
 _MAX_COMMAND_SECONDS = 30
 _TIMED_OUT_EXIT_CODE = 124
 # Of the time for the driver; the rest is for reporting the cards that did answer.
-_DRIVER_SHARE = 0.8
+_DRIVER_SHARE_OF_SECONDS = 0.8
 
 
 def send_survey(question: dict[str, Any]) -> None:
@@ -60,11 +60,11 @@ def send_survey(question: dict[str, Any]) -> None:
         "own": own,
         "cards": cards,
         "smi": smi,
-        "processes": _card_processes(question["processes"])
+        "processes": _query_card_processes(question["processes"])
         if question.get("processes") and smi and not smi["code"]
         else [],
         "clock": time.time(),
-        "identity": _machine_identity(),
+        "identity": _identity_or_empty(),
         "submits": shutil.which("sbatch") is not None,
     }  # fmt: skip
     sys.stdout.write(json.dumps(answer) + "\n")
@@ -75,9 +75,9 @@ def send_folder_names(question: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(names_in_folder(question["folder"], question["most"])) + "\n")
 
 
-def _machine_identity() -> str:
+def _identity_or_empty() -> str:
     try:
-        return machine_identity()
+        return machine_and_boot_identity()
     except OSError:
         return ""
 
@@ -146,17 +146,17 @@ def _probe_toolchains(question: dict[str, Any], *, with_others: bool) -> list[An
     return list(of_prefix.values())
 
 
-def _card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
+def _query_card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
     result = _command_result(command)
-    from ..nvml_card import process_names
+    from ..nvml_card import process_and_user_name
 
     found = []
     for line in result["text"].splitlines() if result and not result["code"] else ():
         uuid, pid, mebibytes = ([cell.strip() for cell in line.split(",")] + ["", ""])[:3]
         if pid.isdigit():
             memory = int(mebibytes) * 2**20 if mebibytes.isdigit() else None
-            found.append({"uuid": uuid, "pid": int(pid), **process_names(int(pid)), "memory": memory})
+            found.append({"uuid": uuid, "pid": int(pid), **process_and_user_name(int(pid)), "memory": memory})
     return found
 
 
@@ -207,12 +207,12 @@ def _read_cards(seconds: float) -> dict[str, Any] | None:
             for end in (0, 1, 2):
                 os.dup2(nothing, end)
             with open(out, "wb") as pipe:
-                pipe.write(json.dumps(read_cards(seconds * _DRIVER_SHARE)).encode())
+                pipe.write(json.dumps(read_cards(seconds * _DRIVER_SHARE_OF_SECONDS)).encode())
         finally:
             os._exit(0)
     os.close(out)
     try:
-        answer = _read_until(ready, time.monotonic() + seconds)
+        answer = _read_pipe_until(ready, time.monotonic() + seconds)
     finally:
         os.close(ready)
         with contextlib.suppress(OSError):
@@ -226,7 +226,7 @@ def _read_cards(seconds: float) -> dict[str, Any] | None:
     return report if report["gpus"] else None
 
 
-def _read_until(end: int, deadline: float) -> bytes:
+def _read_pipe_until(end: int, deadline: float) -> bytes:
     """Return what comes before the deadline."""
     answer = b""
     while select.select([end], [], [], max(0.0, deadline - time.monotonic()))[0]:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tui_train.runner.lines import fold_carriage_returns
+from tui_train.runner.lines import lines_left_on_terminal
 from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
 
 SCAN_WINDOW_BYTES = 4 << 20
@@ -55,13 +55,13 @@ class LogScan:
         """Return where the last expression matches, for each of the lines that a line is shown as."""
         spans_by_line = [
             [match.span() for match in self._searches[-1].finditer(shown)]
-            for shown in fold_carriage_returns(line.shown_data)
+            for shown in lines_left_on_terminal(line.shown_data)
         ]
         return [[span for span in spans if span[0] < span[1]][:_MAX_SPANS_PER_LINE] for spans in spans_by_line]
 
     def _matches(self, line: LogLine) -> bool:
         return any(
-            all(search.search(shown) for search in self._searches) for shown in fold_carriage_returns(line.shown_data)
+            all(search.search(shown) for search in self._searches) for shown in lines_left_on_terminal(line.shown_data)
         )
 
     def _may_match(self, data: bytes) -> bool:

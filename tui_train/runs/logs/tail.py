@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tui_train.base.files import inode_and_size, read_error_reason
-from tui_train.runner.lines import fold_carriage_returns, last_visible_line_version, progress_bar_in_line
+from tui_train.runner.lines import last_nonblank_version_as_plain_text, lines_left_on_terminal, progress_bar_in_line
 from tui_train.runner.safe_open import open_regular_file
 
 _PIECE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class LogTail:
         piece = self._read_piece()
         complete, newline, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = rest[-_PIECE_BYTES:]
-        return [folded for line in complete.split(b"\n") for folded in fold_carriage_returns(line)] if newline else []
+        return [folded for line in complete.split(b"\n") for folded in lines_left_on_terminal(line)] if newline else []
 
     def lines(self) -> Iterator[str]:
         """Yield all full lines up to the current end."""
@@ -54,7 +54,7 @@ class LogTail:
     @property
     def unfinished_line(self) -> str:
         """The incomplete last line: a progress bar."""
-        return last_visible_line_version(self._rest[-_MAX_BAR_BYTES:].decode(errors="replace").split("\r"))
+        return last_nonblank_version_as_plain_text(self._rest[-_MAX_BAR_BYTES:].decode(errors="replace").split("\r"))
 
     @property
     def bar(self) -> str:
