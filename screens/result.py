@@ -188,10 +188,12 @@ On the command line: tui-train result, try and merge."""
 def result_lines(result: RunResult, width: int) -> list[Content]:
     """Return what is known of a result; long paths and commands take the lines that they need."""
     weights = result.weights
-    lines = [heading("Result", visible(result.description) or "nothing was found", width)]
+    lines = [heading("Result", visible(result.weights_text) or "nothing was found", width)]
     if weights:
         lines += _label_lines("Path", styled((display_path(weights.path), "b")), width)
-        lines += _label_lines("What", styled(result.source_text, (f"   {size_text(weights.size)}", MUTED)), width)
+        lines += _label_lines(
+            "What", styled(result.weights_origin_text, (f"   {size_text(weights.size)}", MUTED)), width
+        )
     elif result.output:
         lines += _label_lines("Searched", display_path(result.output), width)
     if weights and weights.problem:

@@ -39,7 +39,7 @@ def run_of(folder, *arguments, values=None, faults=(), before=lambda _: None, co
 
 
 def log_of(run, number):
-    return "\n".join(LogTail(run.attempt_log(number)).lines())
+    return "\n".join(LogTail(run.attempt_log(number)).remaining_lines())
 
 
 def losses(output):

@@ -121,7 +121,7 @@ def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
 
 
 def _run_commands(app: "Wizard") -> Iterable[SystemCommand]:
-    from tui_train.runs.rundir import runs_in_name_order
+    from tui_train.runs.rundir import runs_newest_first_by_name
 
-    for run in runs_in_name_order()[:_MAX_RUNS_LISTED]:
+    for run in runs_newest_first_by_name()[:_MAX_RUNS_LISTED]:
         yield _make_command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

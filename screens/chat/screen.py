@@ -176,7 +176,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if self._compare and not ready.compares:
             self.query_one("#base").remove()
         found = self._chat.result if self._chat else None
-        self.query_one("#result", ChatPane).set_subtitle(visible(found.description) if found else "")
+        self.query_one("#result", ChatPane).set_subtitle(visible(found.weights_text) if found else "")
         if ready.compares and found:
             self.query_one("#base", ChatPane).set_subtitle(visible(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"

@@ -68,10 +68,10 @@ class HomeReader:
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
         """Return the runs, newest first;many `by_names_alone`, where a clock that was set back shows."""
-        from tui_train.runs.rundir import list_runs, runs_folder_mtime_ns, runs_in_name_order
+        from tui_train.runs.rundir import list_runs, runs_folder_mtime_ns, runs_newest_first_by_name
 
         now = runs_folder_mtime_ns()
-        if by_names_alone and len(by_name := runs_in_name_order()) > _FIRST_RUN_COUNT:
+        if by_names_alone and len(by_name := runs_newest_first_by_name()) > _FIRST_RUN_COUNT:
             return by_name
         if self._run_order is None or self._run_order[0] != now:
             self._run_order = now, list_runs()
@@ -88,14 +88,14 @@ def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bo
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
     from tui_train.places.jobs import refresh_jobs
     from tui_train.places.mirror import RunMirror
-    from tui_train.runs.elsewhere import read_asked_start, read_place
-    from tui_train.runs.slurm_job import queued_job
+    from tui_train.runs.elsewhere import read_place_elsewhere, read_unconfirmed_start
+    from tui_train.runs.slurm_job import read_queued_job
 
     with suppress(TuiTrainError):
         refresh_jobs(runs)
     for run in runs:
         if is_cancelled():
             return
-        if read_place(run.path) and not queued_job(run.path) and not read_asked_start(run.path):
+        if read_place_elsewhere(run.path) and not read_queued_job(run.path) and not read_unconfirmed_start(run.path):
             with suppress(TuiTrainError):
                 RunMirror(run, follow=False).update_once()

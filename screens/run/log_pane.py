@@ -16,7 +16,7 @@ from textual.worker import Worker, WorkerState
 from tui_train.base.text import counted, size_text, visible
 from tui_train.runner.lines import RANK_PREFIX_PATTERN_TEMPLATE
 from tui_train.runs.logs.logfile import LogFile
-from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_search
+from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_nearest_search
 
 from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
@@ -125,7 +125,7 @@ class LogPane(Vertical):
 
     @work(thread=True, group="listen")
     def _read_search(self, search: LogSearch) -> None:
-        for found in search.news():
+        for found in search.updates():
             self.post_message(SearchNews(search, found))
 
     @on(SearchNews)
@@ -210,7 +210,7 @@ class LogPane(Vertical):
         if hit and hit.hit is not None and self._view.top_offset <= hit.hit < self._view.bottom_offset:
             offset = hit.hit if upward else hit.end
         try:
-            self._search = start_search(
+            self._search = start_nearest_search(
                 self.log_file.path, offset, (*self._filter_expressions, self._expression), upward=upward
             )
         except (OSError, ValueError) as error:
@@ -267,7 +267,7 @@ class LogPane(Vertical):
         if view.following:
             share = "following" if self.is_growing else "at its end" if whole else "is empty"
         yield f"{self.log_file.path.name}  " + (f"{size_text(whole)}, " if whole >= 1 << 20 else "") + share
-        problem = self.log_file.problem()
+        problem = self.log_file.why_unreadable()
         yield f"cannot be read: {visible(problem)}" if problem else ""
         yield self._status_text
         yield "wrapped" if view.wrapping else ""

@@ -305,7 +305,7 @@ class LogView(Widget, can_focus=True):
 
     def _rows_of(self, line: LogLine) -> list[_Row]:
         """Return the rows that a line takes."""
-        if line.hidden:
+        if line.is_hidden_bar_state:
             return []
         spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
         width = max(1, self.size.width - 1)

@@ -27,7 +27,7 @@ def outcome_lines(
     weights = run_result.weights if run_result else None
     final = bool(run_result and weights and run_result.source != "checkpoint")
     if output and run_result and weights and final:
-        when = f", {run_result.source_text}" if run_result.source == "stopped" else ""
+        when = f", {run_result.weights_origin_text}" if run_result.source == "stopped" else ""
         folder = str(Path(output.fetched).parent) if output.fetched else output.folder
         lines.append(_label_line(weights.kind.capitalize(), _weights_text(weights, when, folder), width))
     if output and output.checkpoint:

@@ -186,7 +186,7 @@ class Places:
     def of_log(self, data):
         log = self.run.attempt_log(1)
         log.write_bytes(data)
-        shown = [*LogTail(log).lines(), *LogTail(log, last_bytes=100).lines()]
+        shown = [*LogTail(log).remaining_lines(), *LogTail(log, last_bytes=100).remaining_lines()]
         assert not [line for line in shown if {"\x1b", "\x00", "\n"} & set(line)]
         file = LogFile(log)
         there = [line.start for line in file.forward(0)]
@@ -197,7 +197,7 @@ class Places:
         text = data.decode("utf-8", "replace")
         masked, _ = secrets.mask_secrets(text)
         assert "hf_aB1aB1aB1aB1" not in masked
-        archive.archive_entries(self.run, "{}")
+        archive.masked_archive_entries(self.run, "{}")
 
 
 KINDS = (

@@ -44,7 +44,7 @@ from tui_train.runner.memory_end import read_memory_end
 from tui_train.runner.planned import read_plan
 from tui_train.runner.questions import survey
 from tui_train.runner.refused import Refused
-from tui_train.runs.logs.search import start_search
+from tui_train.runs.logs.search import start_nearest_search
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 
@@ -324,13 +324,13 @@ def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():
 
 def test_a_search_that_ends_within_a_line_has_no_more_news(tmp_path):
     (tmp_path / "log").write_bytes(b"a\n")
-    search = start_search(tmp_path / "log", 0, ["a"], upward=False)
+    search = start_nearest_search(tmp_path / "log", 0, ["a"], upward=False)
     read, write = os.pipe()
     os.write(write, b'{"percent":5}\n{"perc')
     os.close(write)
     search._out.close()
     search._out = os.fdopen(read, "rb")
-    assert [found.percent for found in search.news()] == [5]
+    assert [found.percent for found in search.updates()] == [5]
     search.cancel()
 
 

@@ -244,14 +244,14 @@ def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monke
     (parent / ".new-file").write_text("")
     (parent / ".new-link").symlink_to(first.path)
     real = time.time
-    incomplete_runs.remove_incomplete_runs(parent)
+    incomplete_runs.remove_abandoned_runs(parent)
     assert dead.is_dir()
     with incomplete_runs.lock_while_creating(live):
         monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 2 * 3600)
-        incomplete_runs.remove_incomplete_runs(parent)
+        incomplete_runs.remove_abandoned_runs(parent)
         assert not dead.exists()
         assert live.is_dir()
-    incomplete_runs.remove_incomplete_runs(parent)
+    incomplete_runs.remove_abandoned_runs(parent)
     assert not live.exists()
     assert first.script.is_file()
     assert (parent / ".new-file").exists()
@@ -267,10 +267,10 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     exported = rundir.export_plan_files(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
     real = time.time
     os.utime(used.path, (real() + 60, real() + 60))
-    incomplete_runs.remove_incomplete_runs(runs_folder())
+    incomplete_runs.remove_abandoned_runs(runs_folder())
     assert never.path.is_dir()
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 2 * 86400)
-    incomplete_runs.remove_incomplete_runs(runs_folder())
+    incomplete_runs.remove_abandoned_runs(runs_folder())
     assert not never.path.exists()
     assert not killed.path.exists()
     assert all(path.exists() for path in (started.path, used.path, spoke.path, *exported))
@@ -284,7 +284,7 @@ def test_what_another_user_left_is_not_removed(monkeypatch):
     os.chown(theirs, SOMEBODY, SOMEBODY)
     real = time.time
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 10 * 86400)
-    incomplete_runs.remove_incomplete_runs(runs_folder())
+    incomplete_runs.remove_abandoned_runs(runs_folder())
     assert theirs.is_dir()
 
 

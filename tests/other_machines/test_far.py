@@ -35,9 +35,9 @@ from tui_train.profile.fields import profile_with_value
 from tui_train.profile.store import save_profile
 from tui_train.runner.ssh import ssh_failure_advice
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import RunPlace, read_place
+from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere
 from tui_train.runs.listing import read_listed_run
-from tui_train.runs.results.run_output import is_fetched
+from tui_train.runs.results.run_output import are_results_here
 from tui_train.runs.status import read_status
 from tui_train.views import show
 from tui_train.wizard import make_wizard
@@ -95,13 +95,13 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
     assert lines[-1] == f"{there.name}: finished on box"
     run = rundir.find_run("last")
-    assert (read_place(run.path).folder, run.events()[-1].state) == (str(there), "finished")
+    assert (read_place_elsewhere(run.path).folder, run.events()[-1].state) == (str(there), "finished")
     assert tui("logs", "last").stdout.splitlines()[-1] == "tick 12"
     assert json.loads(tui("runs", "--json").stdout)[0]["host"] == "box"
     assert not (run.path / "output").exists()
     assert "KiB fetched from box" in tui("fetch", "last").stdout
     assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
-    assert is_fetched(run)
+    assert are_results_here(run)
     assert run.attempt_log(1).read_bytes().endswith(b"tick 12\n")
     run.path.rename(run.path.with_name(".gone"))
     listed = tui("runs", "--on", "box").stdout.splitlines()[1].split()
@@ -152,12 +152,12 @@ def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
     monkeypatch.setattr(show.time, "time", lambda: later)
     assert "running on box, as of" in show.listed_run_row(read_listed_run(rundir.find_run("last")))[1]
     assert "still trains" in tui("fetch", "last", code=69).stderr
-    assert not is_fetched(rundir.find_run("last"))
+    assert not are_results_here(rundir.find_run("last"))
     tui("stop", "last")
 
 
 def far_processes(run):
-    mark = read_place(run.path).folder.encode()
+    mark = read_place_elsewhere(run.path).folder.encode()
     return [process for process in Path("/proc").glob("[0-9]*") if mark in _words(process)]
 
 
@@ -175,7 +175,7 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     run, told = rundir.find_run("last"), []
     mirror = RunMirror(run, told.append)
     until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
-    mirror._session.end()
+    mirror._session.kill()
     until(lambda: any(told))
     mirror.wait()
     assert read_status(run).state == "finished"
@@ -275,7 +275,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert tui("hosts", "rm", "none", code=66).stderr
     sleeper(host, **{"hardware.host": "lab"})
     assert "tick 3" in tui("run", "far").stdout
-    assert read_place(rundir.find_run("last").path).host == "box"
+    assert read_place_elsewhere(rundir.find_run("last").path).host == "box"
     assert json.loads(tui("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
     assert "--set hardware.host=" in tui("tune", "far", code=65).stderr
     tui("run", "far", "--on", "lab")
@@ -409,7 +409,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
         with pytest.raises(Unavailable, match="is being fetched"):
             fetch_results(run)
         await pilot.press("escape")
-        await asyncio.to_thread(until, lambda: is_fetched(run), 60)
+        await asyncio.to_thread(until, lambda: are_results_here(run), 60)
     assert (run.path / "output" / "large").stat().st_size == 64 << 20
     assert not list(run.path.rglob("*.part"))
 
@@ -439,7 +439,7 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         await settle(pilot)
         assert not app.screen.check_action("show_result", ()), "there is no model in it"
     (there,) = runs_there(host)
-    assert read_place(rundir.find_run("last").path).folder == str(there)
+    assert read_place_elsewhere(rundir.find_run("last").path).folder == str(there)
 
 
 @pytest.mark.whole

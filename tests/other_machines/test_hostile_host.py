@@ -32,15 +32,15 @@ from tui_train.runner.questions import run_output
 from tui_train.runner.state import RunStatus
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.elsewhere import (
-    AskedStart,
     HostReport,
     RunPlace,
+    UnconfirmedStart,
     local_output_folder,
     read_host_report,
     write_host_report,
     write_place,
 )
-from tui_train.runs.results.run_output import is_fetched
+from tui_train.runs.results.run_output import are_results_here
 from tui_train.runs.status import read_status
 
 # The input begins with the text that finds the runner, and the line with the question.
@@ -200,7 +200,7 @@ def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
     output, here = tmp_path / "there" / "output", local_output_folder(run.path, "")
     assert fetch_results(run).size == 5
-    assert is_fetched(run)
+    assert are_results_here(run)
     assert not (here / "checkpoint-5").exists()
     (output / "model.txt").write_text("second")
     (output / "more.txt").write_text("more")
@@ -465,7 +465,7 @@ def pids(place):
 
 
 def test_a_start_that_is_asked_for_several_times_is_made_once(new):
-    start = AskedStart("0a" * 8)
+    start = UnconfirmedStart("0a" * 8)
     asks = [threading.Thread(target=asking.ask_start, args=(new, start)) for _ in range(4)]
     for ask in asks:
         ask.start()
@@ -524,7 +524,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     assert rundir.list_runs() == (run,)
     os.utime(run.path, (1, 1))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
-    incomplete_runs.remove_incomplete_runs(run.path.parent)
+    incomplete_runs.remove_abandoned_runs(run.path.parent)
     assert run.path.exists()
     until(lambda: pids(new))
     for question in ("start", "status", "feed"):
@@ -541,10 +541,10 @@ def test_a_start_whose_answer_alone_is_lost_has_started(box, new, monkeypatch):
 
 
 def test_a_start_that_did_not_arrive_is_made_no_more(box, new):
-    start = AskedStart("0b" * 8)
+    start = UnconfirmedStart("0b" * 8)
     assert not asking.ask_start(new, start, look=True).started
     assert not asking.ask_start(new, start).started
-    assert asking.ask_start(new, AskedStart("0c" * 8)).started
+    assert asking.ask_start(new, UnconfirmedStart("0c" * 8)).started
     assert len(pids(new)) == 1
 
 
@@ -597,7 +597,7 @@ def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch)
     sent = rundir.create_run_folder("sent", [RenderedFile("launch.sh", "#!/bin/bash\n")])
     write_host_report(sent.path, HostReport(at=0.0, status=RunStatus("unconfirmed")))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
-    incomplete_runs.remove_incomplete_runs(run.path.parent)
+    incomplete_runs.remove_abandoned_runs(run.path.parent)
     assert [each.path.exists() for each in (run, sent, other)] == [True, True, False]
 
 
@@ -651,13 +651,13 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
 
 
 def test_an_answer_may_take_longer_than_a_stream_is_silent(box, monkeypatch):
-    monkeypatch.setattr(session, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(session, "MAX_SILENCE_SECONDS", 0.2)
     box["stop"] = "time.sleep(1); say(stopped=True)"
     assert session.ask_host("box", {"do": "stop"}, dict, 30.0) == {"stopped": True}
 
 
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
-    monkeypatch.setattr(session, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(session, "MAX_SILENCE_SECONDS", 0.3)
     box["feed"] = "time.sleep(1000)"
     assert once(run).startswith("box gave no answer in")
     box["feed"] = f"say(status={STANDING}); say(end=True)"
@@ -682,7 +682,7 @@ BEGINNINGS = [
 @pytest.mark.whole
 @pytest.mark.parametrize(("said", "why"), BEGINNINGS)
 def test_a_machine_that_never_begins_to_answer_is_given_up(box, tmp_path, monkeypatch, said, why):
-    monkeypatch.setattr(session, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(session, "MAX_SILENCE_SECONDS", 0.3)
     box["status"] = f"{said}  # before honest()"
     with pytest.raises(NoAnswer, match=why) as raised:
         session.ask_host("box", {"do": "status", "folder": "/"}, dict, 2.0)

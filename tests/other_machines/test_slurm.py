@@ -46,11 +46,11 @@ def test_a_job_is_watched_to_its_end(nodes, tmp_path):
     saver(tmp_path, 12)
     lines = tui("run", "job", "--slurm").stdout.splitlines()
     run = rundir.find_run("last")
-    number = slurm_job.read_job(run.path).number
+    number = slurm_job.read_known_job(run.path).number
     assert lines[0].startswith(f"{run.name} is job {number}")
     assert [line for line in lines if line.startswith("step ")] == [f"step {step}" for step in range(1, 13)]
     assert read_status(run).state == "finished"
-    until(lambda: in_queue(run).state == "finished" and not slurm_job.read_job(run.path).state)
+    until(lambda: in_queue(run).state == "finished" and not slurm_job.read_known_job(run.path).state)
     assert (run.path / "output" / "made.txt").read_text() == "done"
 
 
@@ -74,7 +74,7 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
     place_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
     (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_text('{"number": "--user=root", "starts": 0}')
-    assert slurm_job.read_job(copy.path) is None
+    assert slurm_job.read_known_job(copy.path) is None
     assert place_of_run(run).stop(run).state == "new"
 
 
@@ -118,7 +118,7 @@ def test_scancel_by_hand_saves_too(nodes, tmp_path):
     tui("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and steps_of(run, 1), 60)
-    subprocess.run(["scancel", slurm_job.read_job(run.path).number], check=True)
+    subprocess.run(["scancel", slurm_job.read_known_job(run.path).number], check=True)
     until(lambda: read_status(run).state == "stopped", 60)
     saved = steps_of(run, 1)[-1]
     assert (run.path / "output" / f"checkpoint-{saved}" / "trainer_state.json").is_file()

@@ -89,7 +89,7 @@ def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
     fake.says("squeue", _TIMED_OUT)
     assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
     run = rundir.find_run("last")
-    assert (slurm_job.read_job(run.path).number, fake.calls("scancel")) == ("4712", [])
+    assert (slurm_job.read_known_job(run.path).number, fake.calls("scancel")) == ("4712", [])
 
 
 def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
@@ -101,10 +101,10 @@ def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
     assert read_status(run).state == "unconfirmed"
     fake.lists("PENDING", 77)
     assert "job 77" in tui("runs").stdout
-    assert slurm_job.read_job(run.path).number == "77"
+    assert slurm_job.read_known_job(run.path).number == "77"
     fake.lists("")
     jobs.refresh_jobs([run])
-    assert not slurm_job.queued_job(run.path)
+    assert not slurm_job.read_queued_job(run.path)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_was_refused_has_the_job_that_it_had(fake, tmp_path):
     fake.lists("")
     fake.says("sbatch", "echo 'error: Invalid account' >&2; exit 1")
     assert "Invalid account" in tui("resume", "last", code=69).stderr
-    assert (slurm_job.read_job(run.path).number, slurm_job.queued_job(run.path)) == ("4712", None)
+    assert (slurm_job.read_known_job(run.path).number, slurm_job.read_queued_job(run.path)) == ("4712", None)
 
 
 def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
@@ -131,7 +131,7 @@ def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
     fake.lists("PENDING", reason="PartitionTimeLimit")
     fake.says("scancel", _TIMED_OUT)
     tui("run", "job", "--slurm", code=69)
-    assert slurm_job.queued_job(rundir.find_run("last").path)
+    assert slurm_job.read_queued_job(rundir.find_run("last").path)
 
 
 @pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "RUNNING"])
@@ -159,7 +159,7 @@ def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_p
     fake.says("scancel", f'case $all in --state=PENDING*) [ "$(squeue | cut -d"|" -f2)" != PENDING ] || '
               f": > {fake.gone} ;; esac")  # fmt: skip
     jobs.stop_job(run, at_once=True, grace_seconds=1, while_waiting=lambda: None)
-    assert not slurm_job.queued_job(run.path)
+    assert not slurm_job.read_queued_job(run.path)
     assert len([call for call in fake.calls("scancel") if "--state=PENDING" in call]) == 1
 
 
@@ -171,9 +171,9 @@ def test_a_job_of_another_cluster_is_asked_for_there(fake, tmp_path, monkeypatch
               f'[ -e {fake.gone} ] || echo "4712|PENDING|Priority|N/A|$folder" ;; esac')  # fmt: skip
     fake.says("scancel", f"case $all in *--clusters=hpc2*) : > {fake.gone} ;; esac")
     jobs.refresh_jobs([run])
-    assert slurm_job.read_job(run.path).cluster == "hpc2"
+    assert slurm_job.read_known_job(run.path).cluster == "hpc2"
     assert "had not started" in tui("stop", "last").stdout
-    assert not slurm_job.queued_job(run.path)
+    assert not slurm_job.read_queued_job(run.path)
 
 
 def test_many_runs_need_one_squeue(fake, tmp_path):
@@ -184,7 +184,7 @@ def test_many_runs_need_one_squeue(fake, tmp_path):
     (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_bytes((run.path / slurm_job.SLURM_JOB_FILE_NAME).read_bytes())
     jobs.refresh_jobs([run, copy])
     assert len(fake.calls("squeue")) == before + 1
-    assert [bool(slurm_job.queued_job(each.path)) for each in (run, copy)] == [True, False]
+    assert [bool(slurm_job.read_queued_job(each.path)) for each in (run, copy)] == [True, False]
 
 
 def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
@@ -193,7 +193,7 @@ def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
     fake.says("squeue", _TIMED_OUT)
     assert "Socket timed out" in tui("resume", "last", code=69).stderr
     fake.lists("")
-    assert slurm_job.queued_job(run.path)
+    assert slurm_job.read_queued_job(run.path)
     tui("resume", "last", "--detach")
     assert len(fake.calls("sbatch")) == 2
 

@@ -27,7 +27,7 @@ from tui_train.places.mirror import RunMirror
 from tui_train.places.place import Place
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir, slurm_job
-from tui_train.runs.elsewhere import read_place
+from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -115,9 +115,9 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     said = tui(*RUN, "--detach").stdout
     run = rundir.find_run("last")
     (folder,) = runs_there(login.home)
-    number = slurm_job.read_job(run.path).number
+    number = slurm_job.read_known_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
-    assert (read_place(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
+    assert (read_place_elsewhere(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
     assert store.load_profile_file(str(run.profile)).hardware.host == "box"
     assert f"job {number}, waits: " in tui("runs").stdout
     login.says("scancel", blocking)
@@ -132,17 +132,17 @@ def test_a_job_over_ssh_is_stopped_and_resumed(login):
     saver(login.home, 200)
     tui(*RUN, "--detach")
     run = rundir.find_run("last")
-    number = slurm_job.read_job(run.path).number
+    number = slurm_job.read_known_job(run.path).number
     assert "is running" in tui("resume", "last", code=69).stderr or read_status(run).state == "queued"
     until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
     assert "running on box (Slurm)" in tui("runs").stdout
     assert "Resume it" in tui("stop", "last").stdout
-    assert (read_status(run).state, slurm_job.read_job(run.path).state, login.jobs()) == ("stopped", "", [])
+    assert (read_status(run).state, slurm_job.read_known_job(run.path).state, login.jobs()) == ("stopped", "", [])
     saved = steps_of(run, 1)[-1]
-    assert (Path(read_place(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
+    assert (Path(read_place_elsewhere(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
     assert tui("resume", "last").stdout.count("step 200") == 1
     assert steps_of(run, 2) == [*range(saved + 1, 201)]
-    assert (read_status(run).state, slurm_job.read_job(run.path).number != number) == ("finished", True)
+    assert (read_status(run).state, slurm_job.read_known_job(run.path).number != number) == ("finished", True)
     assert "nothing is left to train" in tui("resume", "last").stdout
 
 
@@ -152,7 +152,7 @@ def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
     tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
     assert "queued" in tui("resume", "last", code=69).stderr
-    assert login.jobs() == [slurm_job.read_job(run.path).number]
+    assert login.jobs() == [slurm_job.read_known_job(run.path).number]
     assert "had not started" in tui("stop", "last").stdout
     assert (place_of_run(run).state(run).state, login.jobs()) == ("new", [])
     assert "not running" in tui("stop", "last").stdout
@@ -187,12 +187,12 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     login.cut(after=True)
     found = tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
-    assert [slurm_job.read_job(run.path).number] == login.jobs()
+    assert [slurm_job.read_known_job(run.path).number] == login.jobs()
     assert login.jobs()[0] in found.stdout
     (run.path / slurm_job.SLURM_JOB_FILE_NAME).unlink()
-    slurm_job.write_job(run.path, slurm_job.QueuedJob(number="", starts=0))
+    slurm_job.write_known_job(run.path, slurm_job.KnownJob(number="", starts=0))
     login.cut()
-    assert slurm_job.queued_job(run.path)
+    assert slurm_job.read_queued_job(run.path)
     login.joined()
     assert f"job {login.jobs()[0]}, " in tui("runs").stdout
     tui("stop", "last")
@@ -217,7 +217,7 @@ def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(logi
                     place.submit(prepared, prepared.plan)
                 timer.join()
                 until(lambda: settled(rundir.list_runs()), 60)
-                known = [slurm_job.queued_job(run.path) for run in rundir.list_runs()]
+                known = [slurm_job.read_queued_job(run.path) for run in rundir.list_runs()]
                 assert sorted(login.jobs()) == sorted(job.number for job in known if job)
     for job in login.jobs():
         login.says("scancel", job)
@@ -247,14 +247,14 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
         saver(login.home, steps)
         tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    other, run = sorted(rundir.list_runs(), key=lambda run: slurm_job.read_job(run.path).number)
-    shutil.rmtree(read_place(run.path).folder)
-    login.says("scancel", slurm_job.read_job(run.path).number)
+    other, run = sorted(rundir.list_runs(), key=lambda run: slurm_job.read_known_job(run.path).number)
+    shutil.rmtree(read_place_elsewhere(run.path).folder)
+    login.says("scancel", slurm_job.read_known_job(run.path).number)
     assert tui("runs").stderr == ""
-    assert (slurm_job.queued_job(run.path), bool(slurm_job.queued_job(other.path))) == (None, True)
+    assert (slurm_job.read_queued_job(run.path), bool(slurm_job.read_queued_job(other.path))) == (None, True)
     assert "is gone" in tui("logs", run.name, code=65).stderr
     assert tui("runs", "rm", "-y", run.name).stdout
-    login.says("scancel", slurm_job.read_job(other.path).number)
+    login.says("scancel", slurm_job.read_known_job(other.path).number)
 
 
 @pytest.mark.whole

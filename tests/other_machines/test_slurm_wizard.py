@@ -236,7 +236,7 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
         said("scancel", blocking)
         await until_shown(pilot, "finished", "step 12", seconds=90)
     run = rundir.find_run("last")
-    assert slurm_job.read_job(run.path).number
+    assert slurm_job.read_known_job(run.path).number
     assert steps_of(run, 1) == [*range(1, 13)]
 
 
@@ -275,9 +275,9 @@ def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path)
     saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
     assert "hardware.scheduler" in tui("run", "job").stdout
     run = rundir.find_run("last")
-    assert (read_status(run).state, bool(slurm_job.read_job(run.path))) == ("finished", True)
+    assert (read_status(run).state, bool(slurm_job.read_known_job(run.path))) == ("finished", True)
     tui("run", "job", "--set", "hardware.scheduler=none")
-    assert slurm_job.read_job(rundir.find_run("last").path) is None
+    assert slurm_job.read_known_job(rundir.find_run("last").path) is None
     tui("run", "job", "--set", "hardware.scheduler=none", "--slurm")
     assert store.load_profile_file(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
     assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
@@ -293,7 +293,7 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     runs = sorted(rundir.list_runs(), key=lambda run: run.name)
     assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
     assert all(run.name in said_of_all for run in runs)
-    assert len({slurm_job.read_job(run.path).number for run in runs}) == 3
+    assert len({slurm_job.read_known_job(run.path).number for run in runs}) == 3
     short, long, last = runs
     until(lambda: jobs.refresh_jobs([long]) or read_status(long).state == "running", 60)
     until(lambda: long.attempt_log(1).exists() and steps_of(long, 1), 60)
@@ -344,7 +344,7 @@ def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, 
     tui("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
-    node = said("squeue", "-h", "-o", "%N", f"--jobs={slurm_job.read_job(run.path).number}")
+    node = said("squeue", "-h", "-o", "%N", f"--jobs={slurm_job.read_known_job(run.path).number}")
     drain = ("scontrol", "update", f"nodename={node}", "reason=fan")
     try:
         said(*drain, "state=drain")
@@ -361,7 +361,7 @@ def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, 
             assert steps_of(run, 2)[0] == steps_of(run, 1)[-1] + 1
             assert slurm_end_reason(run.path) == ""
         else:
-            until(lambda: jobs.refresh_jobs([run]) or slurm_job.read_job(run.path).state == "", 60)
+            until(lambda: jobs.refresh_jobs([run]) or slurm_job.read_known_job(run.path).state == "", 60)
             for words in (("runs",), ("diagnose", "last")):
                 assert f"{node}: node failure" in tui(*words).stdout
     finally:

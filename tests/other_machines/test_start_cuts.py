@@ -21,7 +21,7 @@ from tui_train.places.jobs import refresh_jobs
 from tui_train.places.place import Place
 from tui_train.runner import state
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import run_place
+from tui_train.runs.elsewhere import read_run_place
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
@@ -50,7 +50,7 @@ def settled(run):
 
 def started_here():
     """The runs that are here, by the folder of each there."""
-    return {run_place(run.path).folder: run for run in rundir.list_runs()}
+    return {read_run_place(run.path).folder: run for run in rundir.list_runs()}
 
 
 @pytest.mark.timeout(300 + HOW_MANY * 30)

@@ -97,7 +97,9 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
     run = made(tmp_path / "run", engine, values)
     start_run(run)
     now = wait_for_end(run)
-    log = "\n".join(line for attempt in now.attempts for line in LogTail(run.attempt_log(attempt.number)).lines())
+    log = "\n".join(
+        line for attempt in now.attempts for line in LogTail(run.attempt_log(attempt.number)).remaining_lines()
+    )
     assert now.state == "finished", log
     assert [attempt.out_of_memory for attempt in now.attempts] == [True, False]
     # Two steps before it, and two from its checkpoint on.

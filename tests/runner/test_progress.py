@@ -91,7 +91,7 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(HF)
     tail = LogTail(log)
-    found = advance_progress(Progress(), tail.lines())
+    found = advance_progress(Progress(), tail.remaining_lines())
     assert (found.step, found.steps) == (6, 12)
     assert losses(found.curve) == [(2, 3.911), (4, 3.905), (6, 3.894)]
     assert losses(found.evaluations) == [(4, 3.906)]

@@ -17,7 +17,14 @@ from tui_train.runner.lines import (
     styled_lines_left_on_terminal,
 )
 from tui_train.runs.logs import logfile
-from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine, fold_bars, fold_bars_backward, is_same_bar
+from tui_train.runs.logs.logfile import (
+    BLOCK_BYTES,
+    LogFile,
+    LogLine,
+    fold_bars,
+    fold_bars_backward,
+    is_earlier_state_of_bar,
+)
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.
@@ -92,7 +99,7 @@ def test_a_line_below_the_limit_is_never_cut(log):
 def test_an_endless_bar_shows_few_of_its_states(log):
     bar = b"\r 17%|##        | 2/12 [00:00<00:01,  5.51it/s]"
     log.path.write_bytes(bar * ((8 << 20) // len(bar)))
-    shown = [line for line in whole(log) if not line.hidden]
+    shown = [line for line in whole(log) if not line.is_hidden_bar_state]
     assert 7 <= len(shown) <= 10
     assert not shown[-1].cut
     assert all(lines_left_on_terminal(line.shown_data)[-1].startswith(" 17%|##") for line in shown)
@@ -201,12 +208,12 @@ def line_of(data, start=0):
     ],
 )
 def test_a_state_of_a_bar_is_continued_by_a_later_one_of_the_same(one, other, same):
-    assert is_same_bar(line_of(one), line_of(other, len(one) + 1)) == same
+    assert is_earlier_state_of_bar(line_of(one), line_of(other, len(one) + 1)) == same
 
 
 def test_one_state_of_a_bar_in_each_block_is_shown():
     before, after = line_of(bar(40), BLOCK_BYTES - 60), line_of(bar(41), BLOCK_BYTES + 1)
-    assert not is_same_bar(before, after)
+    assert not is_earlier_state_of_bar(before, after)
 
 
 def test_both_ways_show_the_same_lines(tmp_path):

@@ -263,18 +263,18 @@ def test_nothing_is_overwritten_unasked_and_a_failure_leaves_nothing(run, tmp_pa
 def test_of_a_long_log_both_ends_are_there_and_no_half_secret(run, line_ends):
     """A token lies across each of the two cuts, and nowhere else."""
     log = run.attempt_log(1)
-    size = archive.LOG_HEAD_BYTES + archive.LOG_TAIL_BYTES + 500_000
+    size = archive.KEPT_HEAD_BYTES + archive.KEPT_TAIL_BYTES + 500_000
     text = bytearray(("first" + line_ends + ("x" * 99 + line_ends) * (size // 100)).encode())
-    for cut in (archive.LOG_HEAD_BYTES, len(text) - archive.LOG_TAIL_BYTES):
+    for cut in (archive.KEPT_HEAD_BYTES, len(text) - archive.KEPT_TAIL_BYTES):
         text[cut - 12 : cut - 12 + len(HF)] = HF.encode()
     text += f"{line_ends}last".encode()
     # What was added moved the second cut by that much.
     log.write_bytes(text)
-    (entry,) = [one for one in archive.archive_entries(run, "{}") if one.name == "attempt-1.log"]
+    (entry,) = [one for one in archive.masked_archive_entries(run, "{}") if one.name == "attempt-1.log"]
     assert entry.text.startswith("first")
     assert entry.text.endswith("last")
     assert "left out" in entry.text
-    assert len(entry.text) < archive.LOG_HEAD_BYTES + archive.LOG_TAIL_BYTES + 100
+    assert len(entry.text) < archive.KEPT_HEAD_BYTES + archive.KEPT_TAIL_BYTES + 100
     for length in (6, 10):
         for start in range(len(HF) - length):
             assert HF[start : start + length] not in entry.text
@@ -290,7 +290,7 @@ def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
     run = rundir.RunDir(tmp_path)
     rundir.write_run_files(tmp_path, prepared.files)
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
-    archived = {entry.name for entry in archive.archive_entries(run, "{}")}
+    archived = {entry.name for entry in archive.masked_archive_entries(run, "{}")}
     assert {file.path for file in prepared.files if not file.data} <= archived
 
 
@@ -301,5 +301,5 @@ def test_a_plan_that_names_files_of_others_does_not_get_them(tmp_path, path, nam
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "launch.sh").write_text("#!/bin/bash\n")
     (tmp_path / "run" / "plan.json").write_text(json.dumps({named: [{"path": path}]}))
-    found = archive.archive_entries(rundir.RunDir(tmp_path / "run"), "{}")
+    found = archive.masked_archive_entries(rundir.RunDir(tmp_path / "run"), "{}")
     assert {entry.name for entry in found} == {"machine.json", "about.json", "launch.sh", "plan.json"}

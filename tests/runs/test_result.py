@@ -123,7 +123,7 @@ def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
     assert (read_result(run).source, read_result(run).step) == ("stopped", 13)
     run.attempt_log(1).write_text("")
     shutil.rmtree(saved)
-    assert (read_result(run).step, read_result(run).source_text) == (0, "as stopped")
+    assert (read_result(run).step, read_result(run).weights_origin_text) == (0, "as stopped")
 
 
 def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):

@@ -16,7 +16,7 @@ from tui_train.runner.lines import RANK_PREFIX_PATTERN_TEMPLATE, lines_left_on_t
 from tui_train.runs.logs import scan as scanning
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.scan import LogScan
-from tui_train.runs.logs.search import FilteredLog, start_search
+from tui_train.runs.logs.search import FilteredLog, start_nearest_search
 
 LINES = ["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]
 
@@ -27,8 +27,8 @@ def log(tmp_path):
 
 
 def found(log, expressions, offset=0, *, up=False):
-    search = start_search(log.path, offset, expressions, upward=up)
-    told = [*search.news()][-1]
+    search = start_nearest_search(log.path, offset, expressions, upward=up)
+    told = [*search.updates()][-1]
     search.cancel()
     return told
 
@@ -86,20 +86,20 @@ def test_what_is_no_expression_is_said(log, expression):
 
 def test_an_expression_that_takes_for_ever_can_be_ended(log):
     log.path.write_bytes(b"a" * 60 + b"!\n")
-    search = start_search(log.path, 0, ["(a+)+$"], upward=False)
+    search = start_nearest_search(log.path, 0, ["(a+)+$"], upward=False)
     child = psutil.Process(search._child.pid)
     until(lambda: sum(child.cpu_times()[:2]) > 0.3)
     search.cancel()
     assert not psutil.pid_exists(child.pid)
-    assert [*search.news()] == []
+    assert [*search.updates()] == []
 
 
 def test_a_search_ends_with_its_viewer(log, tmp_path):
     log.path.write_bytes(b"a" * 60 + b"!\n")
     code = (
         f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\n"
-        "import time; from pathlib import Path; from tui_train.runs.logs.search import start_search\n"
-        f"print(start_search(Path({str(log.path)!r}), 0, ['(a+)+$'], upward=False)._child.pid, flush=True)\n"
+        "import time; from pathlib import Path; from tui_train.runs.logs.search import start_nearest_search\n"
+        f"print(start_nearest_search(Path({str(log.path)!r}), 0, ['(a+)+$'], upward=False)._child.pid, flush=True)\n"
         "time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as viewer:
@@ -115,7 +115,7 @@ def test_a_filter_follows_the_log(log):
     log.path.write_bytes(b"".join(b"line %d\n" % number for number in range(300_000)) + b"line 9")
     filtered = FilteredLog(log, ["9$"])
     try:
-        assert [*filtered.search.news()][-1].done
+        assert [*filtered.search.updates()][-1].done
         wanted = [f"line {number}" for number in range(300_000) if number % 10 == 9]
         assert shown(filtered) == wanted
         with log.path.open("ab") as file:
@@ -138,6 +138,6 @@ def test_a_filter_shows_one_rank(log):
         ((RANK_PREFIX_PATTERN_TEMPLATE % 7,), 0),
     ):
         filtered = FilteredLog(log, expressions)
-        assert [*filtered.search.news()][-1].done
+        assert [*filtered.search.updates()][-1].done
         assert filtered.count() == wanted
         filtered.close()

@@ -28,18 +28,18 @@ def written(log, data):
 
 def everything(log, **where):
     tail = LogTail(log, **where)
-    return [*tail.lines()], tail
+    return [*tail.remaining_lines()], tail
 
 
 def test_lines_come_when_they_are_whole(log):
     tail = LogTail(log)
-    assert (tail.read(), tail.unfinished_line, tail.unread_bytes) == ([], "", 0)
+    assert (tail.next_lines(), tail.unfinished_line, tail.unread_bytes) == ([], "", 0)
     written(log, b"one\ntw")
     assert tail.unread_bytes == 6
-    assert (tail.read(), tail.unfinished_line) == (["one"], "tw")
-    assert (tail.read(), tail.unfinished_line) == ([], "tw")
+    assert (tail.next_lines(), tail.unfinished_line) == (["one"], "tw")
+    assert (tail.next_lines(), tail.unfinished_line) == ([], "tw")
     written(log, b"o\n\nthree\n")
-    assert (tail.read(), tail.unfinished_line, tail.unread_bytes) == (["two", "", "three"], "", 0)
+    assert (tail.next_lines(), tail.unfinished_line, tail.unread_bytes) == (["two", "", "three"], "", 0)
 
 
 @settings(max_examples=examples(200))
@@ -51,9 +51,9 @@ def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     for cut in cuts:
         written(log, rest[:cut])
         rest = rest[cut:]
-        found += tail.lines()
+        found += tail.remaining_lines()
     written(log, rest)
-    found += tail.lines()
+    found += tail.remaining_lines()
     whole, _, last = data.rpartition(b"\n")
     assert found == (
         [shown for line in whole.split(b"\n") for shown in lines_left_on_terminal(line)] if b"\n" in data else []
@@ -98,13 +98,13 @@ def test_a_line_is_shown_as_a_terminal_would_leave_it(line, shown):
 def test_a_bar_at_work_is_the_unfinished_line(log):
     tail = LogTail(log)
     written(log, BAR)
-    assert (tail.read(), tail.unfinished_line, tail.bar) == ([], SHOWN, SHOWN)
+    assert (tail.next_lines(), tail.unfinished_line, tail.bar) == ([], SHOWN, SHOWN)
     written(log, b"\r  0%|   | 0/8 [00:00<?, ?it/s]\x1b[A")
-    tail.read()
+    tail.next_lines()
     # The bar of an evaluation is shown while it works, but tells nothing of the training.
     assert (tail.unfinished_line, tail.bar) == ("  0%|   | 0/8 [00:00<?, ?it/s]", SHOWN)
     written(log, b"\n")
-    assert (tail.read(), tail.unfinished_line, tail.bar) == ([SHOWN], "", "")
+    assert (tail.next_lines(), tail.unfinished_line, tail.bar) == ([SHOWN], "", "")
 
 
 def test_reading_takes_bounded_memory_however_long_the_line(log):
@@ -116,7 +116,7 @@ def test_reading_takes_bounded_memory_however_long_the_line(log):
     pieces = 0
     while tail.unread_bytes:
         before = tail.offset
-        assert tail.read() == []
+        assert tail.next_lines() == []
         assert tail.offset - before <= 1 << 20
         assert len(tail.unfinished_line) <= MAX_LINE_LENGTH
         pieces += 1
@@ -124,7 +124,7 @@ def test_reading_takes_bounded_memory_however_long_the_line(log):
     tracemalloc.stop()
     assert pieces == 64
     written(log, b"\nend\n")
-    lines = tail.read()
+    lines = tail.next_lines()
     assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", MAX_LINE_LENGTH, "end"]
 
 
@@ -150,23 +150,23 @@ def test_one_may_begin_within_a_progress_bar(log):
 def test_one_may_skip_ahead(log):
     written(log, b"a\n" * 1000)
     tail = LogTail(log)
-    tail.skip(10)
-    assert len([*tail.lines()]) <= 5
+    tail.skip_to_last(10)
+    assert len([*tail.remaining_lines()]) <= 5
     assert tail.skipped >= 1990
-    tail.skip(100)
+    tail.skip_to_last(100)
     assert tail.skipped <= 2000
 
 
 def test_an_emptied_log_is_read_anew(log):
     written(log, b"before\n" * 100 + b"half")
     tail = LogTail(log)
-    assert len([*tail.lines()]) == 100
+    assert len([*tail.remaining_lines()]) == 100
     log.write_bytes(b"after\n")
     assert tail.unread_bytes == 6
-    assert [*tail.lines()] == ["after"]
+    assert [*tail.remaining_lines()] == ["after"]
 
 
 def test_a_log_that_cannot_be_read_ends(log):
     log.mkdir()
     tail = LogTail(log)
-    assert ([*tail.lines()], tail.unfinished_line) == ([], "")
+    assert ([*tail.remaining_lines()], tail.unfinished_line) == ([], "")

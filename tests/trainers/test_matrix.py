@@ -66,7 +66,7 @@ def here(**more):
 
 
 def log_of(run):
-    return "\n".join(LogTail(run.attempt_log(1)).lines())
+    return "\n".join(LogTail(run.attempt_log(1)).remaining_lines())
 
 
 def assert_as_planned(plan, logs):
@@ -146,7 +146,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
         # Where each has a disk and a checkpoint of its own, the trainer itself compares them: test_trainer.py.
         codes, said = together([first, second], "--resume")
         assert codes == [0, 0], said
-        resumed = "\n".join(LogTail(first.attempt_log(2)).lines())
+        resumed = "\n".join(LogTail(first.attempt_log(2)).remaining_lines())
         assert "{'loss'" not in resumed
         assert "done | model saved in" in resumed
 

@@ -46,7 +46,7 @@ def test_plain_python(undisturbed):
     assert (run.path / "output" / "tokenizer.json").is_file()
     now = read_status(run)
     assert (now.state, len(now.attempts)) == ("finished", 1)
-    progress = advance_progress(Progress(), LogTail(run.attempt_log(1)).lines())
+    progress = advance_progress(Progress(), LogTail(run.attempt_log(1)).remaining_lines())
     assert (progress.step, progress.steps, len(progress.curve.points())) == (8, 8, 8)
     assert progress.tokens_per_second > 0
     assert re.search(r"rank 0/1 \| .* device cpu", log_of(run, 1))

@@ -28,7 +28,7 @@ from tui_train.runner.ssh import LOGIN_COMMAND, login_advice, remote_shell_line
 
 # The command on the host. No shell finds anything special in it but the quotes.
 PYTHON_COMMAND = ("python3", "-IS", "-X", "utf8", "-c", "import sys;exec(sys.stdin.buffer.readline())")
-SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
+MAX_SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
 _MAX_LINE_BYTES = 8 << 20
 _MAX_PIECE_BYTES = 1 << 16
 # What ssh said is there when it has ended; the other side may keep that open.
@@ -65,13 +65,13 @@ class Session:
         self.host, self._question, self._stdin_data = host, question, stdin_data
         self.name = machine_name(host)
         self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
-        self._silence = SILENCE_SECONDS if silence_seconds is None else silence_seconds
+        self._silence = MAX_SILENCE_SECONDS if silence_seconds is None else silence_seconds
         self._is_cancelled = is_cancelled
         self._buffer = bytearray()
         self._asked = self._heard = False
         try:
             self._child = subprocess.Popen(
-                words or _usual_command(host),
+                words or _default_command(host),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
                 start_new_session=True,
             )  # fmt: skip
@@ -79,13 +79,13 @@ class Session:
             raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
         os.set_blocking(_require_pipe(self._child.stdin).fileno(), False)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """End ssh: whoever reads gets no more."""
         self._child.kill()
 
     def close(self) -> None:
         """End ssh, and let go of it."""
-        self.end()
+        self.kill()
         self._child.wait()
         for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
             _require_pipe(pipe).close()
@@ -203,7 +203,7 @@ def machine_name(host: str) -> str:
     return visible(host) or "this machine"
 
 
-def _usual_command(host: str) -> Sequence[str]:
+def _default_command(host: str) -> Sequence[str]:
     if not host:
         return (sys.executable, *PYTHON_COMMAND[1:])
     return (*ssh_command_prefix(host), remote_shell_line(PYTHON_COMMAND))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from tui_train.places.place import Place
 from tui_train.profile import hosts
-from tui_train.runs.elsewhere import read_asked_start, run_place
+from tui_train.runs.elsewhere import read_run_place, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import read_job
+from tui_train.runs.slurm_job import read_known_job
 
 
 def place_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = False) -> Place:
@@ -19,5 +19,5 @@ def place_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = 
 
 def place_of_run(run: RunDir) -> Place:
     """Return the place of a run."""
-    asked = read_asked_start(run.path)
-    return Place(run_place(run.path).host, slurm=bool(read_job(run.path) or (asked and asked.slurm)))
+    asked = read_unconfirmed_start(run.path)
+    return Place(read_run_place(run.path).host, slurm=bool(read_known_job(run.path) or (asked and asked.slurm)))

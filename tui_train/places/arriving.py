@@ -27,7 +27,7 @@ _FETCH_FOLDER_NAME = ".fetching"
 _PART_FILE_NAME = ".fetching-part"
 # The files that were fetched, each by its size, its time and its name.
 _FETCH_LIST_FILE = ".fetched-files"
-_MAX_LIST_BYTES = 256 << 20
+_MAX_FETCH_LIST_BYTES = 256 << 20
 _MAX_SENT_FILES = 1 << 18
 _MAX_MODIFICATION_TIME_NS = (1 << 63) - 1
 _MAX_FOLDER_DEPTH, _MAX_NAME_BYTES = 64, 4096
@@ -267,7 +267,7 @@ def _read_fetch_list(run_folder: Path) -> set[bytes]:
     with suppress(OSError):
         return {
             entry
-            for entry in read_regular_file(run_folder / _FETCH_LIST_FILE, _MAX_LIST_BYTES).split(b"\0")
+            for entry in read_regular_file(run_folder / _FETCH_LIST_FILE, _MAX_FETCH_LIST_BYTES).split(b"\0")
             if entry.count(b" ") >= 2
         }
     return set()

@@ -20,7 +20,7 @@ from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
-from tui_train.runs.elsewhere import AskedStart, HostReport, RunPlace
+from tui_train.runs.elsewhere import HostReport, RunPlace, UnconfirmedStart
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.rundir import RunDir
@@ -107,10 +107,10 @@ def refusal_error(place: RunPlace, line: HostLine) -> Unavailable:
         message = f"{name} is another machine than the one on which {visible(Path(place.folder).name)} was started"
         return Unavailable(message, f"Say what that is called now: tui-train hosts add {name} NAME")
     kind = RunFolderGone if line.gone else Unavailable
-    return kind(f"{name}: {visible(line.error[:_MAX_ERROR_LENGTH])}", look_remedy(place.host))
+    return kind(f"{name}: {visible(line.error[:_MAX_ERROR_LENGTH])}", odd_answer_remedy(place.host))
 
 
-def look_remedy(host: str) -> str:
+def odd_answer_remedy(host: str) -> str:
     """Return how a machine is looked at that answers what it should not."""
     return f"Look at it there: ssh {visible(host)}" if host else "Look at its folder."
 
@@ -125,7 +125,7 @@ def unreachable_remedy(place: RunPlace) -> str:
 
 def open_session(place: RunPlace, question: Mapping[str, Any], *, within_seconds: float = math.inf) -> Session:
     """Ask the machine of a run about its folder."""
-    return Session(_address(place), {"folder": place.folder, **question}, within_seconds=within_seconds)
+    return Session(_ssh_address(place), {"folder": place.folder, **question}, within_seconds=within_seconds)
 
 
 def ask_machine(
@@ -133,13 +133,13 @@ def ask_machine(
 ) -> HostLine:
     """Return the line with which the machine of a run answers; NoAnswer where it does not, Unavailable for a no."""
     asked = {"folder": place.folder, **question}
-    answer = ask_host(_address(place), asked, HostLine, deadline, stdin_data=stdin_data)
+    answer = ask_host(_ssh_address(place), asked, HostLine, deadline, stdin_data=stdin_data)
     if answer.error:
         raise refusal_error(place, answer)
     return answer
 
 
-def _address(place: RunPlace) -> str:
+def _ssh_address(place: RunPlace) -> str:
     """Return the name for ssh of a host that may have been saved under its earlier one."""
     return host_address(place.host) if place.host else ""
 
@@ -182,7 +182,9 @@ def create_run_folder_on_host(host: str, run: RunDir, files: Sequence[RenderedFi
     try:
         place = _send_folder(host, run.name, mark.name, files)
         if place.shared and not seen.exists():
-            raise Unavailable(f"{visible(host)} says that it has this very folder, and has not", look_remedy(host))
+            raise Unavailable(
+                f"{visible(host)} says that it has this very folder, and has not", odd_answer_remedy(host)
+            )
         return place
     finally:
         mark.unlink(missing_ok=True)
@@ -200,7 +202,7 @@ def _send_folder(host: str, name: str, mark: str, files: Sequence[RenderedFile])
     question = {"do": "put", "name": name, "half_made": INCOMPLETE_RUN_PREFIX, "mark": mark}
     answer = ask_machine(RunPlace(host, ""), question, stdin_data=packed.getvalue())
     if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
-        raise Unavailable(f"{host} names no folder for the run", look_remedy(host))
+        raise Unavailable(f"{host} names no folder for the run", odd_answer_remedy(host))
     return RunPlace(host, answer.folder, answer.shared, visible(answer.node))
 
 
@@ -227,20 +229,22 @@ def ask_report(place: RunPlace) -> HostReport:
     """Return how a run stands where it is."""
     report = parse_host_report(ask_machine(place, {"do": "status"}, deadline=_STATUS_TIMEOUT_SECONDS), time.time())
     if report is None:
-        raise NoAnswer(f"{place.host} sent no state of the run", look_remedy(place.host))
+        raise NoAnswer(f"{place.host} sent no state of the run", odd_answer_remedy(place.host))
     return report
 
 
-def ask_start(place: RunPlace, asked: AskedStart, options: Sequence[str] = (), *, look: bool = False) -> HostLine:
+def ask_start(
+    place: RunPlace, asked: UnconfirmedStart, options: Sequence[str] = (), *, only_look: bool = False
+) -> HostLine:
     """Have a run started, once however often it is asked for, and return what became of it.
 
-    With `look` it is only asked, and a start that has not come there by now is not made any more. NoAnswer where that
-    is not known.
+    With `only_look` it is only asked, and a start that has not come there by now is not made any more. NoAnswer where
+    that is not known.
     """
-    question = {"do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": look}
-    answer = ask_machine(place, question, deadline=_STATUS_TIMEOUT_SECONDS if look else _ANSWER_TIMEOUT_SECONDS)
+    question = {"do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": only_look}
+    answer = ask_machine(place, question, deadline=_STATUS_TIMEOUT_SECONDS if only_look else _ANSWER_TIMEOUT_SECONDS)
     if answer.unclear:
-        raise NoAnswer(visible(answer.unclear[:_MAX_ERROR_LENGTH]), look_remedy(place.host))
+        raise NoAnswer(visible(answer.unclear[:_MAX_ERROR_LENGTH]), odd_answer_remedy(place.host))
     return answer
 
 

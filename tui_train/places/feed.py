@@ -26,7 +26,7 @@ UPDATE_TIMEOUT_SECONDS = 600.0
 _DISK_BYTES_LEFT_FREE = 64 << 20
 
 
-def receive_run_from_host(
+def receive_run_changes(
     run: RunDir,
     run_place: RunPlace,
     *,

@@ -28,9 +28,9 @@ from tui_train.runs.elsewhere import (
     PLACE_FILE_NAME,
     START_FILE,
     RunPlace,
-    is_on_shared_disk,
+    is_output_on_shared_disk,
     local_output_folder,
-    read_place,
+    read_place_elsewhere,
 )
 from tui_train.runs.results.run_output import FETCH_MARK_FILE
 from tui_train.runs.rundir import RunDir
@@ -38,7 +38,7 @@ from tui_train.runs.status import read_status
 
 _CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
-_RUN_FILE_NAMES = frozenset(
+_RESERVED_FILE_NAMES = frozenset(
     {
         LAUNCH_SCRIPT_FILE_NAME,
         PLAN_JSON_FILE_NAME,
@@ -71,7 +71,7 @@ def fetch_results(
 
     What a live run has made so far is copied as well, but not taken for its results.
     """
-    place = read_place(run.path)
+    place = read_place_elsewhere(run.path)
     if place is None:
         raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
     if run.path in _RUNS_BEING_FETCHED:
@@ -91,7 +91,7 @@ def _update_and_fetch(
         raise Unavailable(why, unreachable_remedy(run_place))
     status = read_status(run)
     output = str(run.plan().get("output") or "output")
-    if is_on_shared_disk(run_place, output):
+    if is_output_on_shared_disk(run_place, output):
         raise BadInput(
             f"{visible(run_place.host)} has its results on this very disk",
             f"They are in {visible(str(run.path / output))}.",
@@ -117,7 +117,9 @@ def _copy_output(
 ) -> FetchResult:
     """Copy the output folder from its host; what was fetched before stays until all is here."""
     target, taken = local_output_folder(run.path, output), 0
-    if target.name in _RUN_FILE_NAMES or (os.path.lexists(target) and not os.path.lexists(run.path / FETCH_MARK_FILE)):
+    if target.name in _RESERVED_FILE_NAMES or (
+        os.path.lexists(target) and not os.path.lexists(run.path / FETCH_MARK_FILE)
+    ):
         message = f"{visible(str(target))} is there already, and was not fetched"
         raise AlreadyExists(message, "Move it away, then fetch again.")
     if os.path.lexists(target) and not has_fetch_list(run.path):

@@ -10,13 +10,13 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
 from tui_train.channel.slurm_commands import CommandResult, run_slurm_command
-from tui_train.places.asking import ask_machine, look_remedy
-from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_run_from_host
-from tui_train.places.starting import settle_start
+from tui_train.places.asking import ask_machine, odd_answer_remedy
+from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_run_changes
+from tui_train.places.starting import resolve_unconfirmed_start
 from tui_train.profile.hosts import host_address
-from tui_train.runs.elsewhere import RunPlace, read_place, run_place
+from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere, read_run_place
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import QueuedJob, known_start_count, queued_job, write_job
+from tui_train.runs.slurm_job import KnownJob, known_start_count, read_queued_job, write_known_job
 
 _MAX_JOB_END_WAIT_SECONDS = 30.0
 # Seconds in which a job that is completing usually leaves the queue.
@@ -41,20 +41,20 @@ def dry_run_job(script: str, host: str = "") -> str:
     return answer_line
 
 
-def require_possible(run: RunDir) -> None:
+def cancel_if_impossible(run: RunDir) -> None:
     """Wait until the scheduler has said why a job that was just submitted waits, or some seconds.
 
     Unavailable where it would never start, once it is cancelled.
     """
-    job = _wait_for_decision(run)
+    job = _wait_for_scheduler(run)
     if job and job.state == "PENDING" and job.reason in _IMPOSSIBLE_REASONS:
         if not call_scancel(run, job).code:
-            write_job(run.path, msgspec.structs.replace(job, state=""))
+            write_known_job(run.path, msgspec.structs.replace(job, state=""))
         remedy = "Change the keys of `tui-train keys slurm`; `scontrol show partition` lists the limits."
         raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
 
 
-def _wait_for_decision(run: RunDir) -> QueuedJob | None:
+def _wait_for_scheduler(run: RunDir) -> KnownJob | None:
     deadline = time.monotonic() + _MAX_DECISION_SECONDS
     while True:
         answers = True
@@ -63,7 +63,7 @@ def _wait_for_decision(run: RunDir) -> QueuedJob | None:
         except Unavailable:
             # It is in the queue all the same.
             answers = False
-        job = queued_job(run.path)
+        job = read_queued_job(run.path)
         decided = job is None or job.state != "PENDING" or job.reason not in _UNDECIDED_REASONS
         if not answers or decided or time.monotonic() > deadline:
             return job
@@ -76,16 +76,16 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
     `with_logs`: what a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are
     kept then, too.
     """
-    asked: dict[tuple[str, str], list[tuple[RunDir, QueuedJob]]] = {}
+    asked: dict[tuple[str, str], list[tuple[RunDir, KnownJob]]] = {}
     failed: list[Unavailable] = []
     for run in runs:
         try:
-            settle_start(run)
+            resolve_unconfirmed_start(run)
         except Unavailable as error:
             failed.append(error)
             continue
-        if job := queued_job(run.path):
-            asked.setdefault((run_place(run.path).host, job.cluster), []).append((run, job))
+        if job := read_queued_job(run.path):
+            asked.setdefault((read_run_place(run.path).host, job.cluster), []).append((run, job))
     restarted: list[RunDir] = []
     for (host, cluster), jobs in asked.items():
         try:
@@ -95,7 +95,7 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
             continue
         for run, job, listed_job in listed:
             try:
-                restarted += [run] if _update_job(run, job, listed_job, with_logs=with_logs) else []
+                restarted += [run] if _update_and_tell_if_requeued(run, job, listed_job, with_logs=with_logs) else []
             except Unavailable as error:
                 failed.append(error)
     if failed:
@@ -104,41 +104,41 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
         refresh_jobs(restarted, with_logs=with_logs)
 
 
-def _update_job(run: RunDir, job: QueuedJob, listed_job: QueuedJob, *, with_logs: bool) -> bool:
+def _update_and_tell_if_requeued(run: RunDir, job: KnownJob, listed_job: KnownJob, *, with_logs: bool) -> bool:
     """Keep a job as it is listed now; return whether it was queued again since its host was heard last.
 
     `with_logs`: of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
     before its end is known here.
     """
-    begun, place = known_start_count(run.path), read_place(run.path)
+    begun, place = known_start_count(run.path), read_place_elsewhere(run.path)
     if place and with_logs and {job.state, listed_job.state} != {"PENDING"}:
-        answered, why = receive_run_from_host(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
+        answered, why = receive_run_changes(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         # A host that answers but has no such folder any more will never say how it ended.
         if why and (listed_job.state or not answered):
             raise Unavailable(f"{visible(run.name)} on {place.host}: {why}", f"Check `ssh {place.host} true`.")
     if listed_job != job:
-        write_job(run.path, listed_job)
+        write_known_job(run.path, listed_job)
     return listed_job.state == "PENDING" and known_start_count(run.path) != begun
 
 
 def _ask_for_jobs(
-    host: str, cluster: str, jobs: Sequence[tuple[RunDir, QueuedJob]]
-) -> Iterator[tuple[RunDir, QueuedJob, QueuedJob]]:
+    host: str, cluster: str, jobs: Sequence[tuple[RunDir, KnownJob]]
+) -> Iterator[tuple[RunDir, KnownJob, KnownJob]]:
     """Yield each job with how it is listed now."""
-    asked = [(job.number, run_place(run.path).folder) for run, job in jobs]
+    asked = [(job.number, read_run_place(run.path).folder) for run, job in jobs]
     question = {"do": "jobs", "cluster": cluster, "jobs": asked}
     listed = ask_machine(RunPlace(host, ""), question).jobs
     if len(listed) != len(jobs):
-        raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", look_remedy(host))
+        raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", odd_answer_remedy(host))
     for (run, job), found in zip(jobs, listed, strict=True):
-        now = QueuedJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
+        now = KnownJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
         if found:
             begun = known_start_count(run.path) if found.state == "PENDING" else job.starts
             now = msgspec.structs.replace(now, **msgspec.structs.asdict(found), starts=begun)
         yield run, job, now
 
 
-def wait_while_completing(run: RunDir) -> QueuedJob | None:
+def wait_while_completing(run: RunDir) -> KnownJob | None:
     """Ask squeue for the job of a run that Slurm still has, None where it has none; Unavailable without an answer.
 
     One that is completing gets some seconds to leave, unless it is queued again.
@@ -146,7 +146,7 @@ def wait_while_completing(run: RunDir) -> QueuedJob | None:
     deadline = time.monotonic() + _MAX_COMPLETING_SECONDS
     while True:
         refresh_jobs([run])
-        job = queued_job(run.path)
+        job = read_queued_job(run.path)
         if job is None or job.state != "COMPLETING" or time.monotonic() > deadline:
             return job
         time.sleep(0.5)
@@ -155,10 +155,10 @@ def wait_while_completing(run: RunDir) -> QueuedJob | None:
 def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting: Callable[[], None]) -> None:
     """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
     refresh_jobs([run], with_logs=False)
-    job = queued_job(run.path)
+    job = read_queued_job(run.path)
     if job is None:
         return
-    _cancel_untrained_job(run, job)
+    _cancel_if_not_training(run, job)
     cancelled_state = job.state
     # Only the script hears of it.
     call_scancel(run, job, "--batch", f"--signal={'USR1' if at_once else 'TERM'}")
@@ -171,22 +171,22 @@ def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting:
             while_waiting()
             with suppress(Unavailable):
                 refresh_jobs([run], with_logs=False)
-            job = queued_job(run.path)
+            job = read_queued_job(run.path)
             if job is None:
                 return
             # It may be queued again meanwhile: after its time limit, a preemption, or the end of a node.
             if job.state != cancelled_state:
-                _cancel_untrained_job(run, job)
+                _cancel_if_not_training(run, job)
                 cancelled_state = job.state
             time.sleep(0.5)
         if job.state == "COMPLETING":
             return
         call_scancel(run, job)
-    there = f"ssh {host} " if (host := run_place(run.path).host) else ""
+    there = f"ssh {host} " if (host := read_run_place(run.path).host) else ""
     raise Unavailable(f"job {job.number} has not ended", f"Look at it: {there}scontrol show job {job.number}")
 
 
-def _cancel_untrained_job(run: RunDir, job: QueuedJob) -> None:
+def _cancel_if_not_training(run: RunDir, job: KnownJob) -> None:
     """Cancel a job that does not train: one that waits, whose nodes boot, or that may be queued again as it ends."""
     if job.state == "PENDING":
         # Its state may have changed meanwhile: one that trains is to save first.
@@ -195,7 +195,7 @@ def _cancel_untrained_job(run: RunDir, job: QueuedJob) -> None:
         call_scancel(run, job)
 
 
-def call_scancel(run: RunDir, job: QueuedJob, *options: str) -> CommandResult:
+def call_scancel(run: RunDir, job: KnownJob, *options: str) -> CommandResult:
     """Call scancel for a run's job where that was submitted."""
-    host, cluster = run_place(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
+    host, cluster = read_run_place(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
     return run_slurm_command(host_address(host) if host else "", ("scancel", *cluster, *options, job.number))

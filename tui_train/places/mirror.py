@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.channel.session import Session
-from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_run_from_host
+from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_run_changes
 from tui_train.places.jobs import refresh_jobs
-from tui_train.runs.elsewhere import RunPlace, read_asked_start, read_place
+from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import queued_job, status_in_queue
+from tui_train.runs.slurm_job import read_queued_job, status_in_queue
 
 _RETRY_PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
 _QUEUE_POLL_SECONDS = 5.0  # seconds between two questions to Slurm
@@ -24,18 +24,18 @@ class RunMirror:
     def __init__(self, run: RunDir, on_problem: Callable[[str], object] = str, *, follow: bool = True) -> None:
         """Begin to `follow` where the run is on another host or in a queue."""
         self._run, self._on_problem = run, on_problem
-        self._place = read_place(run.path)
+        self._place = read_place_elsewhere(run.path)
         self._closed = threading.Event()
         self._session: Session | None = None
         self._thread = threading.Thread(target=self._keep_current, daemon=True)
-        if follow and (self._place or self._is_asked_for):
+        if follow and (self._place or self._has_job_or_unconfirmed_start):
             self._thread.start()
 
     def close(self) -> None:
         """Look no more."""
         self._closed.set()
         if self._session:
-            self._session.end()
+            self._session.kill()
 
     def wait(self) -> None:
         """Wait until the run has ended and all of it is here."""
@@ -43,16 +43,16 @@ class RunMirror:
             self._thread.join()
 
     @property
-    def _is_asked_for(self) -> bool:
+    def _has_job_or_unconfirmed_start(self) -> bool:
         """Whether Slurm may have a job of it, or it is not known whether it has started."""
-        return bool(queued_job(self._run.path) or read_asked_start(self._run.path))
+        return bool(read_queued_job(self._run.path) or read_unconfirmed_start(self._run.path))
 
     def _keep_current(self) -> None:
         """Ask Slurm while a job waits, and listen to the host while a run on it trains, by turns."""
         failures = 0
         while not self._closed.is_set():
-            why = self._refresh()
-            if self._place is None or status_in_queue(self._run.path) or read_asked_start(self._run.path):
+            why = self._refresh_job()
+            if self._place is None or status_in_queue(self._run.path) or read_unconfirmed_start(self._run.path):
                 self._on_problem(why)
                 ended, pause = True, _QUEUE_POLL_SECONDS
             else:
@@ -63,7 +63,7 @@ class RunMirror:
                     if ended
                     else _RETRY_PAUSES_SECONDS[min(failures, len(_RETRY_PAUSES_SECONDS) - 1)]
                 )
-            if self._closed.is_set() or (ended and not self._is_asked_for):
+            if self._closed.is_set() or (ended and not self._has_job_or_unconfirmed_start):
                 return
             if self._place and not ended:
                 self._on_problem(why)
@@ -72,7 +72,7 @@ class RunMirror:
     def _receive_updates(self, place: RunPlace) -> tuple[bool, str]:
         """Take what the host sends; return whether that went well at first, and why it stopped, empty at the end."""
         try:
-            answered, why = receive_run_from_host(
+            answered, why = receive_run_changes(
                 self._run, place, on_session=self._set_session, on_answer=lambda: self._on_problem("")
             )
         except CannotWrite as error:
@@ -82,14 +82,16 @@ class RunMirror:
     def _set_session(self, session: Session) -> None:
         self._session = session
         if self._closed.is_set():
-            session.end()
+            session.kill()
 
-    def _refresh(self) -> str:
+    def _refresh_job(self) -> str:
         """Ask what became of a start, and of the run's job; return why there is no answer, empty where there is one."""
         try:
             refresh_jobs([self._run])
         except TuiTrainError as error:
-            return error.message if read_asked_start(self._run.path) else f"Slurm does not answer: {error.message}"
+            return (
+                error.message if read_unconfirmed_start(self._run.path) else f"Slurm does not answer: {error.message}"
+            )
         return ""
 
     def update_once(self) -> str:
@@ -97,12 +99,12 @@ class RunMirror:
 
         Raises CannotWrite where it cannot be kept here.
         """
-        job = queued_job(self._run.path)
-        why = self._refresh()
+        job = read_queued_job(self._run.path)
+        why = self._refresh_job()
         # Where Slurm has answered, what its job wrote is here.
-        if self._place is None or (job and not why) or read_asked_start(self._run.path):
+        if self._place is None or (job and not why) or read_unconfirmed_start(self._run.path):
             return why
-        _, lost = receive_run_from_host(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
+        _, lost = receive_run_changes(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         return why or _failure_text(self._place, lost)
 
 

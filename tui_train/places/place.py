@@ -17,10 +17,10 @@ from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.facts.types import Facts
 from tui_train.places import profile_facts
 from tui_train.places.asking import ask_removal, ask_report, ask_stop, create_run_folder_on_host, unreachable_remedy
-from tui_train.places.feed import receive_run_from_host
-from tui_train.places.jobs import dry_run_job, refresh_jobs, require_possible, stop_job, wait_while_completing
+from tui_train.places.feed import receive_run_changes
+from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_jobs, stop_job, wait_while_completing
 from tui_train.places.mirror import RunMirror
-from tui_train.places.starting import settle_start, start_elsewhere
+from tui_train.places.starting import resolve_unconfirmed_start, start_elsewhere
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
@@ -28,11 +28,17 @@ from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs import folders, rundir
-from tui_train.runs.elsewhere import read_host_report, read_place, run_place, write_host_report, write_place
+from tui_train.runs.elsewhere import (
+    read_host_report,
+    read_place_elsewhere,
+    read_run_place,
+    write_host_report,
+    write_place,
+)
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import cluster_text, queued_job
-from tui_train.runs.start import is_all_trained, restart_note, resume_options, start_run
+from tui_train.runs.slurm_job import cluster_text, read_queued_job
+from tui_train.runs.start import has_nothing_left_to_train, restart_note, resume_script_options, start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -99,7 +105,7 @@ class Place(Struct, frozen=True):
 
     def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder of these very files, here and there, and start it."""
-        self._require_start()
+        self._require_startable()
         interrupts.raise_if_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
@@ -118,7 +124,7 @@ class Place(Struct, frozen=True):
 
     def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Start a run again, from its newest checkpoint; return what that does which is not just going on."""
-        self._require_start()
+        self._require_startable()
         if self.name:
             interrupts.raise_if_interrupted(run.name)
             job, name = wait_while_completing(run) if self.slurm else None, visible(run.name)
@@ -127,7 +133,7 @@ class Place(Struct, frozen=True):
             if job:
                 why = f"Slurm still has job {job.number} of {name} ({visible(job.state)})"
                 raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
-            if is_all_trained(run):
+            if has_nothing_left_to_train(run):
                 raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
         self._start(run, interrupts, resume=True)
         return restart_note(run)
@@ -136,9 +142,9 @@ class Place(Struct, frozen=True):
         if not self.name:
             start_run(run, resume=resume, interrupts=interrupts)
             return
-        start_elsewhere(run, slurm=self.slurm, options=resume_options(run) if resume else ())
+        start_elsewhere(run, slurm=self.slurm, options=resume_script_options(run) if resume else ())
         if self.slurm:
-            require_possible(run)
+            cancel_if_impossible(run)
         else:
             # What cannot be kept here is told by whoever follows the run.
             with suppress(TuiTrainError):
@@ -146,17 +152,17 @@ class Place(Struct, frozen=True):
 
     def state(self, run: RunDir, *, with_log: bool = True) -> RunStatus:
         """Return a run's state as it is now; `with_log`: of one elsewhere, what it wrote is brought here as well."""
-        self._require_start()
+        self._require_startable()
         if not self.name:
             return read_status(run)
         if with_log:
             if why := RunMirror(run, follow=False).update_once():
                 raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_stop_remedy(run))
             return read_status(run)
-        with _naming_what_is_known(run):
+        with _adding_last_known_state(run):
             refresh_jobs([run], with_logs=False)
-            place = read_place(run.path)
-            if place is None or queued_job(run.path):
+            place = read_place_elsewhere(run.path)
+            if place is None or read_queued_job(run.path):
                 return read_status(run)
             report = ask_report(place)
         # A disk that is full here keeps nobody from stopping it.
@@ -168,30 +174,30 @@ class Place(Struct, frozen=True):
         self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False
     ) -> RunStatus:
         """End a run and every process of it, and return its state."""
-        self._require_start()
+        self._require_startable()
         if not self.name:
             return stop_run(run, while_waiting=while_waiting, at_once=at_once)
         while_waiting()
         grace = read_status(run).grace
-        with _naming_what_is_known(run):
-            settle_start(run)
+        with _adding_last_known_state(run):
+            resolve_unconfirmed_start(run)
             if self.slurm:
                 stop_job(run, at_once=at_once, grace_seconds=grace, while_waiting=while_waiting)
             else:
-                ask_stop(run_place(run.path), at_once=at_once, grace_seconds=grace)
+                ask_stop(read_run_place(run.path), at_once=at_once, grace_seconds=grace)
         ended = self.state(run, with_log=False)
-        if place := read_place(run.path):
+        if place := read_place_elsewhere(run.path):
             # What does not come is brought by whoever reads the log.
             with suppress(TuiTrainError):
-                receive_run_from_host(run, place, within_seconds=_MAX_LAST_LOG_SECONDS)
+                receive_run_changes(run, place, within_seconds=_MAX_LAST_LOG_SECONDS)
         return ended
 
     def refuse_if_active(self, run: RunDir) -> None:
         """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""
-        place = read_place(run.path)
+        place = read_place_elsewhere(run.path)
         folders.refuse_if_active(run, self.state(run, with_log=False) if place and place.shared else None)
 
-    def _require_start(self) -> None:
+    def _require_startable(self) -> None:
         if not self.can_start:
             raise Unavailable(
                 "a training cannot be started on another machine",
@@ -201,14 +207,14 @@ class Place(Struct, frozen=True):
 
 def _remove_unstarted(run: RunDir) -> None:
     """Remove the folder of a run that was never started, on its host as well."""
-    if place := read_place(run.path):
+    if place := read_place_elsewhere(run.path):
         with suppress(Unavailable):
             ask_removal(place)
     shutil.rmtree(run.path, ignore_errors=True)
 
 
 @contextmanager
-def _naming_what_is_known(run: RunDir) -> Iterator[None]:
+def _adding_last_known_state(run: RunDir) -> Iterator[None]:
     """Say of a host that does not answer what was known of its run last, and how it is stopped there."""
     try:
         yield
@@ -226,7 +232,7 @@ def _unknown_state_text(run: RunDir) -> str:
 
 def _manual_stop_remedy(run: RunDir) -> str:
     """Return how a run is stopped on a host that answers no question."""
-    place = read_place(run.path)
+    place = read_place_elsewhere(run.path)
     if place is None:
         return "Check `squeue`."
     there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_ZIP_FILE_NAME}')} stop"

@@ -73,7 +73,7 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
     config_documents = read_documents(filter(None, (*config_file_paths(profile), accelerate_config)))
     presets = user_presets()
     sources = read_script_sources(profile)
-    outputs = _user_output_folder(profile, config_documents, presets, sources.get(script))
+    outputs = _user_output_folders(profile, config_documents, presets, sources.get(script))
     return ProfileFiles(
         paths=probe.read_path_states((*profile_paths(profile), *outputs)),
         unwritable={path: why_unwritable(path) for path in (profile.trainer.output, *outputs) if path},
@@ -113,7 +113,7 @@ def read_profile_model_shape(profile: Profile, model: str) -> ModelFolder:
     return msgspec.structs.replace(model_folders.read_model_folder(folder), path=folder)
 
 
-def _user_output_folder(
+def _user_output_folders(
     profile: Profile, documents: dict[str, YamlDocument], user_presets: UserPresets, source: ScriptSource | None
 ) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""

@@ -10,43 +10,43 @@ import msgspec
 from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
-from tui_train.places.asking import HostLine, RunFolderGone, ask_start, look_remedy
+from tui_train.places.asking import HostLine, RunFolderGone, ask_start, odd_answer_remedy
 from tui_train.runner.state import RunStatus
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.elsewhere import (
-    AskedStart,
     HostReport,
-    read_asked_start,
+    UnconfirmedStart,
     read_host_report,
-    run_place,
-    write_asked_start,
+    read_run_place,
+    read_unconfirmed_start,
     write_host_report,
+    write_unconfirmed_start,
 )
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import QueuedJob, known_start_count, write_job
+from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
 
 
 def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = ()) -> None:
     """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so."""
-    place, asked = run_place(run.path), AskedStart(secrets.token_hex(8), slurm=slurm)
+    place, asked = read_run_place(run.path), UnconfirmedStart(secrets.token_hex(8), slurm=slurm)
     with lock_run_starts():
         refuse_if_conflicting(run)
         # From here on it may train, whatever becomes of the answer.
-        write_asked_start(run.path, asked)
+        write_unconfirmed_start(run.path, asked)
     name, lost = visible(run.name), None
     try:
         answer = ask_start(place, asked, options)
     except NoAnswer as error:
         lost = error
         try:
-            answer = ask_start(place, asked, look=True)
+            answer = ask_start(place, asked, only_look=True)
         except Unavailable:
             message = f"{machine_name(place.host)} did not confirm that {name} has started: {error.message}"
             raise NoAnswer(message, f"See whether it trains: tui-train attach {name}") from None
     except TuiTrainError:
-        write_asked_start(run.path, None)
+        write_unconfirmed_start(run.path, None)
         raise
-    _keep_outcome(run, asked, answer)
+    _record_start_outcome(run, asked, answer)
     if lost and not answer.started:
         raise Unavailable(f"{name} was not started: {lost.message}", lost.remedy)
     if not answer.started:
@@ -54,27 +54,27 @@ def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = ()) ->
         raise Unavailable(f"{why}: {visible(answer.said) or 'it does not say why'}", "Fix that, then start again.")
 
 
-def settle_start(run: RunDir) -> None:
+def resolve_unconfirmed_start(run: RunDir) -> None:
     """Ask what became of a start that is not confirmed; NoAnswer where it still is not."""
-    asked = read_asked_start(run.path)
+    asked = read_unconfirmed_start(run.path)
     if asked is None:
         return
-    place = run_place(run.path)
+    place = read_run_place(run.path)
     try:
-        answer = ask_start(place, asked, look=True)
+        answer = ask_start(place, asked, only_look=True)
     except RunFolderGone:
         # A start that was refused removes a folder in which nothing was started.
         answer = HostLine()
     except Unavailable as error:
-        raise NoAnswer(error.message, look_remedy(place.host)) from None
-    _keep_outcome(run, asked, answer)
+        raise NoAnswer(error.message, odd_answer_remedy(place.host)) from None
+    _record_start_outcome(run, asked, answer)
 
 
-def _keep_outcome(run: RunDir, asked: AskedStart, answer: HostLine) -> None:
+def _record_start_outcome(run: RunDir, asked: UnconfirmedStart, answer: HostLine) -> None:
     if answer.started and asked.slurm:
         # Without a number it has begun, and ended by now.
         state, begun = "PENDING" if answer.job else "", known_start_count(run.path)
-        write_job(run.path, QueuedJob(number=answer.job, cluster=answer.cluster, starts=begun, state=state))
+        write_known_job(run.path, KnownJob(number=answer.job, cluster=answer.cluster, starts=begun, state=state))
     elif answer.started:
         report, now = read_host_report(run.path), time.time()
         report = report or HostReport(at=now, status=RunStatus("new"))
@@ -82,4 +82,4 @@ def _keep_outcome(run: RunDir, asked: AskedStart, answer: HostLine) -> None:
         # What cannot be kept here is told by whoever follows the run.
         with suppress(CannotWrite):
             write_host_report(run.path, msgspec.structs.replace(report, at=now, status=running))
-    write_asked_start(run.path, None)
+    write_unconfirmed_start(run.path, None)

@@ -28,10 +28,10 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 
 # Bytes of the start and the end of a log; the middle is left out.
-LOG_HEAD_BYTES = 1 << 16
-LOG_TAIL_BYTES = 1 << 20
+KEPT_HEAD_BYTES = 1 << 16
+KEPT_TAIL_BYTES = 1 << 20
 # Bytes dropped at a cut without a line end, so that no part of a secret is left.
-_EXTRA_BYTES_AT_CUT = 1 << 12
+_BYTES_DROPPED_AT_CUT = 1 << 12
 
 
 class ArchiveEntry(Struct, frozen=True):
@@ -54,13 +54,13 @@ class _PlannedFiles(Struct, frozen=True):
     nemo: _PlannedFile | None = None
 
 
-def archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry, ...]:
+def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry, ...]:
     """Return the files of a run's archive, masked; `machine_text` is the text of a machine file, empty for none."""
     clean = _make_entry_masker(run)
     first = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
     return (
         *first,
-        clean("about.json", _archive_about_text(run)),
+        clean("about.json", _about_json_text(run)),
         *(clean(name, text) for name, text in _run_file_texts(run)),
     )
 
@@ -86,12 +86,12 @@ def already_exists_error(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or replace it (--force).")
 
 
-def archive_name(run: RunDir) -> str:
+def archive_stem(run: RunDir) -> str:
     """Return the name of a run's archive, without its suffix."""
     return make_name_masker(platform.node())(f"tui-train-{run.name}")
 
 
-def _archive_about_text(run: RunDir) -> str:
+def _about_json_text(run: RunDir) -> str:
     status = read_status(run)
     about = {
         "tui-train": __version__,
@@ -120,7 +120,7 @@ def _folder_file_texts(folder: int, name_prefix: str, rendered: set[str]) -> Ite
     logs = sorted(_matching_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
     plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
     for name in (*plain, *sorted({*_matching_names(folder, "*.yaml"), *rendered}), *logs):
-        if (text := _head_and_tail(name, folder)) is not None:
+        if (text := _head_and_tail_text(name, folder)) is not None:
             yield f"{name_prefix}{name}", text
 
 
@@ -140,20 +140,20 @@ def _rendered_file_names(run: RunDir) -> set[str]:
     return {name for name in names if name and not {"", ".", ".."} & {*name.split("/")}}
 
 
-def _head_and_tail(name: str, folder: int) -> str | None:
+def _head_and_tail_text(name: str, folder: int) -> str | None:
     """Return a file's text (head and tail if it is long, in full lines); None if it is not a regular file."""
     first, slash, rest = name.partition("/")
     if slash:
         with suppress(OSError), open_folder(first, folder) as inner:
-            return _head_and_tail(rest, inner)
+            return _head_and_tail_text(rest, inner)
         return None
     try:
         with open_regular_file(name, folder) as file:
             length = os.fstat(file.fileno()).st_size
-            if length <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
-                return _read_at(file, LOG_HEAD_BYTES + LOG_TAIL_BYTES, 0).decode("utf-8", "replace")
-            head = _without_cut_line(_read_at(file, LOG_HEAD_BYTES, 0), is_head=True)
-            tail = _without_cut_line(_read_at(file, LOG_TAIL_BYTES, length - LOG_TAIL_BYTES), is_head=False)
+            if length <= KEPT_HEAD_BYTES + KEPT_TAIL_BYTES:
+                return _read_at(file, KEPT_HEAD_BYTES + KEPT_TAIL_BYTES, 0).decode("utf-8", "replace")
+            head = _without_cut_line(_read_at(file, KEPT_HEAD_BYTES, 0), is_head=True)
+            tail = _without_cut_line(_read_at(file, KEPT_TAIL_BYTES, length - KEPT_TAIL_BYTES), is_head=False)
     except OSError:
         return None
     left_out = length - len(head) - len(tail)
@@ -169,7 +169,7 @@ def _without_cut_line(piece: bytes, *, is_head: bool) -> bytes:
     """Return a piece without its truncated line, at the end of the head or at the start of the tail."""
     end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if is_head else _first_line_end(piece)
     if end < 0:
-        return piece[:-_EXTRA_BYTES_AT_CUT] if is_head else piece[_EXTRA_BYTES_AT_CUT:]
+        return piece[:-_BYTES_DROPPED_AT_CUT] if is_head else piece[_BYTES_DROPPED_AT_CUT:]
     return piece[: end + 1] if is_head else piece[end + 1 :]
 
 

@@ -13,31 +13,32 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
-from tui_train.runs.elsewhere import run_place
+from tui_train.runs.elsewhere import read_run_place
 from tui_train.runs.listing import read_listed_run
-from tui_train.runs.own_folders import own_output_paths
 from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.script_outputs import output_paths_in_script_arguments
 from tui_train.runs.status import may_still_write
 
 _MAX_TRIALS_CHECKED = 32
 _LOCK_POLL_SECONDS = 0.05
 
 
-def resources_in_use(port: int = 0, host: str = "") -> tuple[ResourcesInUse, ...]:
-    """Return the resources of training runs, also without a supervisor; and `port` if another program uses it.
+def resources_in_use(wanted_port: int = 0, host: str = "") -> tuple[ResourcesInUse, ...]:
+    """Return the resources of training runs, also without a supervisor; and `wanted_port` if another program uses it.
 
     Of a host they are those of the runs that are known here, also one of which it is not known whether it trains.
     """
-    runs = (run for run in (*list_runs(), *_newest_trials()) if _is_training(run, host))
-    resources = [_with_own_outputs(planned_resources(run), run) for run in runs]
-    if port and not host and all(resource.port != port for resource in resources) and is_port_in_use(port):
-        resources.append(ResourcesInUse(port=port))
+    runs = (run for run in (*list_runs(), *_newest_trials()) if _trains_on_host(run, host))
+    resources = [_with_script_outputs(planned_resources(run), run) for run in runs]
+    held_ports = {resource.port for resource in resources}
+    if wanted_port and not host and wanted_port not in held_ports and is_port_in_use(wanted_port):
+        resources.append(ResourcesInUse(port=wanted_port))
     return tuple(resources)
 
 
-def _is_training(run: RunDir, host: str) -> bool:
+def _trains_on_host(run: RunDir, host: str) -> bool:
     """Return whether a run trains on a host; a process left by a finished one, such as TensorBoard, does not count."""
-    if run_place(run.path).host != host:
+    if read_run_place(run.path).host != host:
         return False
     listed = read_listed_run(run)
     return listed.status is not None and may_still_write(listed.status)
@@ -61,16 +62,16 @@ def planned_resources(run: RunDir) -> ResourcesInUse:
     )
 
 
-def _with_own_outputs(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse:
+def _with_script_outputs(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse:
     """Return a run's resources with what its script may write to by the names of its arguments."""
-    own = (each for path in own_output_paths(run) for each in path_and_real_path(path))
+    own = (each for path in output_paths_in_script_arguments(run) for each in path_and_real_path(path))
     return replace(planned, outputs=(*planned.outputs, *own))
 
 
 def refuse_if_conflicting(run: RunDir) -> None:
     """Raise Unavailable if a run conflicts with a live one."""
     wanted = planned_resources(run)
-    for other in resources_in_use(wanted.port, run_place(run.path).host):
+    for other in resources_in_use(wanted.port, read_run_place(run.path).host):
         if other.run != wanted.run and (words := resource_conflict_text(wanted, other)):
             raise Unavailable(words, conflict_remedy(other))
 

@@ -49,14 +49,14 @@ class HostReport(Struct, frozen=True, kw_only=True):
             raise ValueError("a date or number in it is impossible")
 
 
-class AskedStart(Struct, frozen=True):
+class UnconfirmedStart(Struct, frozen=True):
     """A start that was asked for, by an id made here, and whose answer has not come; `slurm`: as a job."""
 
     id: Annotated[str, Meta(pattern="^[0-9a-f]{0,32}$")]
     slurm: bool = False
 
 
-def read_place(run_folder: Path) -> RunPlace | None:
+def read_place_elsewhere(run_folder: Path) -> RunPlace | None:
     """Return where the run of a folder is, None for this machine."""
     place = _read_struct(run_folder / PLACE_FILE_NAME, RunPlace)
     if place is None or not place.shared:
@@ -72,9 +72,9 @@ def write_place(run_folder: Path, place: RunPlace) -> None:
     _write_struct(run_folder / PLACE_FILE_NAME, place)
 
 
-def run_place(run_folder: Path) -> RunPlace:
+def read_run_place(run_folder: Path) -> RunPlace:
     """Return where the run of a folder is: on the host with an empty name where it is on this machine."""
-    return read_place(run_folder) or RunPlace("", str(run_folder))
+    return read_place_elsewhere(run_folder) or RunPlace("", str(run_folder))
 
 
 def read_host_report(run_folder: Path) -> HostReport | None:
@@ -87,15 +87,15 @@ def write_host_report(run_folder: Path, report: HostReport) -> None:
     _write_struct(run_folder / HOST_REPORT_FILE_NAME, report)
 
 
-def read_asked_start(run_folder: Path) -> AskedStart | None:
+def read_unconfirmed_start(run_folder: Path) -> UnconfirmedStart | None:
     """Return the start of a run that is not confirmed, None where there is none."""
-    asked = _read_struct(run_folder / START_FILE, AskedStart)
+    asked = _read_struct(run_folder / START_FILE, UnconfirmedStart)
     # A machine that shares the folder with who asked it knows what it has started.
-    own = asked and not asked.slurm and read_place(run_folder) is None
+    own = asked and not asked.slurm and read_place_elsewhere(run_folder) is None
     return None if own else asked
 
 
-def write_asked_start(run_folder: Path, asked: AskedStart | None) -> None:
+def write_unconfirmed_start(run_folder: Path, asked: UnconfirmedStart | None) -> None:
     """Keep that a start is about to be asked for; None: it is known what came of it."""
     if asked:
         _write_struct(run_folder / START_FILE, asked)
@@ -116,9 +116,9 @@ def _write_struct(path: Path, value: Struct) -> None:
         write_atomically(path, msgspec.json.encode(value))
 
 
-def remote_status(run_folder: Path) -> RunStatus | None:
+def last_known_remote_status(run_folder: Path) -> RunStatus | None:
     """Return the state of a run elsewhere as it was heard last, None for a run on this machine."""
-    place = read_place(run_folder)
+    place = read_place_elsewhere(run_folder)
     if place is None:
         return None
     if place.shared and (found := state.read_status(str(run_folder))).state != "new":
@@ -127,12 +127,12 @@ def remote_status(run_folder: Path) -> RunStatus | None:
     return (report.status if report else RunStatus("new"))._replace(host=place.host)
 
 
-def is_on_shared_disk(place: RunPlace, output: str) -> bool:
+def is_output_on_shared_disk(place: RunPlace, output: str) -> bool:
     """Return whether a run's output is in its folder, which both machines have."""
     return place.shared and not output.startswith(("/", "~"))
 
 
 def local_output_folder(run_folder: Path, output: str) -> Path:
     """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
-    folder, place = output or "output", read_place(run_folder)
-    return run_folder / (Path(folder).name if place and not is_on_shared_disk(place, folder) else folder)
+    folder, place = output or "output", read_place_elsewhere(run_folder)
+    return run_folder / (Path(folder).name if place and not is_output_on_shared_disk(place, folder) else folder)

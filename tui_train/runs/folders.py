@@ -82,7 +82,7 @@ def remove_run(run: RunDir) -> int:
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
         # Out of the list first, so that nobody resumes half a run; what is left of it is removed with half-made ones.
         hidden = run.path.with_name(f"{incomplete_runs.INCOMPLETE_RUN_PREFIX}{secrets.token_hex(8)}")
-        _rename_folder(run, hidden)
+        _rename_unless_started(run, hidden)
     failed: list[str] = []
     shutil.rmtree(hidden, onerror=lambda _call, path, _error: failed.append(path))
     if failed:
@@ -104,11 +104,11 @@ def rename_run(run: RunDir, name: str) -> RunDir:
         # Renaming replaces an empty folder without a word.
         if os.path.lexists(target):
             raise AlreadyExists(f"there is a run {visible(target.name)}", "Choose another name.")
-        _rename_folder(run, target)
+        _rename_unless_started(run, target)
     return RunDir(target)
 
 
-def _rename_folder(run: RunDir, target: Path) -> None:
+def _rename_unless_started(run: RunDir, target: Path) -> None:
     """Rename a run's folder, and take that back where launch.sh was started meanwhile."""
     with reporting_write_errors(run.path):
         run.path.rename(target)

@@ -125,7 +125,7 @@ def follow_lines(
     while True:
         status = read_status(run)
         if tail:
-            yield from tail.lines()
+            yield from tail.remaining_lines()
         newer = [attempt for attempt in status.attempts if attempt.number > printed]
         if newer:
             if tail and tail.unfinished_line:
@@ -193,15 +193,17 @@ class _RunFollower:
         """Read on in the newest attempt's log; of a new attempt nothing yet: the end of a large log takes time."""
         newest = status.attempts[-1] if status.attempts else None
         if newest and (self._reader is None or newest.number != self._reader.number):
-            progress = self._finish_previous_attempt(status)
+            progress = self._read_previous_attempt_to_end(status)
             self._reader = _AttemptReader(self._run.attempt_log(newest.number), newest, self._plan, progress)
         elif self._reader:
             if self._unread_before:
-                earlier, self._last_steps = _read_earlier_progress(self._run, status.attempts[:-1], self._reading)
+                earlier, self._last_steps = _read_progress_and_last_steps(
+                    self._run, status.attempts[:-1], self._reading
+                )
                 self._reader.progress, self._unread_before = progress_for_next_attempt(earlier), False
             self._reader.read(self._reading)
 
-    def _finish_previous_attempt(self, status: RunStatus) -> Progress:
+    def _read_previous_attempt_to_end(self, status: RunStatus) -> Progress:
         """Read the attempt before the newest to its end, and return the progress with which the newest begins.
 
         If it was not read from its start, all attempts before the newest are read again with the next reading.
@@ -224,7 +226,7 @@ class _RunFollower:
             gpus=self._plan.gpus,
             gpu_names=self._plan.gpu_names,
             last_steps=tuple(self._last_steps.items()),
-            queue_text=_queue_text(self._run, status),
+            queue_text=_queue_or_end_reason(self._run, status),
         )
         reader = self._reader
         if reader is None:
@@ -249,7 +251,7 @@ class _RunFollower:
         return self._titles[position - 1] if 0 < position <= len(self._titles) else ""
 
 
-def _queue_text(run: RunDir, status: RunStatus) -> str:
+def _queue_or_end_reason(run: RunDir, status: RunStatus) -> str:
     """Return why it waits in a queue, or why Slurm ended it."""
     if status.state == "queued":
         return queue_reason_text(run.path)
@@ -258,17 +260,17 @@ def _queue_text(run: RunDir, status: RunStatus) -> str:
 
 def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
     """Return how far some attempts of a run got, from the ends of their logs."""
-    return _read_earlier_progress(run, attempts, run.log_reading())[0]
+    return _read_progress_and_last_steps(run, attempts, run.log_reading())[0]
 
 
-def _read_earlier_progress(
+def _read_progress_and_last_steps(
     run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReading
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
     progress, last_steps = Progress(), {}
     for attempt in attempts[-_MAX_EARLIER_ATTEMPTS:]:
         tail = LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES)
-        progress = advance_progress(progress_for_next_attempt(progress), tail.lines(), reading)
+        progress = advance_progress(progress_for_next_attempt(progress), tail.remaining_lines(), reading)
         progress = advance_progress(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step
     return progress, last_steps
@@ -283,19 +285,19 @@ class LogSilence:
     def __init__(self, log: Path, started: float) -> None:
         """Check the log for the first time."""
         self._log = log
-        self._state = self._size_and_time()
+        self._state = self._size_and_write_time()
         written = self._state[1] / 1e9 if self._state else started
         self._seconds_before = max(0.0, time.time() - max(written, started))
         self._since = time.monotonic()
 
     def minutes(self) -> int:
         """Return the full minutes until now."""
-        state = self._size_and_time()
+        state = self._size_and_write_time()
         if state != self._state:
             self._state, self._seconds_before, self._since = state, 0.0, time.monotonic()
         return int(self._seconds_before + time.monotonic() - self._since) // 60
 
-    def _size_and_time(self) -> tuple[int, int] | None:
+    def _size_and_write_time(self) -> tuple[int, int] | None:
         try:
             stat = self._log.stat()
         except OSError:
@@ -325,9 +327,9 @@ class _AttemptReader:
     def read(self, reading: LogReading) -> None:
         """Read the new part of the log, or its end."""
         if self.begun and self.tail.unread_bytes > _MAX_UNREAD_BYTES:
-            self.tail.skip(_MAX_UNREAD_BYTES)
+            self.tail.skip_to_last(_MAX_UNREAD_BYTES)
         self.begun = True
-        lines = [*self.tail.lines()] if self.tail.unread_bytes or self.tail.problem else []
+        lines = [*self.tail.remaining_lines()] if self.tail.unread_bytes or self.tail.problem else []
         self.ranks.read(lines)
         self.slow_rank.read(lines)
         if not self.progress.curve.size:
@@ -339,7 +341,7 @@ class _AttemptReader:
         bar = self.tail.bar
         if lines or bar:
             self.progress = advance_progress(self.progress, [*lines, bar], reading)
-            self._check_resumed(reading)
+            self._check_checkpoint_was_loaded(reading)
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
         if self.progress.step != self._newest[1]:
@@ -348,7 +350,7 @@ class _AttemptReader:
                 self._timed_from = (time.monotonic(), self.progress.step)
             self._newest = (time.monotonic(), self.progress.step)
 
-    def _check_resumed(self, reading: LogReading) -> None:
+    def _check_checkpoint_was_loaded(self, reading: LogReading) -> None:
         """Compare the first step with the given checkpoint, until a step is found or too much was written."""
         if not self._resumed:
             return

@@ -13,9 +13,9 @@ from tui_train.runner.safe_open import open_folder
 from tui_train.runs.order import RUN_NUMBER_FILE_NAME
 
 INCOMPLETE_RUN_PREFIX = ".new-"
-_HOUR_SECONDS = 3600
+_MIN_HALF_MADE_AGE_SECONDS = 3600
 # Without locks, as on some network disks, only the age counts; a run is started within seconds.
-_DAY_SECONDS = 24 * _HOUR_SECONDS
+_MIN_UNSTARTED_AGE_SECONDS = 24 * _MIN_HALF_MADE_AGE_SECONDS
 _RUN_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
 _LAUNCHER_LOG_FILE = "launch.log"
 # A start that was sent to a host, or to Slurm, has left one of the last three.
@@ -33,7 +33,7 @@ def lock_while_creating(folder: Path) -> Iterator[None]:
         yield
 
 
-def remove_incomplete_runs(runs_folder: Path) -> None:
+def remove_abandoned_runs(runs_folder: Path) -> None:
     """Remove old incomplete folders and never-started runs of this user; failures are ignored."""
     with suppress(OSError), open_folder(runs_folder, readable=True) as opened:
         for name in os.listdir(opened):  # noqa: PTH208 - by its descriptor
@@ -50,15 +50,15 @@ def _is_abandoned(parent: int, name: str) -> bool:
     with open_folder(name, parent, readable=True) as folder:
         status = os.fstat(folder)
         age = time.time() - max(status.st_mtime, status.st_ctime)
-        if status.st_uid != os.geteuid() or age < _HOUR_SECONDS:
+        if status.st_uid != os.geteuid() or age < _MIN_HALF_MADE_AGE_SECONDS:
             return False
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:
-            return half_made and age > _DAY_SECONDS
-        return half_made or (age > _DAY_SECONDS and _was_never_started(folder, status.st_mtime))
+            return half_made and age > _MIN_UNSTARTED_AGE_SECONDS
+        return half_made or (age > _MIN_UNSTARTED_AGE_SECONDS and _was_never_started(folder, status.st_mtime))
 
 
 def _was_never_started(folder: int, changed_at: float) -> bool:

@@ -83,8 +83,8 @@ def differences_from_plan(ranks: Sequence[RankDevice], plan: PlannedRanks) -> tu
     """Return the differences between ranks and plan, as sentences."""
     comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)
     return (
-        *_process_differences(ranks, plan),
-        *_device_differences(ranks, plan),
+        *_world_size_differences(ranks, plan),
+        *_device_type_differences(ranks, plan),
         *(_card_differences(ranks, plan) if plan.gpus and comparable else ()),
         *_backend_differences(ranks, plan.backend),
     )
@@ -129,7 +129,7 @@ def _uuid_as_nvidia_smi(uuid: str) -> str:
     return f"{(match['kind'] or 'GPU').upper()}-{match['digits'].lower()}" if match else ""
 
 
-def _process_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterable[str]:
+def _world_size_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterable[str]:
     world_sizes = [rank.world_size for rank in ranks if rank.world_size != plan.world_size]
     if not world_sizes or not plan.world_size:
         return
@@ -138,7 +138,7 @@ def _process_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Ite
     yield f"{sentence}: the processes are not connected" if world_sizes[0] < plan.world_size else sentence
 
 
-def _device_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterable[str]:
+def _device_type_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterable[str]:
     on_cpu = [rank for rank in ranks if rank.device == "cpu"]
     if plan.device == "cuda" and on_cpu:
         was = "was" if len(plan.gpus) == 1 else "were"
@@ -156,7 +156,7 @@ def _card_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterab
     elsewhere = {_uuid_as_nvidia_smi(uuid) or uuid for cards in plan.others for uuid in cards}
     names = [*plan.gpu_names, *[""] * len(plan.gpus)]
     planned = ", ".join(_card_text(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
-    planned_names = {_plain_card_name(visible(name)) for name in plan.gpu_names}
+    planned_names = {_comparable_card_name(visible(name)) for name in plan.gpu_names}
     sharing: dict[tuple[str, str], list[RankDevice]] = {}
     differing: list[RankDevice] = []
     first = next((rank.host for rank in ranks if rank.rank == 0), None)
@@ -165,7 +165,7 @@ def _card_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterab
         differs = rank.uuid not in elsewhere and (
             rank.uuid not in chosen
             if rank.uuid and (plan.nodes < 2 or rank.host == first)
-            else bool(rank.name and planned_names) and _plain_card_name(rank.name) not in planned_names
+            else bool(rank.name and planned_names) and _comparable_card_name(rank.name) not in planned_names
         )
         if differs:
             differing.append(rank)
@@ -184,13 +184,13 @@ def _card_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterab
 
 
 def _backend_differences(ranks: Sequence[RankDevice], planned_backend: str) -> Iterable[str]:
-    differing = [rank for rank in ranks if rank.backend != "none" and _rank_backend(rank) != planned_backend]
+    differing = [rank for rank in ranks if rank.backend != "none" and _backend_for_device(rank) != planned_backend]
     if planned_backend and differing:
         talks = "talk" if len(_rank_numbers(differing)) > 1 else "talks"
         yield f"{_rank_numbers_text(differing)} {talks} through {differing[0].backend}, {planned_backend} was planned"
 
 
-def _rank_backend(rank: RankDevice) -> str:
+def _backend_for_device(rank: RankDevice) -> str:
     """Return the backend of a rank for its device; `cuda:nccl,cpu:gloo` has one per device type."""
     entries = dict(re.findall(r"(\w+):(\w+)", rank.backend))
     return str(entries.get(rank.device.partition(":")[0], rank.backend))
@@ -212,5 +212,5 @@ def _card_text(name: str, uuid: str) -> str:
     return " ".join(filter(None, (name, f"…{uuid[-_SHOWN_UUID_LENGTH:]}" if uuid else "")))
 
 
-def _plain_card_name(name: str) -> str:
+def _comparable_card_name(name: str) -> str:
     return name.removeprefix("NVIDIA ").strip().lower()

@@ -127,7 +127,7 @@ def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
     parent = runs_folder()
     with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        incomplete_runs.remove_incomplete_runs(parent)
+        incomplete_runs.remove_abandoned_runs(parent)
         number = next_run_number(run.path for run in list_runs())
         beside = Path(tempfile.mkdtemp(dir=parent, prefix=incomplete_runs.INCOMPLETE_RUN_PREFIX))
     try:
@@ -238,7 +238,7 @@ def list_runs() -> tuple[RunDir, ...]:
     return tuple(RunDir(path) for path in sorted(folders, key=_run_order_key, reverse=True))
 
 
-def runs_in_name_order() -> tuple[RunDir, ...]:
+def runs_newest_first_by_name() -> tuple[RunDir, ...]:
     """Return what looks like runs by the time in their names, newest first: a guess, which takes no look into them."""
     folder = runs_folder()
     try:

@@ -46,9 +46,9 @@ class SlowRankReader:
         for line in lines:
             if _EXCHANGE_LINE_START in line:
                 for match in _EXCHANGE_LINE_PATTERN.finditer(line):
-                    self._add(match)
+                    self._add_exchange(match)
 
-    def _add(self, match: re.Match[str]) -> None:
+    def _add_exchange(self, match: re.Match[str]) -> None:
         rank, number, self._world_size = int(match["rank"]), int(match["number"]), int(match["world"])
         if rank >= min(self._world_size, MAX_RANKS):
             return

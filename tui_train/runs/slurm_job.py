@@ -15,19 +15,19 @@ from tui_train.runner import events
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.safe_open import open_regular_file
 from tui_train.runner.state import RunStatus
-from tui_train.runs.elsewhere import read_host_report, read_place, run_place
+from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere, read_run_place
 
 SLURM_LABEL = "Slurm"
 SLURM_JOB_FILE_NAME = "slurm.json"
 _MAX_JOB_FILE_BYTES = 1 << 16
 _LAUNCHER_LOG_TAIL_BYTES = 64 << 10  # bytes at the end of the log
-_END_LINE_PATTERN = re.compile(
+_SLURM_END_LINE_PATTERN = re.compile(
     rb"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z ]+)", re.MULTILINE
 )
 _ATTEMPT_LINE_PATTERN = re.compile(rb"^\S+ launch\.sh: attempt ", re.MULTILINE)
 
 
-class QueuedJob(Struct, frozen=True, kw_only=True):
+class KnownJob(Struct, frozen=True, kw_only=True):
     """A run's job as squeue said last: `state` is its word (empty: it has left the queue), `begins` its expected start.
 
     `starts` is how often the run had been started when the job was waiting. `number` is empty where an earlier version
@@ -42,23 +42,23 @@ class QueuedJob(Struct, frozen=True, kw_only=True):
     begins: str = ""
 
 
-def read_job(run_folder: Path) -> QueuedJob | None:
+def read_known_job(run_folder: Path) -> KnownJob | None:
     """Return the job of a run folder, None where Slurm has nothing to do with it."""
     try:
-        return json_as(read_bounded_bytes(run_folder / SLURM_JOB_FILE_NAME, _MAX_JOB_FILE_BYTES), QueuedJob)
+        return json_as(read_bounded_bytes(run_folder / SLURM_JOB_FILE_NAME, _MAX_JOB_FILE_BYTES), KnownJob)
     except Unparsable:
         return None
 
 
-def write_job(run_folder: Path, job: QueuedJob) -> None:
+def write_known_job(run_folder: Path, job: KnownJob) -> None:
     """Write a run's job into its folder."""
     with reporting_write_errors(run_folder / SLURM_JOB_FILE_NAME):
         write_atomically(run_folder / SLURM_JOB_FILE_NAME, msgspec.json.encode(job))
 
 
-def queued_job(run_folder: Path) -> QueuedJob | None:
+def read_queued_job(run_folder: Path) -> KnownJob | None:
     """Return the job of a run folder where Slurm still had it when it was asked last, else None."""
-    job = read_job(run_folder)
+    job = read_known_job(run_folder)
     return job if job and job.state else None
 
 
@@ -69,18 +69,18 @@ def cluster_text(host: str) -> str:
 
 def status_in_queue(folder: Path) -> RunStatus | None:
     """Return the state of a run whose job waits, or has not started it yet; None for any other."""
-    job = queued_job(folder)
+    job = read_queued_job(folder)
     if job is None:
         return None
     # Near its time limit it has saved, and is about to be queued again.
     begun, again = _start_count_and_if_near_limit(folder)
     waits = job.state != "COMPLETING" and begun == job.starts
-    return RunStatus("queued", host=cluster_text(run_place(folder).host)) if waits or again else None
+    return RunStatus("queued", host=cluster_text(read_run_place(folder).host)) if waits or again else None
 
 
 def _start_count_and_if_near_limit(folder: Path) -> tuple[int, bool]:
     """Return how often a run was started, and whether its last start was ended near the time limit."""
-    place = read_place(folder)
+    place = read_place_elsewhere(folder)
     if place and not place.shared:
         last = read_host_report(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
@@ -96,7 +96,7 @@ def known_start_count(folder: Path) -> int:
 
 def queue_reason_text(folder: Path) -> str:
     """Return why a job waits and when it may start, in words for a list; empty where Slurm does not say."""
-    job = read_job(folder)
+    job = read_known_job(folder)
     if job is None:
         return ""
     begins = "" if job.begins in {"", "N/A"} else f"may start {job.begins.replace('T', ' ')}"
@@ -116,7 +116,7 @@ def slurm_end_reason(run_folder: Path) -> str:
             text = log.read(_LAUNCHER_LOG_TAIL_BYTES)
     except OSError:
         return ""
-    ends, begins = [*_END_LINE_PATTERN.finditer(text)], [*_ATTEMPT_LINE_PATTERN.finditer(text)]
+    ends, begins = [*_SLURM_END_LINE_PATTERN.finditer(text)], [*_ATTEMPT_LINE_PATTERN.finditer(text)]
     if not ends or (begins and begins[-1].start() > ends[-1].start()):
         return ""
     node, why = (part.decode("ascii", "replace").strip() for part in ends[-1].groups())

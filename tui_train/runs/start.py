@@ -37,16 +37,16 @@ def start_run(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_
     Interrupted says that it was not started, or how it ended. Several machines resume from a checkpoint only when that
     is meant: `resume`. A single one always does.
     """
-    if is_all_trained(run):
+    if has_nothing_left_to_train(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _START_OVER_REMEDY)
     name = run.name if run.events() else ""
     with lock_run_starts(lambda: interrupts.raise_if_interrupted(name)):
         refuse_if_conflicting(run)
         interrupts.raise_if_interrupted(name)
-        _start_launch_script(run, interrupts, resume_options(run) if resume else ())
+        _start_launch_script(run, interrupts, resume_script_options(run) if resume else ())
 
 
-def is_all_trained(run: RunDir) -> bool:
+def has_nothing_left_to_train(run: RunDir) -> bool:
     """Tell whether a run has finished that another start would only resume at its end."""
     return resume_mode(run) in {"told", "by itself"} and read_status(run).state == "finished"
 
@@ -71,7 +71,7 @@ def _is_started_by_hand(run: RunDir) -> bool:
     return plan.get("nodes") not in {None, 1} and not plan.get("hosts") and not plan.get("slurm")
 
 
-def resume_options(run: RunDir) -> tuple[str, ...]:
+def resume_script_options(run: RunDir) -> tuple[str, ...]:
     """Return the options of launch.sh for another start: that it resumes is said where it does not by itself."""
     return ("--resume",) if _is_started_by_hand(run) and resume_mode(run) == "told" else ()
 

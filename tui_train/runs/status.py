@@ -4,21 +4,21 @@ from pathlib import Path
 
 from tui_train.runner import state
 from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
-from tui_train.runs.elsewhere import read_asked_start, remote_status, run_place
+from tui_train.runs.elsewhere import last_known_remote_status, read_run_place, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import cluster_text, read_job, status_in_queue
+from tui_train.runs.slurm_job import cluster_text, read_known_job, status_in_queue
 
 
 def read_status(run: RunDir) -> RunStatus:
     """Return the current status of a run; of one on another host or in a queue, as it was heard last."""
-    asked = read_asked_start(run.path)
+    asked = read_unconfirmed_start(run.path)
     if not asked and (queued := status_in_queue(run.path)):
         return queued
-    there = remote_status(run.path)
+    there = last_known_remote_status(run.path)
     if asked:
-        host = cluster_text(run_place(run.path).host) if asked.slurm else run_place(run.path).host
+        host = cluster_text(read_run_place(run.path).host) if asked.slurm else read_run_place(run.path).host
         return (there or state.read_status(str(run.path)))._replace(state=UNCONFIRMED_STATE, host=host)
-    if there and read_job(run.path):
+    if there and read_known_job(run.path):
         return there._replace(host=cluster_text(there.host))
     return there or state.read_status(str(run.path))
 

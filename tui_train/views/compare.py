@@ -207,7 +207,7 @@ def _attempt_spans(run: RunDir, status: RunStatus) -> tuple[AttemptSpan, ...]:
 
 def _attempt_memory_peak(run: RunDir, attempt: AttemptStatus) -> int:
     peak = 0.0
-    for line in LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES).lines():
+    for line in LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES).remaining_lines():
         if "mem" in line or "max allocated" in line:
             peak = max([peak, *(float(text) * 2**30 for text in _GIB_MEMORY_PATTERN.findall(line))])
             peak = max([peak, *(float(text) * 1e6 for text in _MEGATRON_MEMORY_PATTERN.findall(line))])

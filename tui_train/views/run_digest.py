@@ -124,8 +124,8 @@ class _LiveLog:
     def read(self, reading: LogReading) -> None:
         """Read what is new."""
         if self.tail.unread_bytes > _LIVE_LOG_TAIL_BYTES:
-            self.tail.skip(_LIVE_LOG_TAIL_BYTES)
-        self.progress = advance_progress(self.progress, [*self.tail.lines(), self.tail.bar], reading)
+            self.tail.skip_to_last(_LIVE_LOG_TAIL_BYTES)
+        self.progress = advance_progress(self.progress, [*self.tail.remaining_lines(), self.tail.bar], reading)
 
 
 def read_newest_progress(run: RunDir, attempt_number: int) -> Progress:

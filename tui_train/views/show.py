@@ -27,7 +27,7 @@ from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runner.state import RunStatus
-from tui_train.runs.elsewhere import read_host_report, read_place
+from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.status import training_seconds
@@ -202,7 +202,7 @@ def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
         else slurm_end_reason(listed.run.path)
     )
     queue_note = f" ({why})" if why else ""
-    place = read_place(listed.run.path) if status.live else None
+    place = read_place_elsewhere(listed.run.path) if status.live else None
     report = read_host_report(listed.run.path) if place and not place.shared else None
     if report and time.time() - report.at > _MAX_FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.

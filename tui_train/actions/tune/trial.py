@@ -153,7 +153,7 @@ def _time_steps(run: RunDir, pace: TrialStepPace, resources: TrialResources, can
     polled_at = 0.0
     while not cancelled():
         now = time.monotonic()
-        progress = advance_progress(progress, [*tail.lines(), tail.bar], reading)
+        progress = advance_progress(progress, [*tail.remaining_lines(), tail.bar], reading)
         pace.record(progress.step, now)
         if pace.is_known:
             return ""

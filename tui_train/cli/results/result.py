@@ -30,7 +30,7 @@ def print_result(reference: str, *, as_json: bool) -> None:
         print_json(
             {
                 "result": run_result,
-                "about": run_result.description,
+                "about": run_result.weights_text,
                 "energy": run_result.energy_text,
                 "serve": serve_commands(run_result),
             }
@@ -56,9 +56,9 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
     yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
     weights = run_result.weights
     if weights:
-        yield "result", visible(run_result.description)
+        yield "result", visible(run_result.weights_text)
         yield "path", display_path(weights.path)
-        yield "", f"{run_result.source_text}, {size_text(weights.size)}"
+        yield "", f"{run_result.weights_origin_text}, {size_text(weights.size)}"
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
@@ -126,7 +126,7 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
         ready = chat.wait_until_loaded(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:
             click.echo("The base model is not known: only the result answers.", err=True)
-        click.echo(f"{visible(chat.result.description)}; {ready.device}, {ready.dtype}", err=True)
+        click.echo(f"{visible(chat.result.weights_text)}; {ready.device}, {ready.dtype}", err=True)
         if not ready.template:
             click.echo("It has no chat template: the prompt is continued as plain text.", err=True)
         if prompt is not None:

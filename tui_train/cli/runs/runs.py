@@ -20,12 +20,12 @@ from tui_train.profile.types import Profile
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import RunStatus
 from tui_train.runs import archive, rundir
-from tui_train.runs.elsewhere import read_place
+from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.folders import read_note
 from tui_train.runs.listing import ListedRun, read_listed_runs
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import queued_job
+from tui_train.runs.slurm_job import read_queued_job
 from tui_train.runs.status import read_status
 from tui_train.views import show
 from tui_train.views.run_digest import read_newest_progress
@@ -105,7 +105,7 @@ def stop_and_report(reference: str, *, at_once: bool) -> None:
     run = run or rundir.find_run(reference)
     before = place_of_run(run).state(run, with_log=False)
     # The job of a run that is lost may be queued again.
-    if not (before.live or before.leftover or before.container or queued_job(run.path)):
+    if not (before.live or before.leftover or before.container or read_queued_job(run.path)):
         click.echo(f"{visible(run.name)} is not running: {show.run_state_text(before)}")
         return
     ended = place_of_run(run).stop(run, at_once=True) if at_once else stop_run_with_grace(run, before)
@@ -156,13 +156,13 @@ def fetch_and_report(reference: str, *, checkpoints: bool) -> None:
 def write_report(reference: str, file: Path | None, *, force: bool) -> None:
     """Write a run's archive, and list what is in it."""
     run = rundir.find_run(reference)
-    name = archive.archive_name(run)
+    name = archive.archive_stem(run)
     path = file or Path(f"{name}.tar.gz")
     if path.is_dir():
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
         raise archive.already_exists_error(path)
-    files = archive.archive_entries(run, _machine_file_text(run))
+    files = archive.masked_archive_entries(run, _machine_file_text(run))
     archive.write_archive(path, name, files, replace=force)
     rows = [
         (visible(entry.name), size_text(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
@@ -176,7 +176,7 @@ def write_report(reference: str, file: Path | None, *, force: bool) -> None:
 
 def _machine_file_text(run: RunDir) -> str:
     """Return the machine file of where a run is; empty where that does not answer."""
-    place = read_place(run.path)
+    place = read_place_elsewhere(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
         return machine_files.machine_file_text(place_of_run(run).probe_for(_load_run_profile(run)))

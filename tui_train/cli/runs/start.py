@@ -35,18 +35,18 @@ from tui_train.profile.types import Profile
 from tui_train.runner.progress import Progress
 from tui_train.runner.state import RunStatus
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import read_place
+from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.interrupts import Interrupts, defer_signals
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.resuming import (
-    NO_CHECKPOINT,
-    PASSES_NO_CHECKPOINT,
+    NO_CHECKPOINT_REASON,
+    PRESET_CANNOT_RESUME_REASON,
     start_again_remedy,
     why_not_resumable,
 )
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
-from tui_train.runs.start import is_all_trained, launcher_log_text
+from tui_train.runs.start import has_nothing_left_to_train, launcher_log_text
 from tui_train.runs.status import read_status
 from tui_train.views import show
 
@@ -86,10 +86,10 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     if status.live:
         doing = "is queued" if status.state == "queued" else "is running"
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
-    if is_all_trained(run_dir) or (status.state == "finished" and not force):
+    if has_nothing_left_to_train(run_dir) or (status.state == "finished" and not force):
         name, again = visible(run_dir.name), f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
         click.echo(f"{name} has finished: nothing is left to train. Train again: {again}")
-        if not is_all_trained(run_dir):
+        if not has_nothing_left_to_train(run_dir):
             click.echo(f"In the same folder, over what it saved: tui-train resume {name} --force")
         return
     if not force and (same := repeating_failure(run_dir, status)):
@@ -100,14 +100,14 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
         raise Unavailable(why, same.remedy + other + anyway)
     why_not = why_not_resumable(run_dir, status)
-    if why_not == PASSES_NO_CHECKPOINT and not force:
+    if why_not == PRESET_CANNOT_RESUME_REASON and not force:
         name = visible(run_dir.name)
         again = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
         raise Unavailable(f"{name} {why_not}", f"{start_again_remedy(run_dir)}\n  {again}")
     with defer_signals(click.echo) as interrupts:
         words = place_of_run(run_dir).resume(run_dir, interrupts)
         with _exit_on_lost_terminal(interrupts):
-            if why_not == NO_CHECKPOINT:
+            if why_not == NO_CHECKPOINT_REASON:
                 click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it begins with the first step.")
             if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")
@@ -192,7 +192,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
         return
-    place = read_place(started.path)
+    place = read_place_elsewhere(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
         doing = f"is {words}," if (words := queue_reason_text(started.path)) else "runs"
@@ -254,7 +254,7 @@ def _weights_lines(run: RunDir, status: RunStatus) -> Iterator[str]:
     weights, name = run_result.weights, visible(run.name)
     if weights is None:
         return
-    yield f"{visible(run_result.description)}, {size_text(weights.size)}: {display_path(weights.path)}"
+    yield f"{visible(run_result.weights_text)}, {size_text(weights.size)}: {display_path(weights.path)}"
     if weights.problem:
         yield f"It cannot be loaded: {visible(weights.problem)}"
         return

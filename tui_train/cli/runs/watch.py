@@ -72,7 +72,7 @@ def attach_run(reference: str) -> None:
 
 def _print_tail(tail: LogTail) -> None:
     while tail.unread_bytes:
-        if lines := tail.read():
+        if lines := tail.next_lines():
             click.echo("\n".join(lines))
     if tail.unfinished_line:
         click.echo(tail.unfinished_line)

@@ -27,7 +27,7 @@ class LogLine(NamedTuple):
     cut: bool = False
 
     @property
-    def hidden(self) -> bool:
+    def is_hidden_bar_state(self) -> bool:
         """True for an earlier state of a progress bar that continues."""
         return self.cut and b"\r" in self.data and self.end // BLOCK_BYTES % _MAX_BLOCKS_PER_BAR_STATE != 0
 
@@ -41,7 +41,7 @@ class LogLine(NamedTuple):
 _PROGRESS_BAR_PATTERN = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
 
 
-def is_same_bar(line: LogLine, next_line: LogLine) -> bool:
+def is_earlier_state_of_bar(line: LogLine, next_line: LogLine) -> bool:
     """Tell whether the line after one is a later state of the same progress bar, which can stand for both.
 
     One state of each block stays, so that what is read to find the next one is bounded.
@@ -56,7 +56,7 @@ def fold_bars(lines: Iterable[LogLine], kept_start: int = -1) -> Iterator[LogLin
     """Yield lines without the earlier states of progress bars; the line that starts at `kept_start` stays."""
     before: LogLine | None = None
     for line in lines:
-        if before and (before.start == kept_start or not is_same_bar(before, line)):
+        if before and (before.start == kept_start or not is_earlier_state_of_bar(before, line)):
             yield before
         before = line
     if before:
@@ -66,7 +66,7 @@ def fold_bars(lines: Iterable[LogLine], kept_start: int = -1) -> Iterator[LogLin
 def fold_bars_backward(lines: Iterable[LogLine], after: LogLine | None, kept_start: int = -1) -> Iterator[LogLine]:
     """Yield the same of lines that come the last one first; `after` is the one below them."""
     for line in lines:
-        if after is None or line.start == kept_start or not is_same_bar(line, after):
+        if after is None or line.start == kept_start or not is_earlier_state_of_bar(line, after):
             yield line
         after = line
 
@@ -86,7 +86,7 @@ class LogFile:
         """Return inode (0: none) and size of the file, which change when it is written."""
         return inode_and_size(self.path)
 
-    def problem(self) -> str:
+    def why_unreadable(self) -> str:
         """Return why the existing file cannot be read, empty if it can."""
         return why_unreadable(self.path) if os.path.lexists(self.path) else ""
 

@@ -48,7 +48,7 @@ class LogScan:
             for line in self.log.forward(begin):
                 if line.start >= end:
                     return
-                if line.start >= begin and not line.hidden and self._matches(line):
+                if line.start >= begin and not line.is_hidden_bar_state and self._matches(line):
                     yield line
 
     def match_spans(self, line: LogLine) -> list[list[tuple[int, int]]]:
@@ -156,11 +156,11 @@ def _print_json(**news: object) -> None:
 def _exit_with_parent(parent_id: int) -> None:
     """End when the viewer is gone, even while an expression keeps us busy."""
 
-    def look(*_: object) -> None:
+    def exit_if_orphaned(*_: object) -> None:
         if os.getppid() != parent_id:
             os._exit(0)
 
-    signal.signal(signal.SIGALRM, look)
+    signal.signal(signal.SIGALRM, exit_if_orphaned)
     signal.setitimer(signal.ITIMER_REAL, 1, 1)
 
 

@@ -56,7 +56,7 @@ class LogSearch:
         )
         self._out: IO[bytes] = self._child.stdout or io.BytesIO()
 
-    def news(self) -> Iterator[SearchUpdate]:
+    def updates(self) -> Iterator[SearchUpdate]:
         """Yield what it tells until it has looked through all that was there; blocks, so it belongs in a thread."""
         try:
             # One that was ended while it wrote leaves half a line.
@@ -83,7 +83,7 @@ class LogSearch:
         self._child.wait()
 
 
-def start_search(path: Path, offset: int, expressions: Sequence[str], *, upward: bool) -> LogSearch:
+def start_nearest_search(path: Path, offset: int, expressions: Sequence[str], *, upward: bool) -> LogSearch:
     """Return a search for the nearest line from an offset on."""
     return LogSearch("find", path, offset, "up" if upward else "down", *expressions)
 

@@ -23,27 +23,27 @@ class LogTail:
         self.problem = ""
         self._rest = b""
         if last_bytes is not None:
-            self.skip(last_bytes)
+            self.skip_to_last(last_bytes)
 
     def size(self) -> int:
         """Return the file's size in bytes, 0 if it does not exist."""
         return inode_and_size(self.path)[1]
 
-    def read(self) -> list[str]:
+    def next_lines(self) -> list[str]:
         """Return the full lines of the next piece (at most 1 MiB), safe to show; `unread_bytes` are left."""
         piece = self._read_piece()
         complete, newline, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = rest[-_PIECE_BYTES:]
         return [folded for line in complete.split(b"\n") for folded in lines_left_on_terminal(line)] if newline else []
 
-    def lines(self) -> Iterator[str]:
+    def remaining_lines(self) -> Iterator[str]:
         """Yield all full lines up to the current end."""
         before = -1
         while self.offset != before:
             before = self.offset
-            yield from self.read()
+            yield from self.next_lines()
 
-    def skip(self, last_bytes: int) -> None:
+    def skip_to_last(self, last_bytes: int) -> None:
         """Continue at the first full line in the last `last_bytes` of the file."""
         start = self.size() - last_bytes
         if start > self.offset:

@@ -18,11 +18,11 @@ from tui_train.runner.curve import LossCurve
 from tui_train.runner.planned import SupervisorPlan, read_plan
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import RunStatus
-from tui_train.runs.elsewhere import local_output_folder, read_place
+from tui_train.runs.elsewhere import local_output_folder, read_place_elsewhere
 from tui_train.runs.follow import read_progress
-from tui_train.runs.own_folders import argument_folders_written_since, weights_files_written
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.script_outputs import argument_folders_written_since, weights_files_written
 from tui_train.runs.status import energy_used_and_if_all_metered, node_folders, read_status, training_seconds
 from tui_train.trainers import trainer_has_own_field
 
@@ -39,7 +39,7 @@ _CHECKPOINT_WEIGHTS_FOLDERS = ("", "model/consolidated", "model")
 _AUTOMODEL_CHECKPOINT_GLOB = "epoch_*_step_*"
 # Seconds by which the clock of a file server may be behind.
 _FILE_CLOCK_TOLERANCE_SECONDS = 60.0
-_QUANTIZED_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
+_QUANTIZING_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
 
 
 class StepLoss(Struct, frozen=True):
@@ -90,7 +90,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """All cards of each attempt were."""
 
     @property
-    def description(self) -> str:
+    def weights_text(self) -> str:
         """Kind and size of the weights, in words."""
         if self.weights is None:
             return ""
@@ -113,7 +113,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return f"{'' if self.all_metered else 'at least '}{energy_text(self.joules)}"
 
     @property
-    def source_text(self) -> str:
+    def weights_origin_text(self) -> str:
         """Which of the run's weights these are, in words."""
         if self.source == "final":
             return "final weights"
@@ -163,7 +163,7 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
     position = status.attempts[-1].position if status.attempts else 1
     rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
     output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
-    if rule and read_place(run.path):
+    if rule and read_place_elsewhere(run.path):
         rule = rule._replace(folder=str(output))
     final = _first_weights(output, _FINAL_WEIGHTS_FOLDERS)
     if final and status.attempts and final.changed_at < status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS:
@@ -176,14 +176,14 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
         argument_folders_written_since(run, status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS)
-        if status.attempts and not (final or checkpoint or read_place(run.path))
+        if status.attempts and not (final or checkpoint or read_place_elsewhere(run.path))
         else ()
     )
     for folder in own:
         final = final or _first_weights(folder, _FINAL_WEIGHTS_FOLDERS)
     earlier = final and checkpoint and checkpoint.changed_at > final.changed_at
     chosen = checkpoint if earlier or not final else final
-    trained, revision, quantized = _trained_model(run)
+    trained, revision, quantized = _profile_model_revision_and_if_quantized(run)
     base = (chosen.base if chosen else "") or trained
     revision = revision if base == trained else ""
     output = Path(final.path) if final and own else output
@@ -191,10 +191,10 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
         partial, output=str(output), written=tuple(map(str, own)), base=base, revision=revision, quantized=quantized
     )
     if not chosen:
-        return replace(partial, saved=_saved_files(run, status, (output, *own)))
+        return replace(partial, saved=_other_weights_files(run, status, (output, *own)))
     if chosen is final and status.state != "finished":
         # Programs save there also when they are stopped.
-        step = _stopped_step(run, status, output, saved, chosen.changed_at)
+        step = _stopped_weights_step(run, status, output, saved, chosen.changed_at)
         return replace(
             partial, weights=chosen, source="stopped", step=step, base=_absolute_base_model(partial.base, run)
         )
@@ -206,9 +206,9 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
     )
 
 
-def _saved_files(run: RunDir, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:
+def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:
     """Return weights of another form that were written while a run trained, as far as they are on this machine."""
-    if not status.attempts or read_place(run.path):
+    if not status.attempts or read_place_elsewhere(run.path):
         return ()
     first, last = status.attempts[0], status.attempts[-1]
     until = time.time() if last.ended is None else last.ended
@@ -223,7 +223,7 @@ def _first_weights(folder: Path, subfolders: Iterable[str]) -> Weights | None:
     return next(filter(None, (read_weights(folder / place if place else folder) for place in subfolders)), None)
 
 
-def _stopped_step(run: RunDir, status: RunStatus, output: Path, checkpoint_path: str, written_at: float) -> int:
+def _stopped_weights_step(run: RunDir, status: RunStatus, output: Path, checkpoint_path: str, written_at: float) -> int:
     """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
     if step := _trainer_state_step(output):
         return step
@@ -263,7 +263,7 @@ def _newest_automodel_checkpoint(output: Path) -> str:
     return max(steps, key=lambda path: steps[path], default="")
 
 
-def _trained_model(run: RunDir) -> tuple[str, str, bool]:
+def _profile_model_revision_and_if_quantized(run: RunDir) -> tuple[str, str, bool]:
     """Return the model that the profile names, its revision, and whether it was loaded in 4 or 8 bits."""
     try:
         profile = store.load_profile_file(str(run.profile))
@@ -271,7 +271,7 @@ def _trained_model(run: RunDir) -> tuple[str, str, bool]:
         return "", "", False
     words = [word.partition("=")[0] for word in profile.trainer.arguments]
     chosen = trainer_has_own_field(profile, "finetune") and profile.finetune.tuning == "qlora"
-    return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZED_OPTIONS)
+    return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZING_OPTIONS)
 
 
 def _absolute_base_model(base: str, run: RunDir) -> str:

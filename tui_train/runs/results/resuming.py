@@ -8,11 +8,11 @@ from tui_train.runner import planned
 from tui_train.runner.checkpoints import newest_complete_checkpoint
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import RunStatus
-from tui_train.runs.elsewhere import read_host_report, read_place
+from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere
 from tui_train.runs.rundir import RunDir
 
-NO_CHECKPOINT = "has no complete checkpoint"
-PASSES_NO_CHECKPOINT = "cannot resume: its preset passes no checkpoint"
+NO_CHECKPOINT_REASON = "has no complete checkpoint"
+PRESET_CANNOT_RESUME_REASON = "cannot resume: its preset passes no checkpoint"
 
 
 def resume_mode(run: RunDir) -> str:
@@ -40,13 +40,13 @@ def why_not_resumable(run: RunDir, status: RunStatus) -> str:
         return "has finished" if status.state == "finished" else "was never started"
     how = resume_mode(run)
     if how == "never":
-        return PASSES_NO_CHECKPOINT
-    return "" if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position) else NO_CHECKPOINT
+        return PRESET_CANNOT_RESUME_REASON
+    return "" if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position) else NO_CHECKPOINT_REASON
 
 
 def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
     """Return the newest whole checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
-    if read_place(run.path):
+    if read_place_elsewhere(run.path):
         heard = read_host_report(run.path)
         return heard.checkpoint if heard else ""
     try:

@@ -10,7 +10,7 @@ from tui_train.base.files import read_regular_file
 from tui_train.runner import checkpoints
 from tui_train.runner.planned import SupervisorPlan, read_plan
 from tui_train.runner.refused import Refused
-from tui_train.runs.elsewhere import is_on_shared_disk, local_output_folder, read_place
+from tui_train.runs.elsewhere import is_output_on_shared_disk, local_output_folder, read_place_elsewhere
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -50,20 +50,20 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
         plan = read_plan(str(run.path))
     except Refused:
         return RunOutput()
-    if place := read_place(run.path):
+    if place := read_place_elsewhere(run.path):
         here, there = local_output_folder(run.path, plan.output), plan.output or f"{place.folder}/output"
         newest = newest_checkpoint(run, attempt_position)
         checkpoint = SavedCheckpoint(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
-        own = str(here) if is_fetched(run) else ""
+        own = str(here) if are_results_here(run) else ""
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
     return RunOutput(folder=str(run.path), output=output, checkpoint=_newest_checkpoint(run, plan, attempt_position))
 
 
-def is_fetched(run: RunDir) -> bool:
+def are_results_here(run: RunDir) -> bool:
     """Return whether the results of a run's last attempt are here: fetched from its host, or on a disk of both."""
-    place = read_place(run.path)
-    if place and is_on_shared_disk(place, str(run.plan().get("output") or "output")):
+    place = read_place_elsewhere(run.path)
+    if place and is_output_on_shared_disk(place, str(run.plan().get("output") or "output")):
         return True
     try:
         return read_regular_file(run.path / FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()

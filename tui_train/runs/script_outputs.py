@@ -30,7 +30,7 @@ _STATE_OF_TRAINING_PATTERN = re.compile(
 )
 
 
-def own_output_paths(run: RunDir) -> tuple[str, ...]:
+def output_paths_in_script_arguments(run: RunDir) -> tuple[str, ...]:
     """Return the paths of arguments by whose names the script may write there."""
     profile = _profile_starting_script(run)
     if profile is None:
