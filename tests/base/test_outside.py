@@ -29,7 +29,7 @@ from support import exported, facts, holder, profile, sample
 from tui_train.actions import image_check, nemo_files
 from tui_train.actions.tune.trial import _outcome_and_reason_of_failure
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.parse import MissingFile, Unparsable, json_as, json_table, read_bounded_bytes, toml_table
+from tui_train.base.parse import MissingFile, Unparsable, json_as, json_table, read_file_to_parse, toml_table
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import yaml_documents
@@ -228,12 +228,12 @@ def test_what_python_writes_as_json_is_read():
 
 def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
     with pytest.raises(MissingFile):
-        read_bounded_bytes(tmp_path / "none", 9)
+        read_file_to_parse(tmp_path / "none", 9)
     (tmp_path / "file").write_bytes(b"\xff")
     with pytest.raises(Unparsable, match="UTF-8"):
-        toml_table(read_bounded_bytes(tmp_path / "file", 9))
+        toml_table(read_file_to_parse(tmp_path / "file", 9))
     with pytest.raises(Unparsable, match="larger than"):
-        read_bounded_bytes(tmp_path / "file", 0)
+        read_file_to_parse(tmp_path / "file", 0)
 
 
 DAMAGED_WEIGHTS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tui_train.base.versions import is_at_least, is_known_at_least, is_older, major_version
+from tui_train.base.versions import is_at_least_or_unknown, is_known_at_least, is_known_older, major_version
 
 NVIDIA = "2.9.0a0+50eac811a6.nv25.09"
 
@@ -15,22 +15,22 @@ NVIDIA = "2.9.0a0+50eac811a6.nv25.09"
     ],
 )  # fmt: skip
 def test_a_version_and_its_builds_are_as_new_as_its_release(version, wanted):
-    assert is_at_least(version, wanted)
+    assert is_at_least_or_unknown(version, wanted)
     assert is_known_at_least(version, wanted)
-    assert not is_older(version, wanted)
+    assert not is_known_older(version, wanted)
 
 
 @pytest.mark.parametrize(
     ("version", "wanted"), [("2.9.1", "2.10"), (NVIDIA, "2.9.1"), ("4.57.6", "5"), ("0.4", "0.26")]
 )
 def test_an_older_one_is_older(version, wanted):
-    assert is_older(version, wanted)
+    assert is_known_older(version, wanted)
     assert not is_known_at_least(version, wanted)
 
 
 @pytest.mark.parametrize("version", [None, "", "main", "git-1234", "1" * 9999, "2.8\n\x1b[31m", "٢.٨"])
 def test_what_cannot_be_read_is_neither_old_nor_known(version):
-    assert is_at_least(version, "2.8")
+    assert is_at_least_or_unknown(version, "2.8")
     assert not is_known_at_least(version, "2.8")
     assert major_version(version) is None
 

@@ -21,7 +21,7 @@ from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import start, watch
-from tui_train.diagnose.repeated_failure import repeating_failure
+from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.runner.progress import Progress
@@ -344,9 +344,9 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
     assert explain_end(newest(), 1, None).why_not_resumable.startswith("would fail again. ")
     tui("resume", "last", "--force", code=2)
     assert len(read_status(newest()).attempts) == 2
-    assert repeating_failure(newest(), read_status(newest())) is not None
+    assert failure_that_would_repeat(newest(), read_status(newest())) is not None
     script.write_text("print('trained')\n")
-    assert repeating_failure(newest(), read_status(newest())) is None
+    assert failure_that_would_repeat(newest(), read_status(newest())) is None
 
 
 def test_a_detached_run_is_watched_and_stopped(mine):

@@ -23,7 +23,7 @@ from tui_train.cli.app import cli
 from tui_train.cli.results.diagnose import print_diagnosis
 from tui_train.diagnose import Evidence, diagnose, diagnose_log, diagnose_run
 from tui_train.diagnose.reader import lines_that_matter
-from tui_train.diagnose.remedies import change_that_helps
+from tui_train.diagnose.remedies import make_named_change
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.types import ScriptSource
@@ -328,7 +328,7 @@ def test_a_change_mends_the_profile():
             profile_with_value(lower, "recipe.precision", "fp16"),
             profile_with_value(lower, "trainer.kind", "script"),
         )
-        changes = [(before, change_that_helps(name, evidence, before)) for before in profiles]
+        changes = [(before, make_named_change(name, evidence, before)) for before in profiles]
         assert any(change for _, change in changes), name
         assert all(apply_change(change, before) != before for before, change in changes if change)
 
@@ -337,8 +337,8 @@ def test_no_change_is_offered_that_the_training_would_not_notice():
     nothing = Evidence(lines=(), world_size=1)
     names = ("less_memory", "precision", "steadier", "no_fused_kernels", "no_activation_checkpointing", "no_deepspeed")
     names += ("all_linear_layers", "no_quantization", "whole_conversations")
-    assert [change_that_helps(name, nothing, WHOLE) for name in names] == [None] * len(names)
-    assert change_that_helps("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
+    assert [make_named_change(name, nothing, WHOLE) for name in names] == [None] * len(names)
+    assert make_named_change("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_no_change_is_offered_that_the_training_would_not_notice():
 def test_less_memory_is_offered_where_it_ran_out(phase, title):
     takes = frozenset({"micro_batch", "accumulation", "eval_batch"})
     evidence = Evidence(lines=(), takes=takes, cuda=True, phase=phase, eval_batch=8)
-    assert change_that_helps("less_memory", evidence, WHOLE).title == title
+    assert make_named_change("less_memory", evidence, WHOLE).title == title
 
 
 OWN = """Traceback (most recent call last):

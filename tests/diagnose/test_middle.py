@@ -16,9 +16,9 @@ from hypothesis.errors import Unsatisfiable
 from support import sample
 
 from tui_train.diagnose import Evidence, diagnose, diagnose_log, reader
-from tui_train.diagnose.anchors import normalized_for_required_words, required_words
-from tui_train.diagnose.middle import KeptMiddleLines, _all_single_line_expressions, _possible_expressions
+from tui_train.diagnose.middle import KeptMiddleLines, _all_single_line_expressions, _possible_expression_numbers
 from tui_train.diagnose.reader import lines_that_matter
+from tui_train.diagnose.required_words import normalized_for_required_words, required_words
 
 STEP = "step {} | loss 2.5 | lr 1.0e-03\n"
 FRAMES = "frame #{0}: c10d::ProcessGroupNCCL::run() + 0x{0} (0x7f in /opt/torch/lib/libtorch.so)\n"
@@ -109,7 +109,7 @@ def test_a_healthy_log_stays_healthy():
 
 def test_many_kinds_of_lines_are_kept_few_of():
     middle = KeptMiddleLines()
-    middle.read(
+    middle.keep_lines_that_matter(
         0, b"\n".join(b"RuntimeError: CUDA error: invalid device ordinal %d" % number for number in range(5000))
     )
     kept = [number for number, _ in middle.kept_lines()]
@@ -149,7 +149,7 @@ def test_memory_does_not_grow_with_the_log():
     assert large[1] < small[1] + 3000, "lines"
 
 
-# ---- anchors
+# ---- required words
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_words_of_an_expression(expression, wanted):
 
 def test_each_expression_has_words():
     assert len(_all_single_line_expressions()) > 900
-    assert all(expression.anchors for expression in _all_single_line_expressions())
+    assert all(expression.required for expression in _all_single_line_expressions())
 
 
 @pytest.mark.whole
@@ -187,7 +187,9 @@ def test_what_an_expression_matches_is_looked_at(part):
         )  # fmt: skip
         @given(st.from_regex(known[number].pattern), st.just(number))
         def looked_at(text, number):
-            assert number in _possible_expressions(normalized_for_required_words(text.encode("utf-8", "replace"))), text
+            assert number in _possible_expression_numbers(
+                normalized_for_required_words(text.encode("utf-8", "replace"))
+            ), text
 
         with contextlib.suppress(Unsatisfiable):  # some only look ahead for what must not be there
             looked_at()
@@ -202,10 +204,10 @@ class Noted(reader.LogReadObserver):
     def __init__(self, leaves=1 << 60, by=reader.StopReading):
         self.ends, self.read, self.leaves, self.by = [], [], leaves, by
 
-    def at_end(self, found):
+    def note_diagnosis_of_ends(self, found):
         self.ends.append(found and found.failure)
 
-    def has_read(self, done, total):
+    def note_bytes_read(self, done, total):
         self.read.append((done, total))
         if done >= self.leaves:
             raise self.by

@@ -17,7 +17,7 @@ REAL = """
 import functools, json, sys
 sys.path.insert(0, sys.argv[1])
 import torch, torch.distributed as dist
-from memory_trace import AllocationWatch, MemoryAccount
+from memory_trace import AllocationCounter, MemoryAccount
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
@@ -56,7 +56,7 @@ def apart(module):
 def most(share):
     account = MemoryAccount(1)
     model = share(Model())
-    with AllocationWatch(account):
+    with AllocationCounter(account):
         loss = model(torch.randn(TOKENS, WIDTH).requires_grad_()).sum()
         account.phase = "backward"
         loss.backward()

@@ -16,7 +16,7 @@ sys.path.insert(0, asked["programs"])
 
 import trl  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from memory_trace import AllocationWatch, MemoryAccount  # noqa: E402
+from memory_trace import AllocationCounter, MemoryAccount  # noqa: E402
 from peft import LoraConfig  # noqa: E402
 
 account = MemoryAccount(1)
@@ -28,7 +28,7 @@ how = trl.DPOConfig(
     gradient_checkpointing=asked["checkpointing"], report_to="none", save_strategy="no", bf16=False, use_cpu=True,
     disable_tqdm=True, learning_rate=1e-5, dataloader_pin_memory=False,
 )  # fmt: skip
-with AllocationWatch(account):
+with AllocationCounter(account):
     trainer = trl.DPOTrainer(
         model=asked["folder"], args=how, train_dataset=rows, peft_config=adapter if asked["lora"] else None
     )

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tui_train.actions.dialogue import ChildDialogue, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
-from tui_train.base.files import reporting_write_errors
+from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import visible
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
@@ -86,7 +86,7 @@ def merge_adapter(
     if not base:
         raise BadInput("the adapter does not name its base model", "Name it: --base FOLDER")
     python = training_python(run, options.python)
-    with reporting_write_errors(into):
+    with raising_cannot_write(into):
         beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
     try:
         request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
@@ -96,7 +96,7 @@ def merge_adapter(
             merged = _wait_for_merge(child, str(into), on_step, cancelled)
         finally:
             child.close()
-        with reporting_write_errors(into):
+        with raising_cannot_write(into):
             _apply_umask(beside)
             if os.path.lexists(into):
                 raise AlreadyExists(f"{visible(str(into))} was created meanwhile", "Name a new folder.")

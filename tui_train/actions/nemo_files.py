@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import create_own_folder, reporting_write_errors, write_atomically
+from tui_train.base.files import create_own_folder, raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import display_path, visible
 from tui_train.facts.machine import memory_bound, probe
@@ -93,7 +93,7 @@ def prepare_nemo_data(
         if not question_file.is_file():
             remedy = "Remove it, or name another --out."
             raise CannotWrite(f"{visible(str(work))} already exists, and is not from an earlier preparation", remedy)
-        with reporting_write_errors(work):
+        with raising_cannot_write(work):
             shutil.rmtree(work)
     create_own_folder(work)
     if not resumes:
@@ -147,17 +147,17 @@ def convert_nemo_model(direction: str, source: Path, target: Path, interpreter: 
         raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another one.")
     if os.path.lexists(target):
         raise CannotWrite(f"{visible(str(target))} already exists", "Name another place, or remove it first.")
-    with reporting_write_errors(target):
+    with raising_cannot_write(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:40]}."))
     try:
         model, work = beside / "model", beside / "work"
-        with reporting_write_errors(target):
+        with raising_cannot_write(target):
             work.mkdir()
         result = _run_nemo_program(
             interpreter, "nemo_convert.py", (direction, str(source), str(model), str(work)), lambda _: None
         )
-        with reporting_write_errors(target):
+        with raising_cannot_write(target):
             model.rename(target)
         return result
     finally:

@@ -150,7 +150,7 @@ def part_needs_checkpoint(part: CommandPart) -> bool:
     )
 
 
-def with_file_placeholders(word: CommandWord) -> str:
+def word_with_placeholders(word: CommandWord) -> str:
     """Return a word with placeholders for its variables, for a file in which the script replaces them."""
     return (
         word

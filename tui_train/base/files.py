@@ -81,7 +81,7 @@ def foreign_owner_name(folder_descriptor: int) -> str:
 
 
 @contextmanager
-def reporting_write_errors(path: Path) -> Iterator[None]:
+def raising_cannot_write(path: Path) -> Iterator[None]:
     """Turn every failure to write `path` into CannotWrite with a remedy."""
     try:
         yield
@@ -96,7 +96,7 @@ def reporting_write_errors(path: Path) -> Iterator[None]:
 
 def create_own_folder(path: Path) -> None:
     """Create a folder for files of this user alone; CannotWrite if a link or another user's folder is there."""
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_folder(path.parent) as parent:
             with suppress(FileExistsError):
@@ -109,7 +109,7 @@ def create_own_folder(path: Path) -> None:
 
 def write_atomically(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file atomically, creating its folder; CannotWrite leaves the old file."""
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_folder(path.parent) as folder:
             _write_atomically(folder, path.name, text, mode, replace=True)
@@ -120,7 +120,7 @@ def write_if_absent(path: Path, text: str | bytes, mode: int = 0o644, *, create_
 
     Its folder is created if needed, unless `create_parents` is false.
     """
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         if create_parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -17,7 +17,7 @@ __all__ = [
     "json_as",
     "json_table",
     "prepared_for_msgspec",
-    "read_bounded_bytes",
+    "read_file_to_parse",
     "toml_table",
 ]
 
@@ -39,7 +39,7 @@ def prepared_for_msgspec(value_type: type[_Value]) -> type[_Value]:
     return value_type
 
 
-def read_bounded_bytes(path: Path | str, max_size: int) -> bytes:
+def read_file_to_parse(path: Path | str, max_size: int) -> bytes:
     """Return the bytes of a regular file; MissingFile, or Unparsable if it cannot be read or is larger."""
     try:
         return read_regular_file(path, max_size)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-_GENERATED_TEXT_PATTERN = re.compile(
+_UUID_OR_MIXED_TEXT_PATTERN = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9])(?:"
     r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{20,}|(?=[A-Za-z0-9]{14})[A-Za-z]*(?:\d+[A-Za-z]+){2})"
 )
@@ -45,9 +45,9 @@ def looks_random(text: str) -> bool:
     return mixed and changes >= (len(text) - classes.count(3)) * 0.4
 
 
-def _looks_generated(text: str) -> bool:
+def _looks_random_or_made(text: str) -> bool:
     """Return whether a text is made by a machine: random, a UUID, or long letters with digits among them."""
-    return looks_random(text) or bool(_GENERATED_TEXT_PATTERN.search(text))
+    return looks_random(text) or bool(_UUID_OR_MIXED_TEXT_PATTERN.search(text))
 
 
 def _is_more_than_numbers(text: str) -> bool:
@@ -174,7 +174,10 @@ _AUTHORIZATION_FORMATS = (
 )
 _HEADER_FORMATS = (
     _any_case_format(
-        "authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_HEADER_CHARACTER_PATTERN}{{16,}})", _looks_generated
+        "authorizations",
+        "bearer",
+        rf"\bbearer\s+(?P<secret>{_HEADER_CHARACTER_PATTERN}{{16,}})",
+        _looks_random_or_made,
     ),
     _any_case_format(
         "cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"
@@ -207,7 +210,7 @@ _WEBHOOK_FORMATS = (
         "webhooks",
         "hook/ hooks/",
         r"://[^\s'\"<>]{1,200}?hooks?/(?=[\w-]*\d)(?P<secret>[\w-]{20,}[^\s'\"<>]*)",
-        _looks_generated,
+        _looks_random_or_made,
     ),
 )
 

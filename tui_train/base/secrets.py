@@ -46,23 +46,24 @@ _HARMLESS_VALUE_PATTERN = re.compile(
 # Letters and digits without a word between separators, or with signs that names do not have.
 _PASSWORD_VALUE_PATTERN = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{6,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
 _OPTION_NAME_PATTERN = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
-_VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
+_VALUE_PATTERN = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
 _QUERY_PARAMETER_PATTERN = re.compile(
     r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})"""
 )
 _MIN_URL_KEY_LENGTH = 16
 # Escape sequences of a terminal, raw and as JSON or a shell writes them.
-_ESCAPE_START = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)"
+_ESC_PATTERN = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)"
 _ESCAPE_SEQUENCE_PATTERN = re.compile(
-    rf"{_ESCAPE_START}(?:\[[0-9;:?]{{0,40}}[ -/]{{0,4}}[@-~]|\][^\x07\x1b\\]{{0,200}}(?:\x07|\x1b\\)?|[@-Z\\^_])"
+    rf"{_ESC_PATTERN}(?:\[[0-9;:?]{{0,40}}[ -/]{{0,4}}[@-~]|\][^\x07\x1b\\]{{0,200}}(?:\x07|\x1b\\)?|[@-Z\\^_])"
 )
 # An argument and the next word, in a command or a list; a name and its value, in a shell, TOML or JSON.
 _NAMED_VALUE_PATTERNS = (
     re.compile(
-        rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+(?!-))){_VALUE}"""
+        rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+(?!-))){_VALUE_PATTERN}"""
     ),
     re.compile(
-        rf"""(?P<before>(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z][\w.-]{{0,60}})['"]?[ \t]{{0,3}}[:=][ \t]{{0,3}}){_VALUE}"""
+        rf"""(?P<before>(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z][\w.-]{{0,60}})['"]?[ \t]{{0,3}}[:=][ \t]{{0,3}})"""
+        rf"""{_VALUE_PATTERN}"""
     ),
 )
 
@@ -96,7 +97,7 @@ def find_secret_arguments(words: Iterable[str], *, is_command: bool = False) -> 
         name, equals, value = word.partition("=")
         if not (equals and _OPTION_NAME_PATTERN.fullmatch(name)):
             name, value = previous_option, word
-        certain = _is_certain_secret(name, value, is_command=is_command)
+        certain = _secret_certainty(name, value, is_command=is_command)
         if certain is not None:
             yield SecretArgument(
                 name,
@@ -107,7 +108,7 @@ def find_secret_arguments(words: Iterable[str], *, is_command: bool = False) -> 
         previous_option = word if word.startswith("-") and not equals else ""
 
 
-def _is_certain_secret(name: str, value: str, *, is_command: bool) -> bool | None:
+def _secret_certainty(name: str, value: str, *, is_command: bool) -> bool | None:
     """Return whether an argument surely is a secret; None where nothing speaks for it."""
     bare_name = name.lstrip("-+~")
     if has_surely_secret_format(value, is_command=is_command):
@@ -117,7 +118,7 @@ def _is_certain_secret(name: str, value: str, *, is_command: bool) -> bool | Non
     looks_secret = (
         has_secret_format(value)
         or (name in {"-p", "-P"} and _looks_like_password(value))
-        or any(_find_secrets(value, POSSIBLY_SECRET_FORMATS))
+        or any(_find_format_matches(value, POSSIBLY_SECRET_FORMATS))
     )
     return False if looks_secret else None
 
@@ -133,22 +134,22 @@ def _looks_like_password(value: str) -> bool:
 
 def has_secret_format(value: str) -> bool:
     """Return whether a value contains what looks like a secret by its format, or by the words around it."""
-    return _has_any_format(value, SECRET_FORMATS)
+    return _has_format_or_url_secret(value, SECRET_FORMATS)
 
 
 def has_surely_secret_format(value: str, *, is_command: bool = False) -> bool:
     """Return whether a value contains a format that only secrets have: a token, a key, a URL with a password."""
-    return _has_any_format(value, SURELY_SECRET_COMMAND_FORMATS if is_command else SURELY_SECRET_FORMATS)
+    return _has_format_or_url_secret(value, SURELY_SECRET_COMMAND_FORMATS if is_command else SURELY_SECRET_FORMATS)
 
 
-def _has_any_format(value: str, formats: tuple[SecretFormat, ...]) -> bool:
+def _has_format_or_url_secret(value: str, formats: tuple[SecretFormat, ...]) -> bool:
     plain = _ESCAPE_SEQUENCE_PATTERN.sub("", value)
-    if any(_find_secrets(plain, formats)):
+    if any(_find_format_matches(plain, formats)):
         return True
     return any(_is_secret_url_parameter(match) for match in _QUERY_PARAMETER_PATTERN.finditer(plain))
 
 
-def _find_secrets(text: str, formats: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
+def _find_format_matches(text: str, formats: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
     """Yield what has one of the formats."""
     for form in _possible_formats(formats, text):
         yield from (match for match in form.compiled_pattern.finditer(text) if _is_secret_match(form, match))

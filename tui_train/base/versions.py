@@ -8,20 +8,20 @@ import functools
 from packaging.version import Version
 
 
-def is_at_least(version: str | None, minimum: str) -> bool:
+def is_at_least_or_unknown(version: str | None, minimum: str) -> bool:
     """Return whether a version is `minimum` or newer; an unreadable one counts as new."""
     release = _release_numbers(version or "")
     return release is None or release >= Version(minimum)
 
 
-def is_older(version: str | None, minimum: str) -> bool:
+def is_known_older(version: str | None, minimum: str) -> bool:
     """Return whether a version is known to be older than another."""
-    return not is_at_least(version, minimum)
+    return not is_at_least_or_unknown(version, minimum)
 
 
 def is_known_at_least(version: str | None, minimum: str) -> bool:
     """Return whether a version is known and is `minimum` or newer."""
-    return _release_numbers(version or "") is not None and is_at_least(version, minimum)
+    return _release_numbers(version or "") is not None and is_at_least_or_unknown(version, minimum)
 
 
 def major_version(version: str | None) -> int | None:

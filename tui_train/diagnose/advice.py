@@ -26,18 +26,18 @@ _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
 _TRACEBACK_HEADER = "Traceback (most recent call last)"
-CHAIN_TEXTS = ("During handling of the above exception", "The above exception was the direct cause")
+CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", "The above exception was the direct cause")
 FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
 # Libraries, the standard library, what has no file, and what each Python of a run begins with.
 LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|/shim/sitecustomize\.py$|^<")
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
-_LIBRARY_TITLES = {"peft": "PEFT", "trl": "TRL"}
-_RAISED_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
+_TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL"}
+_ERROR_MESSAGE_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
 # They name what was looked up, and nothing to do.
 _LOOKUP_ERROR_PATTERN = re.compile(r"(\w+\.)*(Key|Index|Attribute)Error\b")
-_RAISE_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
+_RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400  # lines of a traceback that are looked at
 _MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
 
@@ -68,10 +68,10 @@ def remedy_and_values(
         return (
             _CPU_OOM_REMEDY if signature.strength >= _MIN_CERTAIN_STRENGTH else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
         ), match_values
-    values = {**_raiser_values(evidence.lines, error_line), **match_values}
+    values = {**_raiser_and_place_values(evidence.lines, error_line), **match_values}
     if profile and evidence.preset and (start := working_folder(profile, evidence.preset)):
         values.setdefault("start", f"{start} (trainer.working_directory)")
-    if raised := _RAISED_PATTERN.match(error_line.text):
+    if raised := _ERROR_MESSAGE_PATTERN.match(error_line.text):
         values.setdefault("message", raised["message"])
     if values.get("message", "").endswith(":"):
         values["message"] = _message_with_next_line(evidence.lines, error_line)
@@ -93,16 +93,16 @@ def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
     return "Do what {raiser} says; your code calls it at {place}." if "raiser" in values else "Look at {place}."
 
 
-def _raiser_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
+def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
     """Return the library that raised an error itself, if one did, and the place in a file of the user's."""
     values = {}
     at = next((index for index, line in enumerate(lines) if line is error_line), 0)
     ours = [line.text for line in lines[max(0, at - _MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
     frame = max((index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)), default=None)
     says_what_to_do = not _LOOKUP_ERROR_PATTERN.match(error_line.text)
-    if frame is not None and says_what_to_do and any(map(_RAISE_PATTERN.match, ours[frame + 1 : frame + 2])):
+    if frame is not None and says_what_to_do and any(map(_RAISE_STATEMENT_PATTERN.match, ours[frame + 1 : frame + 2])):
         library = _LIBRARY_NAME_PATTERN.search(ours[frame])
-        values = {"raiser": _LIBRARY_TITLES.get(library[1], library[1])} if library else {}
+        values = {"raiser": _TITLE_BY_LIBRARY.get(library[1], library[1])} if library else {}
     user_frame = innermost_user_frame(lines, error_line)
     if user_frame is None:
         return values
@@ -132,15 +132,15 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
         if frame := _user_frame(line):
             return frame
     after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
-    return _innermost_user_frame_of_chain(after)
+    return _innermost_user_frame_of_chained_tracebacks(after)
 
 
-def _innermost_user_frame_of_chain(after: Sequence[LogLine]) -> TracebackFrame | None:
+def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> TracebackFrame | None:
     """Return the innermost frame of the user's in the first traceback that has one, of those chained to an error."""
     found: TracebackFrame | None = None
     is_chained = has_begun = False
     for number, line in enumerate(after):
-        if line.text.startswith(CHAIN_TEXTS):
+        if line.text.startswith(CHAINED_TRACEBACK_PREFIXES):
             is_chained = True
         elif _TRACEBACK_HEADER in line.text:
             if found or not is_chained:

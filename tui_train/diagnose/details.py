@@ -16,7 +16,7 @@ from tui_train.diagnose.types import LogLine
 # A traceback's chain stands before an error, and lists of what differs after it.
 _DETAIL_LINES_BEFORE_FAILURE, _DETAIL_LINES_AFTER_FAILURE = 24, 40
 _DIMENSION_NUMBER_PATTERN = re.compile(r"\d+")
-_NUMBER_CAP = 10**12  # of a number that is calculated with
+_MAX_NUMBER = 10**12  # of a number that is calculated with
 
 
 class FailureDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ def _no_derived_values(_values: dict[str, str]) -> dict[str, str]:
 
 def _capped_number_value(values: dict[str, str], name: str) -> int:
     text = values.get(name, "")
-    return min(int(text), _NUMBER_CAP) if text.isdecimal() and len(text) < 16 else 0
+    return min(int(text), _MAX_NUMBER) if text.isdecimal() and len(text) < 16 else 0
 
 
 def _cuda_version_value(values: dict[str, str]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _requested_size_value(values: dict[str, str]) -> dict[str, str]:
 _BYTES_BY_UNIT = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-def _free_memory_values(values: dict[str, str]) -> dict[str, str]:
+def _memory_note_value(values: dict[str, str]) -> dict[str, str]:
     """Return what stands out where enough memory was free, or more was requested than there is."""
     asked, free, total = (
         float(number) * _BYTES_BY_UNIT[unit]
@@ -197,7 +197,7 @@ def _argument_replacement_value(values: dict[str, str]) -> dict[str, str]:
 
 _VALUE_DERIVER_BY_FAILURE: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
     "cuda_driver_too_old": _cuda_version_value,
-    "cuda_oom": _free_memory_values,
+    "cuda_oom": _memory_note_value,
     "no_kernel_image": _needed_torch_build_value,
     "batch_config": _fitting_batch_size_values,
     "collective_timeout": _wait_time_value,

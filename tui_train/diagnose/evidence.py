@@ -55,10 +55,10 @@ class _AttemptEdits(msgspec.Struct, frozen=True):
 def diagnose_log(path: str, exit_code: int | None = None, observer: LogReadObserver | None = None) -> Diagnosis | None:
     """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
 
-    def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
+    def diagnose_lines(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         return diagnose(Evidence(lines=lines, exit_code=exit_code))
 
-    return of(read_log_lines(path, observer, of))
+    return diagnose_lines(read_log_lines(path, observer, diagnose_lines))
 
 
 def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObserver | None = None) -> Diagnosis | None:
@@ -89,7 +89,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         profile = with_effective_values(
             profile, effective_values(trainer_of(profile), chosen, document, max(1, plan.world_size), by_launcher)
         )
-    machine = _failed_machine_evidence(run, now, output)
+    machine = _machine_of_last_attempt(run, now, output)
     evidence = Evidence(
         lines=(),
         exit_code=code,
@@ -103,7 +103,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=newest_checkpoint(run, attempt.position),
-        takes=_values_reaching_trainer(profile, document) if profile else frozenset(),
+        takes=_recipe_names_reaching_trainer(profile, document) if profile else frozenset(),
         phase=attempt.phase,
         resumed=attempt.resumed,
         first_step=first_logged_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
@@ -115,8 +115,8 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
     )
     tried = _attempt_change(profile, run, attempt.position) if profile else None
 
-    def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
-        found = _diagnose_attempt(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
+    def diagnose_lines(lines: tuple[LogLine, ...]) -> Diagnosis | None:
+        found = _diagnose_as_attempted(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
         if found and found.source_file and not elsewhere:
             folder = profile.trainer.working_directory if profile else ""
             file, ended = Path(folder, found.source_file), attempt.ended or time.time()
@@ -126,7 +126,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
             return found
         return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
 
-    return of(read_log_lines(str(run.attempt_log(attempt.number)), observer, of))
+    return diagnose_lines(read_log_lines(str(run.attempt_log(attempt.number)), observer, diagnose_lines))
 
 
 def _source_around(file: Path, number: int, ended: float) -> tuple[tuple[int, str], ...]:
@@ -143,7 +143,7 @@ def _source_around(file: Path, number: int, ended: float) -> tuple[tuple[int, st
     return tuple((at, visible(line.expandtabs(4))) for at, line in enumerate(shown, first))
 
 
-def _failed_machine_evidence(run: RunDir, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
+def _machine_of_last_attempt(run: RunDir, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
     """Return the machine on which the last attempt failed, as its supervisor saw it.
 
     One that was lost with its supervisor, or is of an earlier version, is looked at now where it ran here.
@@ -173,7 +173,7 @@ def _damaged_files(profile: Profile, checkpoint: str) -> Iterator[str]:
                 yield f"{visible(str(file))}: {error}"
 
 
-def _diagnose_attempt(
+def _diagnose_as_attempted(
     evidence: Evidence,
     profile: Profile | None,
     stored_profile: Profile | None,
@@ -216,7 +216,7 @@ def _load_profile(run: RunDir) -> Profile | None:
         return None
 
 
-def _values_reaching_trainer(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
+def _recipe_names_reaching_trainer(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
     """Return the values that reach the trainer, without those that the user's own arguments or file override."""
     if trainer_of(profile).resumes_itself:
         return _RECIPE_NAMES_PASSED_TO_NEMO
@@ -245,7 +245,7 @@ def _read_plan_bytes(path: Path) -> bytes:
         return b""
 
 
-def diagnose_reference(
+def diagnose_log_or_run(
     reference: str, exit_code: int | None, observer: LogReadObserver | None = None
 ) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""

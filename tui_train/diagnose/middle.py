@@ -6,7 +6,8 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from tui_train.diagnose.anchors import (
+from tui_train.diagnose.details import load_details
+from tui_train.diagnose.required_words import (
     RequiredWords,
     alternation_pattern,
     may_contain_match,
@@ -14,7 +15,6 @@ from tui_train.diagnose.anchors import (
     rarest_required_words,
     required_words,
 )
-from tui_train.diagnose.details import load_details
 from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
 from tui_train.runner.lines import split_rank_and_text
 
@@ -38,7 +38,7 @@ class _SignatureExpression(NamedTuple):
     """An expression of a signature, and what a line must hold for it; `warning`: the line may only warn."""
 
     pattern: re.Pattern[str]
-    anchors: RequiredWords
+    required: RequiredWords
     warning: bool
 
 
@@ -60,7 +60,7 @@ def _all_single_line_expressions() -> tuple[_SignatureExpression, ...]:
 def _expression_numbers_by_word() -> dict[bytes, tuple[int, ...]]:
     """Return the numbers of the expressions by words of which a line that they match in holds one."""
     words = {
-        word for expression in _all_single_line_expressions() for word in rarest_required_words(expression.anchors)
+        word for expression in _all_single_line_expressions() for word in rarest_required_words(expression.required)
     }
     short: list[bytes] = []
     for word in sorted(words, key=lambda word: (len(word), word)):
@@ -69,7 +69,7 @@ def _expression_numbers_by_word() -> dict[bytes, tuple[int, ...]]:
     numbers_of: dict[bytes, list[int]] = {}
     for number, expression in enumerate(_all_single_line_expressions()):
         for word in {
-            next(part for part in short if part in word) for word in rarest_required_words(expression.anchors)
+            next(part for part in short if part in word) for word in rarest_required_words(expression.required)
         }:
             numbers_of.setdefault(word, []).append(number)
     return {word: tuple(numbers) for word, numbers in numbers_of.items()}
@@ -81,13 +81,13 @@ def _any_required_word_pattern() -> re.Pattern[bytes]:
     return re.compile(alternation_pattern(_expression_numbers_by_word()))
 
 
-def _possible_expressions(line: bytes) -> tuple[int, ...]:
+def _possible_expression_numbers(line: bytes) -> tuple[int, ...]:
     """Return the numbers of the expressions that may match in a plain line."""
     if _any_required_word_pattern().search(line) is None:
         return ()
     numbers = {number for word, numbers in _expression_numbers_by_word().items() if word in line for number in numbers}
     expressions = _all_single_line_expressions()
-    return tuple(number for number in sorted(numbers) if may_contain_match(line, expressions[number].anchors))
+    return tuple(number for number in sorted(numbers) if may_contain_match(line, expressions[number].required))
 
 
 def shortened_lines(block: bytes) -> list[bytes]:
@@ -120,7 +120,7 @@ class KeptMiddleLines:
         self._open: list[NumberedLine] = []
         self._frames: deque[NumberedLine] = deque(maxlen=_MAX_FRAME_LINES)
 
-    def read(self, number: int, block: bytes) -> None:
+    def keep_lines_that_matter(self, number: int, block: bytes) -> None:
         """Read more whole lines, the first of which has this number, and keep those that matter."""
         lines = shortened_lines(block)
         texts = normalized_for_required_words(b"\n".join(lines)).split(b"\n")
@@ -130,7 +130,7 @@ class KeptMiddleLines:
             self._classify_kinds({kind: text for kind, text in zip(kinds, texts, strict=True) if kind in unknown})
         if matching := different & self._numbers.keys():
             for place in [place for place, kind in enumerate(kinds) if kind in matching]:
-                self._keep_matching(self._numbers[kinds[place]], number + place, lines[place])
+                self._keep_if_matching(self._numbers[kinds[place]], number + place, lines[place])
         if self._open or not self._traceback_kinds.isdisjoint(different):
             for kind, numbered in zip(kinds, enumerate(lines, number), strict=True):
                 self._keep_traceback_or_step(kind, *numbered)
@@ -163,10 +163,10 @@ class KeptMiddleLines:
         self._loss_kinds.update(kind for kind, text in texts.items() if _LOSS_WORD_BYTES in text)
         texts = {kind: TERMINAL_ESCAPE_PATTERN.sub(b"", text).replace(b"\0", b"") for kind, text in texts.items()}
         if _any_required_word_pattern().search(b"\n".join(texts.values())):
-            found = ((kind, _possible_expressions(text)) for kind, text in texts.items())
+            found = ((kind, _possible_expression_numbers(text)) for kind, text in texts.items())
             self._numbers.update((kind, numbers) for kind, numbers in found if numbers)
 
-    def _keep_matching(self, expression_numbers: tuple[int, ...], line_number: int, line: bytes) -> None:
+    def _keep_if_matching(self, expression_numbers: tuple[int, ...], line_number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""
         raw = TERMINAL_ESCAPE_PATTERN.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
         text = "\n".join(split_rank_and_text(piece)[1].rstrip() for piece in raw.split("\r"))

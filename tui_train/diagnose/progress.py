@@ -32,7 +32,7 @@ _COMPLETION_PATTERN = re.compile(
 )
 
 
-def step_loss_lines(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, bool]]:
+def loss_lines_and_whether_broken(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, bool]]:
     """Yield the lines that name the loss of a step, and whether its numbers are broken."""
     for line in lines:
         match = _LOSS_PATTERN.search(line.text)
@@ -50,7 +50,7 @@ def last_completion_line_number(lines: Sequence[LogLine]) -> int:
 
 def last_step_with_finite_numbers(lines: Sequence[LogLine]) -> int | None:
     """Return the number of the last step whose numbers were whole, None where no line tells one."""
-    broken = {line.number for line, bad in step_loss_lines(lines) if bad}
+    broken = {line.number for line, bad in loss_lines_and_whether_broken(lines) if bad}
     for line in reversed(lines):
         names_step = line.number not in broken and not _EXCEPTION_LINE_PATTERN.match(line.text)
         match = _STEP_PATTERN.search(line.text) if names_step else None

@@ -38,10 +38,10 @@ class LogReadObserver:
 
     stopped = False
 
-    def at_end(self, diagnosis: Diagnosis | None) -> None:
+    def note_diagnosis_of_ends(self, diagnosis: Diagnosis | None) -> None:
         """Take what the beginning and the end of the log show."""
 
-    def has_read(self, read_bytes: int, total_bytes: int) -> None:
+    def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
         """Take how many bytes were read, of how many (0: unknown); StopReading ends the reading."""
 
 
@@ -52,7 +52,7 @@ class StopReading(Exception):
 class LogEndOnlyObserver(LogReadObserver):
     """Who waits for the end of a large log alone, as a list of many does."""
 
-    def has_read(self, read_bytes: int, total_bytes: int) -> None:
+    def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
         """End the reading of a large log."""
         if total_bytes >= _MIN_LARGE_LOG_BYTES:
             raise StopReading
@@ -71,7 +71,7 @@ def read_log_lines(
     name = "standard input" if path == "-" else visible(path)
     try:
         with _open_log(path) as file:
-            size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _SparseFile) else 0
+            size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _HolelessFile) else 0
             text = _open_as_utf8(file, name)
             if observer is None:
                 return lines_that_matter(text)
@@ -80,7 +80,7 @@ def read_log_lines(
                 with _open_log(path) as again:
                     end = _lines_of_start_and_end(again, size)
                 try:
-                    observer.at_end(diagnose(end))
+                    observer.note_diagnosis_of_ends(diagnose(end))
                 except (KeyboardInterrupt, StopReading):
                     observer.stopped = True
                     return end
@@ -99,12 +99,12 @@ def _open_log(path: str) -> BinaryIO:
     if path == os.devnull:
         return io.BytesIO()
     if match is None:
-        return io.BufferedReader(_SparseFile(path))
+        return io.BufferedReader(_HolelessFile(path))
     # It is not ours to close.
     return open(int(match[1]), "rb", closefd=False)
 
 
-class _SparseFile(io.RawIOBase):
+class _HolelessFile(io.RawIOBase):
     """A regular file without its large holes, whatever size they pretend: they hold zeros, and no end of a line."""
 
     def __init__(self, path: str) -> None:
@@ -194,10 +194,10 @@ def lines_that_matter(
                 continue
             tail.append((number, block))
             if len(tail) > _TAIL_BLOCK_COUNT:
-                middle.read(*tail.popleft())
+                middle.keep_lines_that_matter(*tail.popleft())
                 taken += _BLOCK_BYTES
                 if observer:
-                    observer.has_read(bytes_read_and_total()[0] or taken, bytes_read_and_total()[1])
+                    observer.note_bytes_read(bytes_read_and_total()[0] or taken, bytes_read_and_total()[1])
     except (KeyboardInterrupt, StopReading):
         if not observer or (
             tail_if_stopped and bytes_read_and_total()[0] > bytes_read_and_total()[1] - _LARGE_LOG_END_BYTES
@@ -205,7 +205,9 @@ def lines_that_matter(
             raise
         observer.stopped = True
     last = [line for numbered in tail for line in _numbered_lines(*numbered)]
-    cleaned = tuple(line for number, raw in (*head, *middle.kept_lines(), *last) for line in _clean_lines(number, raw))
+    cleaned = tuple(
+        line for number, raw in (*head, *middle.kept_lines(), *last) for line in _lines_on_terminal(number, raw)
+    )
     return (
         (*cleaned, *(line for line in tail_if_stopped if line.number >= FIRST_UNKNOWN_LINE_NUMBER))
         if observer and observer.stopped
@@ -219,7 +221,7 @@ def _lines_of_start_and_end(file: BinaryIO, size: int) -> tuple[LogLine, ...]:
         line
         for numbered in itertools.islice(_read_blocks(file), 1)
         for raw in _numbered_lines(*numbered)
-        for line in _clean_lines(*raw)
+        for line in _lines_on_terminal(*raw)
     ]
     file.seek(size - _LARGE_LOG_END_BYTES)
     file.readline(_BLOCK_BYTES)
@@ -244,7 +246,7 @@ def _numbered_lines(first_number: int, block: bytes) -> list[NumberedLine]:
     return [*enumerate(shortened_lines(block), first_number)]
 
 
-def _clean_lines(number: int, raw_line: bytes) -> Iterable[LogLine]:
+def _lines_on_terminal(number: int, raw_line: bytes) -> Iterable[LogLine]:
     """Return what a terminal would have shown of a line, after its carriage returns."""
     for piece in TERMINAL_ESCAPE_PATTERN.sub(b"", raw_line).split(b"\r"):
         rank, text = split_rank_and_text(piece.decode("utf-8", "replace").replace("\0", ""))

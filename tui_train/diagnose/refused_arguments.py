@@ -29,11 +29,11 @@ def refused_arguments_remedy(evidence: Evidence, profile: Profile) -> str:
     preset, source = evidence.preset, evidence.source
     takes_words = declared_arguments_text(source) if source and are_arguments_fully_known(source) else ""
     takes_text = f"; {takes_words}" if takes_words else ""
-    if by_preset := _refused_options_of_preset(evidence):
+    if by_preset := _refused_options_passed_by_preset(evidence):
         label = visible(preset.label) if preset else ""
         remedy = "Choose the preset auto, which passes what the script declares, or custom."
         return f"The preset “{label}” passes {flag_list_text(by_preset)}{takes_text}. {remedy}"
-    if by_user := _refused_options_of_user(evidence, profile):
+    if by_user := _refused_options_typed_by_user(evidence, profile):
         stand = "stands" if len(by_user) == 1 else "stand"
         meant = _likely_meant_option(evidence, by_user)
         do = f"Did you mean {visible(meant)}?" if meant else "Leave out what it does not take."
@@ -46,9 +46,9 @@ def refused_arguments_change(profile: Profile, evidence: Evidence) -> Change | N
 
     That is the option which was meant, or else the arguments without what is unknown.
     """
-    if _refused_options_of_preset(evidence):
+    if _refused_options_passed_by_preset(evidence):
         return USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO_PRESET else None
-    by_user, left = _refused_options_of_user(evidence, profile), profile.trainer.arguments
+    by_user, left = _refused_options_typed_by_user(evidence, profile), profile.trainer.arguments
     typed = [
         option
         for option in given_options(left, accept_without_dashes=False)
@@ -68,7 +68,7 @@ def _refused_options(evidence: Evidence) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_FLAG_PATTERN.findall(match["words"]))) if match else ()
 
 
-def _refused_options_of_preset(evidence: Evidence) -> list[str]:
+def _refused_options_passed_by_preset(evidence: Evidence) -> list[str]:
     options = (
         {normalized_option(word.partition("=")[0]) for word in _options_of_preset(evidence.preset)}
         if evidence.preset
@@ -77,7 +77,7 @@ def _refused_options_of_preset(evidence: Evidence) -> list[str]:
     return [flag for flag in _refused_options(evidence) if normalized_option(flag) in options]
 
 
-def _refused_options_of_user(evidence: Evidence, profile: Profile) -> list[str]:
+def _refused_options_typed_by_user(evidence: Evidence, profile: Profile) -> list[str]:
     user_options = {
         option.words[0].partition("=")[0]
         for option in given_options(profile.trainer.arguments, accept_without_dashes=False)

@@ -35,7 +35,7 @@ OOM_REMEDY_BY_PHASE = {
 }
 
 
-def change_that_helps(
+def make_named_change(
     change_name: str,
     evidence: Evidence,
     profile: Profile,
@@ -56,18 +56,18 @@ def change_that_helps(
     if changed == profile:
         return None
     chosen_profile = chosen_profile or profile
-    if facts and _check_error_messages(apply_change(change, chosen_profile), facts) - _check_error_messages(
+    if facts and _error_messages_of_checks(apply_change(change, chosen_profile), facts) - _error_messages_of_checks(
         chosen_profile, facts
     ):
         return None
     return change
 
 
-def _check_error_messages(profile: Profile, facts: Facts) -> set[str]:
+def _error_messages_of_checks(profile: Profile, facts: Facts) -> set[str]:
     return {finding.message for finding in find_problems(set_up(profile, facts)) if finding.level == "error"}
 
 
-def _use_less_memory(profile: Profile, evidence: Evidence) -> Change | None:
+def _use_first_memory_saving_rung(profile: Profile, evidence: Evidence) -> Change | None:
     loads = bool(profile.trainer.model)
     context = LadderContext(
         world_size=evidence.world_size,
@@ -139,7 +139,7 @@ def _use_nearest_global_batch(profile: Profile, evidence: Evidence) -> Change | 
     )
 
 
-def _stabilize_loss(profile: Profile, evidence: Evidence) -> Change | None:
+def _use_bf16_or_halve_learning_rate(profile: Profile, evidence: Evidence) -> Change | None:
     recipe = profile.recipe
     if recipe.precision == "fp16" and "precision" in evidence.takes:
         return Change("precision bf16", "fp16 overflows where bf16 does not", (("recipe.precision", "bf16"),))
@@ -212,7 +212,7 @@ def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
 
 
 _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] = {
-    "less_memory": _use_less_memory,
+    "less_memory": _use_first_memory_saving_rung,
     "no_p2p": _change_maker_for_nccl_workaround("p2p", "NCCL without P2P", "copies go through the host: slower"),
     "no_cumem_host": _change_maker_for_nccl_workaround(
         "cumem_host", "NCCL without cuMem of the host", "it is what names the broken file"
@@ -223,7 +223,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "precision": _use_other_precision,
     "bf16": _use_bf16_for_fp16,
     "global_batch": _use_nearest_global_batch,
-    "steadier": _stabilize_loss,
+    "steadier": _use_bf16_or_halve_learning_rate,
     "wandb_offline": _set_wandb_offline,
     "no_fused_kernels": _turn_off_fused_cross_entropy,
     "no_activation_checkpointing": _turn_off_activation_checkpointing,

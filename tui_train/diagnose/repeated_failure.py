@@ -25,7 +25,9 @@ _REPEATING_ERROR_PATTERN = re.compile(
 )
 
 
-def repeating_failure(run: RunDir, run_status: RunStatus, diagnosis: Diagnosis | None = None) -> Diagnosis | None:
+def failure_that_would_repeat(
+    run: RunDir, run_status: RunStatus, diagnosis: Diagnosis | None = None
+) -> Diagnosis | None:
     """Return why another start would fail as the last one did, None where it may not; `diagnosis` is why that failed.
 
     So it is where the failure follows from what is started, nothing of that has changed since, no step was made and
@@ -48,7 +50,7 @@ def repeating_failure(run: RunDir, run_status: RunStatus, diagnosis: Diagnosis |
 
 def why_not_restartable(run: RunDir, run_status: RunStatus, diagnosis: Diagnosis | None = None) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
-    same = repeating_failure(run, run_status, diagnosis)
+    same = failure_that_would_repeat(run, run_status, diagnosis)
     return f"would fail again. {same.cause} {same.remedy}".rstrip(".") if same else why_not_resumable(run, run_status)
 
 

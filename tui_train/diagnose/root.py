@@ -8,11 +8,15 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.base.text import size_text, visible
-from tui_train.diagnose.advice import CHAIN_TEXTS, FRAME_PATTERN, LIBRARY_FILE_PATTERN, remedy_and_values
-from tui_train.diagnose.anchors import may_contain_match, normalized_for_required_words, required_words
+from tui_train.diagnose.advice import CHAINED_TRACEBACK_PREFIXES, FRAME_PATTERN, LIBRARY_FILE_PATTERN, remedy_and_values
 from tui_train.diagnose.details import matching_detail_and_values
-from tui_train.diagnose.progress import last_completion_line_number, last_step_with_finite_numbers, step_loss_lines
-from tui_train.diagnose.remedies import change_that_helps
+from tui_train.diagnose.progress import (
+    last_completion_line_number,
+    last_step_with_finite_numbers,
+    loss_lines_and_whether_broken,
+)
+from tui_train.diagnose.remedies import make_named_change
+from tui_train.diagnose.required_words import may_contain_match, normalized_for_required_words, required_words
 from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
@@ -24,7 +28,7 @@ from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, re
 
 _FRAME_PATTERN = re.compile(r'\s+File "')
 _TRACEBACK_HEADER = "(most recent call last)"
-_RAISE_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
+_RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 # Errors of Python itself, which a program seldom raises to say that something else failed.
 _PLAIN_MISTAKE_PATTERN = re.compile(
     r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Value|Recursion|NotImplemented|Assertion|Overflow"
@@ -34,7 +38,7 @@ _PLAIN_MISTAKE_PATTERN = re.compile(
 _MIN_OUTSIDE_VERDICT_STRENGTH = 88
 _MAX_TRACEBACK_LINES = 400
 # Deeper than any line is indented.
-_DEPTH_WITHOUT_FRAMES = 1 << 30
+_INDENT_OUTSIDE_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _STEPS_PROVING_RECOVERY = 5
@@ -83,8 +87,8 @@ def diagnose(
         hits += _find_silent_failures(evidence)
     hits = _without_recovered(hits, evidence)
     if (end := _deciding_error_line(hits, evidence)) is not None:
-        hits = _without_earlier_reports(_without_caught_oom(hits, end), evidence.lines, end)
-    block = _torchrun_root_cause(evidence.lines)
+        hits = _without_reports_before_mistake(_without_caught_oom(hits, end), evidence.lines, end)
+    block = _torchrun_root_cause_values(evidence.lines)
     best = max(hits, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
     if (evidence.exit_code or evidence.lost) and (best is None or best.signature.strength < 10):
         best = _exit_code_hit(evidence, best)
@@ -97,18 +101,18 @@ def diagnose(
         )
     remedy, groups = remedy_and_values(best.signature, best.groups, best.line, evidence, profile)
     best = SignatureHit(msgspec.structs.replace(best.signature, remedy=remedy), best.line, groups)
-    change = change_that_helps(best.signature.change, evidence, profile, facts, chosen_profile) if profile else None
+    change = make_named_change(best.signature.change, evidence, profile, facts, chosen_profile) if profile else None
     return _make_diagnosis(best, evidence, block, change)
 
 
 def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
     """Yield the first place of each signature's expressions, and of the last resort the last."""
     texts = [line.text for line in evidence.lines]
-    log_text, only_reports, frame = "\n".join(texts), [], _DEPTH_WITHOUT_FRAMES
+    log_text, only_reports, frame = "\n".join(texts), [], _INDENT_OUTSIDE_FRAMES
     for text in texts:
         # What follows `File "…"` and is indented deeper is code that a traceback quotes.
         depth = len(text) - len(text.lstrip())
-        frame = frame if depth > frame else _DEPTH_WITHOUT_FRAMES
+        frame = frame if depth > frame else _INDENT_OUTSIDE_FRAMES
         only_reports.append(bool(HARMLESS_LINE_PATTERN.search(text)) or depth > frame)
         frame = min(frame, depth) if _FRAME_PATTERN.match(text) else frame
     starts, place = [], 0
@@ -126,7 +130,7 @@ def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
                 index = bisect.bisect_right(starts, match.start(shown)) - 1
                 if only_reports[index] and not signature.warning:
                     continue
-                groups = _values_of_match(match, evidence.lines[index])
+                groups = _match_values_unless_blameless(match, evidence.lines[index])
                 hit = SignatureHit(signature, evidence.lines[index], groups) if groups is not None else hit
                 if hit and signature.strength >= 10:
                     break
@@ -134,7 +138,7 @@ def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
                 yield hit
 
 
-def _values_of_match(match: re.Match[str], line: LogLine) -> dict[str, str] | None:
+def _match_values_unless_blameless(match: re.Match[str], line: LogLine) -> dict[str, str] | None:
     """Return the values of a match, None where its line names holders of memory and none of them is to blame."""
     groups = {name: value for name, value in match.groupdict().items() if value}
     if "held" not in groups:
@@ -158,7 +162,7 @@ def _traceback_phase(lines: Sequence[LogLine], error_line: LogLine) -> str:
 def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
     """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
     lines = evidence.lines
-    hits, points = list[SignatureHit](), list(step_loss_lines(lines))
+    hits, points = list[SignatureHit](), list(loss_lines_and_whether_broken(lines))
     bad = [line for line, broken in points if broken]
     if bad and points[-1][1]:
         hits.append(SignatureHit(msgspec.structs.replace(_signature_of_failure("nan_loss"), strength=50), bad[0], {}))
@@ -183,7 +187,7 @@ def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
 def _without_recovered(hits: list[SignatureHit], evidence: Evidence) -> list[SignatureHit]:
     """Leave out errors that a training recovered from: it continued for steps, or to its end."""
     done = last_completion_line_number(evidence.lines)
-    marks = [line.number for line, broken in step_loss_lines(evidence.lines) if not broken]
+    marks = [line.number for line, broken in loss_lines_and_whether_broken(evidence.lines) if not broken]
 
     def over(hit: SignatureHit) -> bool:
         after = sum(number > hit.line.number for number in marks)
@@ -215,7 +219,9 @@ def _without_caught_oom(hits: list[SignatureHit], end: LogLine) -> list[Signatur
     return [hit for hit in hits if not caught(hit)]
 
 
-def _without_earlier_reports(hits: list[SignatureHit], lines: Sequence[LogLine], end: LogLine) -> list[SignatureHit]:
+def _without_reports_before_mistake(
+    hits: list[SignatureHit], lines: Sequence[LogLine], end: LogLine
+) -> list[SignatureHit]:
     """Leave out what was only reported before a mistake in the user's own code ended that process."""
     begin = _own_mistake_begin(lines, end)
     if begin is None:
@@ -242,7 +248,7 @@ def _own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
     at = next((index for index, line in enumerate(lines) if line is end), 0)
     innermost, begin = "", None
     # What a program raises by itself may be about what it reported before.
-    raised = at > 0 and _RAISE_PATTERN.match(lines[at - 1].text)
+    raised = at > 0 and _RAISE_STATEMENT_PATTERN.match(lines[at - 1].text)
     if raised or not _PLAIN_MISTAKE_PATTERN.match(end.text):
         return None
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
@@ -252,13 +258,13 @@ def _own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
             innermost = innermost or match["file"]
         elif _TRACEBACK_HEADER in line.text:
             begin = line.number
-        elif begin is not None and line.text.strip() and not line.text.startswith(CHAIN_TEXTS):
+        elif begin is not None and line.text.strip() and not line.text.startswith(CHAINED_TRACEBACK_PREFIXES):
             break
     is_own = bool(innermost) and not LIBRARY_FILE_PATTERN.search(innermost)
     return begin if is_own else None
 
 
-def _torchrun_root_cause(lines: Sequence[LogLine]) -> dict[str, str]:
+def _torchrun_root_cause_values(lines: Sequence[LogLine]) -> dict[str, str]:
     """Return host, rank and exit code of torchrun's own `Root Cause` block, empty where there is none."""
     at = next((index for index, line in enumerate(lines) if "Root Cause (first observed failure)" in line.text), None)
     if at is None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tui_train.base.parse import MissingFile, Unparsable, read_bounded_bytes
+from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.runner import untrusted_json
@@ -21,7 +21,7 @@ def read_documents(paths: Iterable[str]) -> dict[str, YamlDocument]:
 def read_document(path: str) -> YamlDocument:
     """Return the content of one YAML file, with a `problem` if it cannot be used."""
     try:
-        return parse_document(read_bounded_bytes(path, _MAX_FILE_BYTES))
+        return parse_document(read_file_to_parse(path, _MAX_FILE_BYTES))
     except MissingFile as error:
         return YamlDocument(problem=str(error))
     except Unparsable as error:

@@ -1,6 +1,6 @@
 """The type in which trainers load weights, and their loss, by preset and library versions."""
 
-from tui_train.base.versions import is_at_least, is_older
+from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.memory.types import Dtype, FusedKernels, LossComputation, Quantization, ShardingKind
 from tui_train.setup.recipe.options import TrainerOptions
 from tui_train.setup.setup import Setup
@@ -32,7 +32,7 @@ def unquantized_weight_dtype(setup: Setup, file_dtype: str, *, trains_lora: bool
     if decided in _DTYPE_BY_NAME:
         return _DTYPE_BY_NAME[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
-    if decided == "auto" or is_at_least(_library_version(setup, "transformers"), "5.0"):
+    if decided == "auto" or is_at_least_or_unknown(_library_version(setup, "transformers"), "5.0"):
         return _DTYPE_BY_NAME.get(file_dtype) or ("bf16" if frozen_weight_quantization(options) else None)
     return "bf16" if frozen_weight_quantization(options) else "fp32"
 
@@ -40,7 +40,7 @@ def unquantized_weight_dtype(setup: Setup, file_dtype: str, *, trains_lora: bool
 def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: ShardingKind, loaded_dtype: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
     profile = setup.effective_profile
-    if trainer_of(profile).library_conventions_preset() != "trl" or is_older(
+    if trainer_of(profile).library_conventions_preset() != "trl" or is_known_older(
         _library_version(setup, "trl") or "1.0", "1.0"
     ):
         return "fp32"
@@ -51,7 +51,7 @@ def _upcasts_what_is_not_quantized(setup: Setup) -> bool:
     """Return whether PEFT's prepare_model_for_kbit_training is called: by the script, or by TRL before 0.26."""
     if trainer_of(setup.effective_profile).library_conventions_preset() == "trl":
         shares_out = setup.effective_profile.trainer.strategy == "fsdp2" or "fsdp" in setup.trainer_options
-        return is_older(_library_version(setup, "trl") or "1.0", "0.26") and not shares_out
+        return is_known_older(_library_version(setup, "trl") or "1.0", "0.26") and not shares_out
     source = setup.script_source
     return source is not None and source.upcasts_quantized
 
@@ -64,7 +64,7 @@ def _load_dtype_set_by_trainer(setup: Setup, *, lora: bool) -> str:
     if conventions == "llama-factory":
         if not lora and not options.is_on("pure_bf16"):
             return "fp32"
-        keeps_precision = is_older(_library_version(setup, "llamafactory"), "0.9.4") and precision != "fp32"
+        keeps_precision = is_known_older(_library_version(setup, "llamafactory"), "0.9.4") and precision != "fp32"
         return precision if keeps_precision else "auto"
     if named := options.text("dtype"):
         return named.lower()
@@ -72,7 +72,7 @@ def _load_dtype_set_by_trainer(setup: Setup, *, lora: bool) -> str:
         return precision
     if conventions == "trl":
         trl = _library_version(setup, "trl")
-        return "fp32" if is_at_least(trl, "0.27") else "auto" if is_at_least(trl, "0.26") else ""
+        return "fp32" if is_at_least_or_unknown(trl, "0.27") else "auto" if is_at_least_or_unknown(trl, "0.26") else ""
     return ""
 
 
@@ -84,16 +84,16 @@ def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[LossComputation, Fus
         return "none", "liger" if liger else ""
     if trainer_of(profile).library_conventions_preset() == "trl":
         trl = _library_version(setup, "trl")
-        if is_at_least(trl, "1.15"):
+        if is_at_least_or_unknown(trl, "1.15"):
             return "tiled", "liger" if liger else ""
         # Of pairs of answers all logits were there at once until then.
         chunked = method == "sft" and str(options.get("loss_type", "chunked_nll")) == "chunked_nll"
-        if is_at_least(trl, "1.7") and not liger and chunked:
+        if is_at_least_or_unknown(trl, "1.7") and not liger and chunked:
             return "checkpointed", ""
     if liger:
         return "fused", "liger"
     version = _library_version(setup, "transformers")
-    copied = is_at_least(version, "4.46") and not is_at_least(version, "4.49")
+    copied = is_at_least_or_unknown(version, "4.46") and not is_at_least_or_unknown(version, "4.49")
     if options.get("fast_kernels"):
         fast: LossComputation = "fast-copied" if copied else "fast"
         return "fused" if "liger" in str(options["fast_kernels"]) else fast, "norms"

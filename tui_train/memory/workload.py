@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from tui_train.base.versions import is_at_least
+from tui_train.base.versions import is_at_least_or_unknown
 from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
 from tui_train.facts.types import YamlDocument
 from tui_train.memory.conventions import (
@@ -186,7 +186,7 @@ def _memory_settings(setup: Setup, model: ModelDimensions | None = None) -> Memo
         shards=setup.model_copies,
         offload=profile.trainer.offload,
         gather=(effective_accumulation(profile, setup.model_copies) or 0) > 1,
-        fused_experts=is_at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0"),
+        fused_experts=is_at_least_or_unknown(setup.toolchain.transformers if setup.toolchain else None, "5.0"),
         keeps_packed=_holds_all_quantized_weights(setup),
         holds_layers=lora and checkpointing and _uses_fsdp1(options) and _has_reentrant_checkpointing(setup),
         caveats=_workload_caveats(setup, weights_known=widened or filed is not None),
@@ -260,7 +260,7 @@ def _optimizer_kind(setup: Setup) -> OptimizerKind:
         return _OPTIMIZER_BY_NAME[named]
     # On the CPU torch steps one parameter at a time; transformers uses fused AdamW since torch 2.8.
     fused = setup.device == "cpu" or recipe.fused_optimizer
-    fused = fused or is_at_least(setup.toolchain.torch if setup.toolchain else None, "2.8")
+    fused = fused or is_at_least_or_unknown(setup.toolchain.torch if setup.toolchain else None, "2.8")
     return "adamw_fused" if fused else "adamw_foreach"
 
 
@@ -286,7 +286,7 @@ def _has_reentrant_checkpointing(setup: Setup) -> bool:
     named = re.search(r"use_reentrant\W+(\w+)", str(setup.trainer_options.get("gradient_checkpointing_kwargs", "")))
     if named:
         return named[1].lower() == "true"
-    return not is_at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
+    return not is_at_least_or_unknown(setup.toolchain.transformers if setup.toolchain else None, "5.0")
 
 
 def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from stat import S_ISREG
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
-from tui_train.base.files import read_regular_file, reporting_write_errors, write_atomically
+from tui_train.base.files import raising_cannot_write, read_regular_file, write_atomically
 from tui_train.base.text import counted, size_text, visible
 from tui_train.channel.session import Session
 from tui_train.places.asking import HostLine, parse_host_line, refusal_error
@@ -48,7 +48,7 @@ class FetchAnnouncement(Struct, frozen=True):
 def lock_fetch_folder(run_folder: Path) -> Iterator[Path]:
     """Yield the folder for what comes, emptied unless the link is lost; Unavailable while another fetch has it."""
     folder = run_folder / _FETCH_FOLDER_NAME
-    with reporting_write_errors(folder):
+    with raising_cannot_write(folder):
         folder.mkdir(exist_ok=True)
         with (
             open_folder(run_folder, readable=True) as parent,
@@ -176,7 +176,7 @@ def _checked_file_name(host: str, sent: HostLine) -> str:
 def _write_sent_file(session: Session, folder: Path, name: str, sent: HostLine) -> Iterator[int]:
     """Write a file, which has its name and its time once it is whole, and yield the bytes of each piece."""
     path, part, byte_count = folder / name, folder.parent / _PART_FILE_NAME, sent.size
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         part.unlink(missing_ok=True)
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -218,7 +218,7 @@ def move_fetched(run_folder: Path, folder: Path, target: Path) -> None:
     # What is moved is known as fetched before and after, wherever this is ended.
     _write_fetch_list(run_folder, {*earlier, *arrived.values()})
     for name in names:
-        with reporting_write_errors(target / name):
+        with raising_cannot_write(target / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).replace(target / name)
     kept = {entry for entry in earlier if os.fsdecode(entry.split(b" ", 2)[2]) not in arrived}
@@ -274,5 +274,5 @@ def _read_fetch_list(run_folder: Path) -> set[bytes]:
 
 
 def _write_fetch_list(run_folder: Path, entries: set[bytes]) -> None:
-    with reporting_write_errors(run_folder / _FETCH_LIST_FILE):
+    with raising_cannot_write(run_folder / _FETCH_LIST_FILE):
         write_atomically(run_folder / _FETCH_LIST_FILE, b"\0".join(sorted(entries)))

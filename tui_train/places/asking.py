@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from tui_train.base.errors import NoAnswer, Unavailable
-from tui_train.base.files import reporting_write_errors
+from tui_train.base.files import raising_cannot_write
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
@@ -177,7 +177,7 @@ def create_run_folder_on_host(host: str, run: RunDir, files: Sequence[RenderedFi
     """Write files into a run folder of the same name on a host, whole or not at all, unless it has that very folder."""
     mark = run.path / f".sent-{secrets.token_hex(8)}"
     seen = mark.with_name(f"{mark.name}-seen")
-    with reporting_write_errors(mark):
+    with raising_cannot_write(mark):
         mark.touch(exist_ok=False)
     try:
         place = _send_folder(host, run.name, mark.name, files)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from tui_train.base.errors import CannotWrite, Unavailable
-from tui_train.base.files import reporting_write_errors
+from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import size_text, visible
 from tui_train.channel.session import Session
 from tui_train.places.asking import HostLine, open_session, parse_host_line, parse_host_report, refusal_error
@@ -110,7 +110,7 @@ def _write_piece(run: RunDir, name: str, offset: int, data: bytes) -> None:
         raise CannotWrite(
             f"cannot write {visible(str(path))}: this disk has {size_text(free)} left", "Free some space."
         )
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         opened = os.open(path, flags, 0o644)
         try:
             left = memoryview(data if 0 <= offset <= os.fstat(opened).st_size else b"")

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
-from tui_train.base.files import reporting_write_errors, write_atomically
+from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.text import visible
 from tui_train.places.arriving import (
     files_already_here,
@@ -141,5 +141,5 @@ def _copy_output(
 
 
 def _mark_fetched(run: RunDir, mark: str) -> None:
-    with reporting_write_errors(run.path / FETCH_MARK_FILE):
+    with raising_cannot_write(run.path / FETCH_MARK_FILE):
         write_atomically(run.path / FETCH_MARK_FILE, mark.encode())

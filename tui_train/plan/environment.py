@@ -12,7 +12,7 @@ from tui_train.base.command import (
     join_pieces,
     word_in_run_dir,
 )
-from tui_train.base.versions import is_at_least, is_older
+from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import LauncherJob
 from tui_train.profile.presets import PresetArgument, condition_holds
@@ -53,7 +53,7 @@ def attempt_variables(
     settings += overridden_variables.backend_variables(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
-    if job.world_size > 1 and grace > _TORCHRUN_GRACE_SECONDS and is_at_least(torch, "2.12"):
+    if job.world_size > 1 and grace > _TORCHRUN_GRACE_SECONDS and is_at_least_or_unknown(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.container_variables(profile.container)
@@ -114,7 +114,7 @@ def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
         saves
         and takes_micro_batch
         and tool is not None
-        and is_older(tool.transformers, _MIN_TRANSFORMERS_TAKING_MICRO_BATCH)
+        and is_known_older(tool.transformers, _MIN_TRANSFORMERS_TAKING_MICRO_BATCH)
     )
 
 

@@ -7,7 +7,7 @@ import tomli_w
 from tui_train.base.app_paths import hosts_file
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
-from tui_train.base.parse import MissingFile, Unparsable, read_bounded_bytes, toml_table
+from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse, toml_table
 from tui_train.base.text import visible
 from tui_train.channel import ssh
 
@@ -19,7 +19,7 @@ def saved_hosts() -> dict[str, str]:
     """Return the address of each saved host by its name; BadInput where the file cannot be read."""
     path = hosts_file()
     try:
-        addresses = toml_table(read_bounded_bytes(path, _MAX_FILE_BYTES))
+        addresses = toml_table(read_file_to_parse(path, _MAX_FILE_BYTES))
     except MissingFile:
         return {}
     except Unparsable as error:

@@ -10,8 +10,8 @@ import tomli_w
 from tui_train.base import webhook
 from tui_train.base.app_paths import expand_home, profiles_folder
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors, write_atomically, write_if_absent
-from tui_train.base.parse import MissingFile, Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
+from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write, write_atomically, write_if_absent
+from tui_train.base.parse import MissingFile, Unparsable, prepared_for_msgspec, read_file_to_parse, toml_table
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
@@ -81,7 +81,7 @@ def load_profile_file(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = profile_path(reference)
     try:
-        text = read_bounded_bytes(path, _MAX_FILE_BYTES)
+        text = read_file_to_parse(path, _MAX_FILE_BYTES)
     except MissingFile:
         saved = visible(", ".join(saved_profile_names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
@@ -147,7 +147,7 @@ def _write_profile(profile: Profile, text: str, *, overwrite: bool = False) -> P
 def remove_profile(name: str) -> None:
     """Remove a saved profile; NotFound where there is none of that name."""
     path = saved_profile_path(name)
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         path.unlink()
 
 
@@ -155,7 +155,7 @@ def rename_profile(name: str, new_name: str) -> Path:
     """Give a saved profile another name; its runs keep the one they were started under."""
     path = saved_profile_path(name)
     copied = duplicate_profile(name, new_name)
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         path.unlink()
     return copied
 
@@ -166,7 +166,7 @@ def duplicate_profile(name: str, new_name: str) -> Path:
     copied = fields.profile_with_value(load_profile_file(name), "name", new_name)
     check_profile_name(new_name)
     text, count = _NAME_LINE_PATTERN.subn(
-        lambda _: f"name = {_toml_quoted(new_name)}", read_bounded_bytes(path, _MAX_FILE_BYTES).decode("utf-8-sig"), 1
+        lambda _: f"name = {_toml_quoted(new_name)}", read_file_to_parse(path, _MAX_FILE_BYTES).decode("utf-8-sig"), 1
     )
     try:
         reads_back = count == 1 and profile_from_toml(text, folder=path.parent) == copied

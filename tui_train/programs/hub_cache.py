@@ -174,7 +174,7 @@ def cached_commit_of_revision(model: Path, revision: str) -> str:
     return commit if COMMIT_PATTERN.fullmatch(commit) else ""
 
 
-def named_revisions(model: Path) -> dict[str, list[str]]:
+def revision_names_by_commit(model: Path) -> dict[str, list[str]]:
     """Return the newest commits in the cache, each with the branches and tags that name it; not main."""
     folder = model / "snapshots"
     try:
@@ -192,7 +192,7 @@ def named_revisions(model: Path) -> dict[str, list[str]]:
     return named
 
 
-def missing_weights(folder: Path, files: dict[str, int]) -> list[str]:
+def missing_weight_files(folder: Path, files: dict[str, int]) -> list[str]:
     """Return what of a model's weights is not there: nothing, some files, or the word "weights"."""
     fewest = ["weights"]
     for whole, index in WEIGHTS_AND_INDEX_FILE_NAMES:
@@ -244,7 +244,7 @@ def describe_cached_model(folder: Path, name: str) -> dict[str, object] | None:
     if files_at:
         # TRL reads the configuration of main as well, whatever the revision.
         lacks = [] if named and (files_at / "config.json").is_file() else ["config.json of main"]
-        for commit, others in named_revisions(path).items():
+        for commit, others in revision_names_by_commit(path).items():
             if commit == files_at.name:
                 found["names"] = [commit, *others]
             else:
@@ -268,7 +268,7 @@ def describe_model_folder(
         else {}
     )
     missing = [] if config else ["config.json"]
-    missing += missing_weights(files_folder, files) if files_folder else ["weights"]
+    missing += missing_weight_files(files_folder, files) if files_folder else ["weights"]
     missing += [] if any(files.get(other) for other in TOKENIZER_FILE_NAMES) else ["tokenizer"]
     missing += already_missing
     partial = 0

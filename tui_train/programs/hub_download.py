@@ -89,7 +89,7 @@ class DownloadReporter:
         while not self.ended.wait(_REPORT_INTERVAL_SECONDS):
             there = min(max(0, stored_bytes(self.blobs) - self.before), self.whole)
             if there > last:
-                print_line(download_progress_text(there, self.whole, there / (time.monotonic() - began)))
+                print_download_line(download_progress_text(there, self.whole, there / (time.monotonic() - began)))
                 last = there
 
 
@@ -108,7 +108,7 @@ def stored_bytes(blobs: Path) -> int:
     return total
 
 
-def print_line(text: str) -> None:
+def print_download_line(text: str) -> None:
     """Print a line at once."""
     print(f"download: {text}", flush=True)
 
@@ -164,7 +164,7 @@ def download_missing_files(model: str, revision: str, done_file: Path) -> None:
         free = bytes_text(free_bytes(cache))
         raise OSError(28, f"No space left on device: {model} needs {bytes_text(need)}, and {free} are free", str(cache))
     named = f"{model}@{revision}" if revision else model
-    print_line(f"{named}, {len(rest)} of {len(sizes)} files, {bytes_text(need)}, to {cache}")
+    print_download_line(f"{named}, {len(rest)} of {len(sizes)} files, {bytes_text(need)}, to {cache}")
     blobs = cache / "models--{}".format(model.replace("/", "--")) / "blobs"
     with DownloadReporter(blobs, need, stored_bytes(blobs)):
         folder = hub.snapshot_download(model, revision=revision or None, ignore_patterns=unwanted_globs(list(sizes)))
@@ -173,7 +173,7 @@ def download_missing_files(model: str, revision: str, done_file: Path) -> None:
             hub.hf_hub_download(model, "config.json")
     files = [str(Path(folder, name)) for name in wanted_file_sizes(sizes)]
     done_file.write_text(json.dumps(files), encoding="utf-8")
-    print_line(f"complete: {folder}")
+    print_download_line(f"complete: {folder}")
 
 
 def is_final_error(error: BaseException) -> bool:
@@ -208,10 +208,12 @@ def main(model: str, done_file: Path, revision: str = "") -> int:
             if is_final_error(error) or attempt == _MAX_DOWNLOAD_TRIES:
                 print(reason, file=sys.stderr, flush=True)
                 if not is_final_error(error):
-                    print_line(f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'} cannot be reached")
-                print_line(f"{model} is not complete; finished files are kept for the next try")
+                    print_download_line(
+                        f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'} cannot be reached"
+                    )
+                print_download_line(f"{model} is not complete; finished files are kept for the next try")
                 return _FAULT_EXIT_CODE
-            print_line(
+            print_download_line(
                 f"interrupted, try {attempt + 1} of {_MAX_DOWNLOAD_TRIES} in "
                 f"{_RETRY_PAUSES_SECONDS[attempt - 1]:.0f} s: {reason.splitlines()[0]}"
             )

@@ -112,7 +112,7 @@ def long_flags(program: Path) -> list[str]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of those of OTHER_LIBRARIES that are installed."""
+    """Return the versions of those of OTHER_LIBRARIES_LISTED that are installed."""
     found = {}
     for name in OTHER_LIBRARIES_LISTED:
         try:
@@ -126,7 +126,7 @@ def library_versions() -> dict[str, str]:
     return found
 
 
-def read_classes(files: list[Path]) -> dict[str, tuple[list[str], list[str]]]:
+def bases_and_fields_by_class(files: list[Path]) -> dict[str, tuple[list[str], list[str]]]:
     """Return the bases and the annotated fields of the classes in these files, by name; the first of a name counts."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     for file in files:
@@ -152,7 +152,7 @@ def read_trl_options() -> dict[str, list[str]]:
         return {}
     scripts, trainer = trl.parent / "scripts", trl.parent / "trainer"
     files = [scripts / "utils.py", *sorted(trainer.glob("*_config.py")), transformers.parent / "training_args.py"]
-    known = read_classes(files)
+    known = bases_and_fields_by_class(files)
     programs: dict[str, set[str]] = {}
     for program in TRL_PROGRAMS:
         match = re.search(r"dataclass_types = \(([\w, ]+)\)", read_text(scripts / f"{program}.py"))

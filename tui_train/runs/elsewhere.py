@@ -9,8 +9,8 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from tui_train.base.files import reporting_write_errors, write_atomically
-from tui_train.base.parse import Unparsable, json_as, read_bounded_bytes
+from tui_train.base.files import raising_cannot_write, write_atomically
+from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
 from tui_train.runner import events, state
 from tui_train.runner.processes import lasting_machine_identity
 from tui_train.runner.state import RunStatus, is_valid_status
@@ -100,19 +100,19 @@ def write_unconfirmed_start(run_folder: Path, asked: UnconfirmedStart | None) ->
     if asked:
         _write_struct(run_folder / START_FILE, asked)
     else:
-        with reporting_write_errors(run_folder / START_FILE):
+        with raising_cannot_write(run_folder / START_FILE):
             (run_folder / START_FILE).unlink(missing_ok=True)
 
 
 def _read_struct(path: Path, struct_type: type[_StructType]) -> _StructType | None:
     try:
-        return json_as(read_bounded_bytes(path, _MAX_FILE_BYTES), struct_type)
+        return json_as(read_file_to_parse(path, _MAX_FILE_BYTES), struct_type)
     except Unparsable:
         return None
 
 
 def _write_struct(path: Path, value: Struct) -> None:
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         write_atomically(path, msgspec.json.encode(value))
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
-from tui_train.base.files import read_regular_file, reporting_write_errors, write_atomically
+from tui_train.base.files import raising_cannot_write, read_regular_file, write_atomically
 from tui_train.base.text import visible
 from tui_train.runner.state import RunStatus
 from tui_train.runs import incomplete_runs
@@ -110,10 +110,10 @@ def rename_run(run: RunDir, name: str) -> RunDir:
 
 def _rename_unless_started(run: RunDir, target: Path) -> None:
     """Rename a run's folder, and take that back where launch.sh was started meanwhile."""
-    with reporting_write_errors(run.path):
+    with raising_cannot_write(run.path):
         run.path.rename(target)
     if read_status(RunDir(target)).live:
-        with reporting_write_errors(run.path):
+        with raising_cannot_write(run.path):
             target.rename(run.path)
         raise Unavailable(f"{visible(run.name)} was started just now", "Stop it first.")
 
@@ -135,5 +135,5 @@ def write_note(run: RunDir, text: str) -> None:
     if line:
         write_atomically(run.path / NOTE_FILE_NAME, f"{line}\n")
     else:
-        with reporting_write_errors(run.path / NOTE_FILE_NAME):
+        with raising_cannot_write(run.path / NOTE_FILE_NAME):
             (run.path / NOTE_FILE_NAME).unlink(missing_ok=True)

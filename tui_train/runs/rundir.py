@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import expand_home, runs_folder
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import foreign_owner_name, reporting_write_errors, write_below_folder
-from tui_train.base.parse import MissingFile, Unparsable, json_table, prepared_for_msgspec, read_bounded_bytes
+from tui_train.base.files import foreign_owner_name, raising_cannot_write, write_below_folder
+from tui_train.base.parse import MissingFile, Unparsable, json_table, prepared_for_msgspec, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RenderedFile
 from tui_train.plan.types import LogReadingRules
@@ -98,7 +98,7 @@ class RunDir(Struct, frozen=True):
         """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
-            return json_table(read_bounded_bytes(self.plan_file, MAX_PLAN_BYTES)), ""
+            return json_table(read_file_to_parse(self.plan_file, MAX_PLAN_BYTES)), ""
         except MissingFile:
             return {}, ""
         except Unparsable as error:
@@ -125,13 +125,13 @@ class RunDir(Struct, frozen=True):
 def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
     """Create a run folder atomically and return it; CannotWrite if that fails."""
     parent = runs_folder()
-    with reporting_write_errors(parent):
+    with raising_cannot_write(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         incomplete_runs.remove_abandoned_runs(parent)
         number = next_run_number(run.path for run in list_runs())
         beside = Path(tempfile.mkdtemp(dir=parent, prefix=incomplete_runs.INCOMPLETE_RUN_PREFIX))
     try:
-        with reporting_write_errors(beside), incomplete_runs.lock_while_creating(beside):
+        with raising_cannot_write(beside), incomplete_runs.lock_while_creating(beside):
             write_run_files(beside, (*files, RenderedFile(RUN_NUMBER_FILE_NAME, f"{number}\n")))
             return RunDir(_make_first_free_folder(name, parent, beside.rename))
     except BaseException:
@@ -141,7 +141,7 @@ def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
 
 def write_run_files(folder: Path, files: Sequence[RenderedFile]) -> None:
     """Write files into a folder, which is created if needed, without following links."""
-    with reporting_write_errors(folder):
+    with raising_cannot_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with open_folder(folder) as opened:
             _write_into_open_folder(opened, folder, files)
@@ -153,7 +153,7 @@ def _write_into_open_folder(
     """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
         mode = 0o755 if file.path == LAUNCH_SCRIPT_FILE_NAME else 0o644
-        with reporting_write_errors(folder / file.path):
+        with raising_cannot_write(folder / file.path):
             try:
                 write_below_folder(descriptor, file.path, file.content, mode, replace=replace)
             except FileExistsError:
@@ -172,7 +172,7 @@ def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite:
     in it.
     """
     targets = tuple(folder / file.path for file in files)
-    with reporting_write_errors(folder):
+    with raising_cannot_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with open_folder(folder) as opened:
             if owner := foreign_owner_name(opened):
@@ -273,7 +273,7 @@ def _run_order_key(folder: Path) -> tuple[int, str]:
 
 def create_stamped_folder(name: str, parent: Path) -> Path:
     """Create an empty folder named by time and name; CannotWrite if that fails."""
-    with reporting_write_errors(parent):
+    with raising_cannot_write(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _make_first_free_folder(name, parent, lambda folder: folder.mkdir())
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from tui_train.base.files import reporting_write_errors, write_atomically
-from tui_train.base.parse import Unparsable, json_as, read_bounded_bytes
+from tui_train.base.files import raising_cannot_write, write_atomically
+from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME
 from tui_train.runner import events
@@ -45,14 +45,14 @@ class KnownJob(Struct, frozen=True, kw_only=True):
 def read_known_job(run_folder: Path) -> KnownJob | None:
     """Return the job of a run folder, None where Slurm has nothing to do with it."""
     try:
-        return json_as(read_bounded_bytes(run_folder / SLURM_JOB_FILE_NAME, _MAX_JOB_FILE_BYTES), KnownJob)
+        return json_as(read_file_to_parse(run_folder / SLURM_JOB_FILE_NAME, _MAX_JOB_FILE_BYTES), KnownJob)
     except Unparsable:
         return None
 
 
 def write_known_job(run_folder: Path, job: KnownJob) -> None:
     """Write a run's job into its folder."""
-    with reporting_write_errors(run_folder / SLURM_JOB_FILE_NAME):
+    with raising_cannot_write(run_folder / SLURM_JOB_FILE_NAME):
         write_atomically(run_folder / SLURM_JOB_FILE_NAME, msgspec.json.encode(job))
 
 

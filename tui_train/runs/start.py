@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tui_train.base.errors import Interrupted, Unavailable
-from tui_train.base.files import read_error_reason, reporting_write_errors
+from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
 from tui_train.runner.detached_start import has_reported_start, start_detached
 from tui_train.runner.processes import Process, send_signal
@@ -84,7 +84,7 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
         remedy = f"End them first: tui-train stop {visible(run.name)}"
         raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
     earlier_event_count = len(run.events())
-    with reporting_write_errors(run.launcher_log):
+    with raising_cannot_write(run.launcher_log):
         run.launcher_log.touch()
         offset = _launcher_log_size(run.launcher_log)
     launcher = start_detached(str(run.path), options)

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from tui_train.base.command import CommandPart, ProgramFile, word_in_run_dir
-from tui_train.base.versions import is_at_least
+from tui_train.base.versions import is_at_least_or_unknown
 from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.data.data_use import known_format_of_files
 from tui_train.facts.types import Toolchain
@@ -150,7 +150,7 @@ class Finetune(Trainer):
     def why_unusable(self) -> str:
         """Return that TRL is too old."""
         version = self.packages.get("trl")
-        old = version is not None and not is_at_least(version, MIN_TRL_VERSION)
+        old = version is not None and not is_at_least_or_unknown(version, MIN_TRL_VERSION)
         return f"trl {version}, but {MIN_TRL_VERSION} or newer is needed" if old else ""
 
     def method_label(self) -> str:
@@ -262,7 +262,7 @@ def supported_tunings(toolchain: Toolchain) -> tuple[str, ...]:
     """Return how a Python can fine-tune: all weights, adapters, adapters on weights in 4 bits; empty if it cannot."""
     packages = toolchain.packages
     basis = toolchain.torch, toolchain.accelerate, toolchain.transformers, packages.get("datasets"), packages.get("trl")
-    if None in basis or not is_at_least(packages.get("trl"), MIN_TRL_VERSION):
+    if None in basis or not is_at_least_or_unknown(packages.get("trl"), MIN_TRL_VERSION):
         return ()
     lora = "peft" in packages
     qlora = lora and "bitsandbytes" in packages and toolchain.cuda is not None

@@ -15,7 +15,7 @@ import msgspec
 
 from tui_train.base.command import CommandPart, EnvSetting, word_in_run_dir
 from tui_train.base.text import visible
-from tui_train.base.versions import is_at_least, is_older
+from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.facts.models import nemo_models
 from tui_train.facts.models.nemo_models import RecipeDefaults
 from tui_train.facts.types import Facts, Gpu, Toolchain
@@ -117,16 +117,16 @@ def _why_no_automodel(packages: dict[str, str]) -> str:
     version = packages.get("nemo_automodel")
     if version is None:
         return "no nemo_automodel"
-    return "" if is_at_least(version, "0.4") else f"nemo_automodel {version}, but 0.4 or newer is needed"
+    return "" if is_at_least_or_unknown(version, "0.4") else f"nemo_automodel {version}, but 0.4 or newer is needed"
 
 
 def _why_no_recipes(packages: dict[str, str]) -> str:
     version = packages.get("nemo_toolkit")
     if version is None:
         return "no nemo_toolkit"
-    if is_at_least(version, "3"):
+    if is_at_least_or_unknown(version, "3"):
         return f"nemo_toolkit {version}, but its language-model recipes were removed after 2.7"
-    if is_older(version, "2.3"):
+    if is_known_older(version, "2.3"):
         return f"nemo_toolkit {version}, but 2.3 or newer is needed"
     return "" if "nemo_run" in packages else f"nemo_toolkit {version}, but no nemo_run"
 
@@ -135,7 +135,7 @@ def _why_no_bridge(packages: dict[str, str]) -> str:
     version = packages.get("megatron-bridge")
     if version is None:
         return "no megatron-bridge"
-    return "" if is_at_least(version, "0.3") else f"megatron-bridge {version}, but 0.3 or newer is needed"
+    return "" if is_at_least_or_unknown(version, "0.3") else f"megatron-bridge {version}, but 0.3 or newer is needed"
 
 
 # Flavours in order of preference, each with its package and the function that returns what is missing.

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import last_profile_file, profiles_folder
 from tui_train.base.files import read_error_reason
-from tui_train.base.parse import Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
+from tui_train.base.parse import Unparsable, prepared_for_msgspec, read_file_to_parse, toml_table
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 from tui_train.setup.profile_summary import TrainingSummary, training_summary
@@ -74,7 +74,7 @@ class ProfileCards:
 def read_training_summary(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
     """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
     try:
-        data: dict[str, Any] = toml_table(read_bounded_bytes(path, _MAX_PROFILE_BYTES))
+        data: dict[str, Any] = toml_table(read_file_to_parse(path, _MAX_PROFILE_BYTES))
         profile = msgspec.convert(data, prepared_for_msgspec(Profile))
     except (Unparsable, msgspec.ValidationError, RecursionError) as error:
         return TrainingSummary(), None, visible(str(error))[:200]

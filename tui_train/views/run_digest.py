@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import MissingFile, Unparsable, json_as, read_bounded_bytes
+from tui_train.base.parse import MissingFile, Unparsable, json_as, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.plan.types import LogReadingRules
 from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
@@ -265,7 +265,7 @@ def _run_change_key(folder: Path) -> tuple[int, ...]:
 
 def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
     try:
-        return json_as(read_bounded_bytes(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
+        return json_as(read_file_to_parse(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
     except MissingFile:
         return _PlanSummary(), ""
     except Unparsable as error:

@@ -23,7 +23,7 @@ from tui_train.actions.environments import PackageSet, pip_settings
 from tui_train.actions.environments.progress import why_install_failed_and_remedy
 from tui_train.base.app_paths import UNFINISHED_MARKER_NAME
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
-from tui_train.base.files import PRIVATE_FILE_MODE, reporting_write_errors
+from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write
 from tui_train.base.text import counted, size_text, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
@@ -116,7 +116,7 @@ def create_environment(
     """
     refuse_existing_environment(plan.path)
     _refuse_full_disk(plan)
-    with reporting_write_errors(plan.path):
+    with raising_cannot_write(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
     lock = mark_environment_unfinished(plan.path)
@@ -284,7 +284,7 @@ def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
 
 def mark_environment_unfinished(path: Path) -> int:
     """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
-    with reporting_write_errors(path):
+    with raising_cannot_write(path):
         lock = os.open(
             path / UNFINISHED_MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE_MODE
         )

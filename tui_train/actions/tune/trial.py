@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tui_train.actions.tune.search import Trial, TrialOutcome, TrialSetting
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.files import read_error_reason, reporting_write_errors
+from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.gpus.live_samples import yield_changed_samples
@@ -119,7 +119,7 @@ def _start_trial(run: RunDir, max_seconds: float) -> subprocess.Popen[bytes]:
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
-    with lock_run_starts(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
+    with lock_run_starts(), raising_cannot_write(run.launcher_log), run.launcher_log.open("wb") as log:
         refuse_if_conflicting(run)
         return subprocess.Popen(
             [str(tools["timeout"]), "--kill-after=30", str(int(max_seconds) + 60), str(tools["bash"]), str(run.script)],

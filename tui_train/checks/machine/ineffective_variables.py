@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tui_train.base.versions import is_known_at_least, is_older
+from tui_train.base.versions import is_known_at_least, is_known_older
 from tui_train.facts.types import Toolchain
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.types import Launcher
@@ -55,7 +55,7 @@ def _why_wandb_disabled_ignored(run: RunLibraries) -> str:
 
 
 def _why_allocator_setting_ignored(run: RunLibraries) -> str:
-    if not is_older(run.torch, "2.10"):
+    if not is_known_older(run.torch, "2.10"):
         return ""
     return f"torch {run.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 

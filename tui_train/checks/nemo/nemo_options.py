@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.base.versions import is_at_least
+from tui_train.base.versions import is_at_least_or_unknown
 from tui_train.checks.finding import Finding, error, note
 from tui_train.facts.models.nemo_models import NEMO_SIZE_NAMES, known_model_and_sizes_by_recipe
 from tui_train.facts.types import Facts
@@ -176,7 +176,7 @@ def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
         )
     elif (
         model
-        and not is_at_least(version, _MIN_BRIDGE_READING_HUGGING_FACE)
+        and not is_at_least_or_unknown(version, _MIN_BRIDGE_READING_HUGGING_FACE)
         and setup.facts.paths.get(f"{model}/config.json") == "file"
     ):
         yield error(

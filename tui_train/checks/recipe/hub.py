@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tui_train.base.text import counted, size_text
-from tui_train.base.versions import is_older
+from tui_train.base.versions import is_known_older
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models.hub import HubCache, HubModel
 from tui_train.facts.types import Facts
@@ -68,7 +68,7 @@ def tokenizer_of_other_revision(setup: Setup) -> Iterator[Finding]:
         if tool and trainer_of(setup.effective_profile).library_conventions_preset() == "trl"
         else None
     )
-    if profile.trainer.revision and hub_model_id(profile) and is_older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
+    if profile.trainer.revision and hub_model_id(profile) and is_known_older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
         message = f"TRL {version} takes the tokenizer of {hub_model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TRL_FOR_TOKENIZER_REVISION} or newer, or name a folder with that revision."
         yield warning("trainer.revision", message, remedy)

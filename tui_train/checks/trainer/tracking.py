@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tui_train.base.text import display_path
-from tui_train.base.versions import is_older
+from tui_train.base.versions import is_known_older
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
@@ -84,7 +84,7 @@ def _why_script_reports_to_wandb(
         return ""
     if options.get("wandb_project") or options.is_on("use_wandb"):
         return "its configuration names a project of W&B"
-    is_old = is_older(tool.transformers, "5")
+    is_old = is_known_older(tool.transformers, "5")
     if is_old and environment.get("WANDB_DISABLED", "").lower() in {"1", "true", "yes", "on"}:
         return ""
     if "all" in names:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tui_train.base.text import size_text, visible
-from tui_train.diagnose.evidence import diagnose_reference
+from tui_train.diagnose.evidence import diagnose_log_or_run
 from tui_train.diagnose.headings import failure_heading
 from tui_train.diagnose.reader import LogReadObserver
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis
@@ -38,7 +38,7 @@ _TEXT_BY_STATE = {
 def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> None:
     """Print why a log's training, or a run's last attempt, failed."""
     progress = LogProgress()
-    name, run, diagnosis = diagnose_reference(reference, exit_code, progress)
+    name, run, diagnosis = diagnose_log_or_run(reference, exit_code, progress)
     progress.end()
     if as_json:
         click.echo(
@@ -60,12 +60,12 @@ class LogProgress(LogReadObserver):
         self._next = time.monotonic() + 1.0
         self._shown = ""
 
-    def at_end(self, diagnosis: Diagnosis | None) -> None:
+    def note_diagnosis_of_ends(self, diagnosis: Diagnosis | None) -> None:
         """Say what the end shows."""
         shown = f"{failure_heading(diagnosis.failure)}: {diagnosis.cause}" if diagnosis else "no failure"
         click.echo(f"The log's end shows {shown}\nReading the rest; Ctrl-C stops it …", err=True)
 
-    def has_read(self, read_bytes: int, total_bytes: int) -> None:
+    def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
         """Say how much was read, now and then."""
         if time.monotonic() < self._next:
             return

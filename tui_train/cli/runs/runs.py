@@ -10,7 +10,7 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import loss_text, size_text, visible
 from tui_train.cli.columns import aligned_table
 from tui_train.cli.plans.plans import print_json
-from tui_train.diagnose.repeated_failure import repeating_failure
+from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetching, place_of_run
 from tui_train.places.asking import list_runs_on_host
@@ -133,7 +133,7 @@ def next_commands_text(run: RunDir, status: RunStatus) -> str:
     if status.live or status.leftover or status.state == "finished":
         return ""
     name = visible(run.name)
-    if repeating_failure(run, status):
+    if failure_that_would_repeat(run, status):
         return f"Started again as it is, it would fail again. Its log: tui-train logs {name}"
     if why := why_not_resumable(run, status):
         return f"It {why}. Its log: tui-train logs {name}"

@@ -23,7 +23,7 @@ from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
 from tui_train.cli.runs.runs import next_commands_text
 from tui_train.cli.runs.watch import ask_detach_or_stop, stream_run, training_exit_code
-from tui_train.diagnose.repeated_failure import repeating_failure
+from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.memory.data_defaults import set_up
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
@@ -92,7 +92,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         if not has_nothing_left_to_train(run_dir):
             click.echo(f"In the same folder, over what it saved: tui-train resume {name} --force")
         return
-    if not force and (same := repeating_failure(run_dir, status)):
+    if not force and (same := failure_that_would_repeat(run_dir, status)):
         name, change = visible(run_dir.name), same.change
         command = retry_command(run_dir, change) if change else ""
         other = f"\n  With {change.title}: {command}" if change and command else ""

@@ -15,7 +15,7 @@ import msgspec
 from tui_train.base.app_paths import image_facts_folder
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
-from tui_train.base.parse import Unparsable, json_as, json_table, read_bounded_bytes
+from tui_train.base.parse import Unparsable, json_as, json_table, read_file_to_parse
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.machine.probe import RUN_PROBE_CODE, parse_probe_answer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
@@ -67,7 +67,7 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
         image_facts_folder() / f"{hashlib.sha256(f'{identity}{probe_program_text()}'.encode()).hexdigest()[:32]}.json"
     )
     with suppress(Unparsable):
-        cached_image = json_as(read_bounded_bytes(cached, _MAX_FILE_BYTES), ContainerImage)
+        cached_image = json_as(read_file_to_parse(cached, _MAX_FILE_BYTES), ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=image_name)
     answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROBE_CODE, probe_program_text()), deadline)
     for line in reversed(answer.out.splitlines()):

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
+from tui_train.base.parse import Unparsable, json_table, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.facts.models.config_json import max_tokens_of_config, parse_dimensions
 from tui_train.facts.models.dimensions import ModelDimensions
@@ -49,7 +49,7 @@ def _with_layer_numbers_as_0(path: str) -> str:
 def read_model_folder(path: str) -> ModelFolder:
     """Return the shape of the model in a folder."""
     try:
-        config = json_table(read_bounded_bytes(Path(path, "config.json"), _MAX_CONFIG_BYTES))
+        config = json_table(read_file_to_parse(Path(path, "config.json"), _MAX_CONFIG_BYTES))
     except Unparsable as error:
         return ModelFolder(problem=f"its config.json cannot be read: {error}")
     max_tokens = max_tokens_of_config(config)
@@ -79,7 +79,7 @@ def _count_weights_and_layers(path: Path) -> tuple[int, tuple[str, ...]]:
     index = path / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
-        weight_map = json_table(read_bounded_bytes(index, _MAX_INDEX_BYTES)).get("weight_map")
+        weight_map = json_table(read_file_to_parse(index, _MAX_INDEX_BYTES)).get("weight_map")
         if not isinstance(weight_map, dict):
             raise ValueError("model.safetensors.index.json has no weight_map")
         names = sorted({str(name) for name in weight_map.values()})

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import write_if_absent
-from tui_train.base.parse import MissingFile, Unparsable, json_as, read_bounded_bytes
+from tui_train.base.parse import MissingFile, Unparsable, json_as, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
@@ -126,7 +126,7 @@ def load_toolchain_file(path: Path) -> Toolchain:
 def _read_machine_file_bytes(path: Path) -> bytes:
     name = visible(str(path))
     try:
-        return read_bounded_bytes(path, _MAX_FILE_BYTES)
+        return read_file_to_parse(path, _MAX_FILE_BYTES)
     except MissingFile:
         raise NotFound(f"{name} does not exist", "Give an existing file.") from None
     except Unparsable as error:

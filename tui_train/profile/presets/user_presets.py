@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput
-from tui_train.base.parse import Unparsable, prepared_for_msgspec, read_bounded_bytes, toml_table
+from tui_train.base.parse import Unparsable, prepared_for_msgspec, read_file_to_parse, toml_table
 from tui_train.base.text import display_path, visible
 from tui_train.profile.presets import (
     KEY_BY_PLACEHOLDER,
@@ -59,7 +59,7 @@ def _read_preset_file(file: Path) -> UserPreset:
         return UserPreset(path=path, problem=problem)
     try:
         return UserPreset(
-            path=path, preset=parse_preset(read_bounded_bytes(file, MAX_PRESET_BYTES), display_path(path))
+            path=path, preset=parse_preset(read_file_to_parse(file, MAX_PRESET_BYTES), display_path(path))
         )
     except BadInput as error:
         return UserPreset(path=path, problem=error.message)

@@ -42,10 +42,10 @@ def _interrupt_after(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def rang(_number: int, _frame: Any) -> None:
+    def raise_bound_error(_number: int, _frame: Any) -> None:
         raise BoundError(f"it took more than {seconds:g} seconds")
 
-    before = signal.signal(signal.SIGALRM, rang)
+    before = signal.signal(signal.SIGALRM, raise_bound_error)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -59,7 +59,7 @@ def _data_segment_bytes() -> int:
     return int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def bound_process_memory() -> None:
+def limit_process_to_half_of_memory() -> None:
     """Bound what this process may take to half of the machine's memory, but 4 GiB at least."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most, (_, hard) = max(2**32, machine // 2), resource.getrlimit(resource.RLIMIT_DATA)

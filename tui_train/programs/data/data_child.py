@@ -36,8 +36,8 @@ _MAX_FILES_LISTED = 100
 def describe_data(question: dict[str, Any]) -> dict[str, Any]:
     """Return what the data holds: format, rows, what is wrong with them, and samples as they are learned."""
     tally = RowTally()
-    files, all_read = _tally_files(question, tally)
-    main = tally.main()
+    files, all_read = _tally_rows_within_limits(question, tally)
+    main = tally.main_format()
     tally.add_other_formats_as_problems(main)
     name, chat = main
     chosen = tally.formats.get(main, FormatTally()) if name else FormatTally()
@@ -54,11 +54,11 @@ def describe_data(question: dict[str, Any]) -> dict[str, Any]:
         "desirable": chosen.desirable,
         "conversions": [{"why": why, "rows": many} for why, many in chosen.conversions.most_common(10)],
     }
-    answer |= _count_tokens(tally.problems, chosen, main, question)
+    answer |= _samples_and_token_counts(tally.problems, chosen, main, question)
     usable, by_file = chosen.usable - answer.pop("refused"), answer.pop("by_file", {})
     if question["weights"] and all_read:
-        mixed = mixture.file_shares_of_epoch(
-            [_data_files_of_entry(named) for named in question["files"]], question, chosen.files, by_file
+        mixed = mixture.mixed_epoch_shares_and_tokens(
+            [_data_files_if_readable(named) for named in question["files"]], question, chosen.files, by_file
         )
         answer["shares"] = mixed.pop("shares")
         if "tokens" in answer:
@@ -66,7 +66,7 @@ def describe_data(question: dict[str, Any]) -> dict[str, Any]:
     return answer | {"usable": usable, "problems": tally.problems.named, "counts": dict(tally.problems.counts)}
 
 
-def _tally_files(question: dict[str, Any], tally: RowTally) -> tuple[list[dict[str, Any]], bool]:
+def _tally_rows_within_limits(question: dict[str, Any], tally: RowTally) -> tuple[list[dict[str, Any]], bool]:
     """Count the rows of all files; return the files, and whether all of their rows were read."""
     paths: list[str] = []
     for named in question["files"]:
@@ -75,7 +75,7 @@ def _tally_files(question: dict[str, Any], tally: RowTally) -> tuple[list[dict[s
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", named, 0, str(error))
     files: list[dict[str, Any]] = [
-        {"path": shortened_path(path), "size": _file_size(path), "rows": 0, "done": 0} for path in paths
+        {"path": shortened_path(path), "size": _file_size_or_zero(path), "rows": 0, "done": 0} for path in paths
     ]
     ends = time.monotonic() + question["seconds"]
     for file, path in zip(files, paths, strict=True):
@@ -101,21 +101,21 @@ def _report_file_being_read(path: str) -> None:
     sys.stdout.flush()
 
 
-def _data_files_of_entry(entry: str) -> list[str]:
+def _data_files_if_readable(entry: str) -> list[str]:
     try:
         return rows.data_files_at(entry)
     except rows.UnreadableError:
         return []
 
 
-def _file_size(path: str) -> int:
+def _file_size_or_zero(path: str) -> int:
     try:
         return Path(path).stat().st_size
     except (OSError, ValueError):
         return 0
 
 
-def _without_tokenizer(model: str, error: Exception) -> dict[str, Any]:
+def _why_no_tokenizer(model: str, error: Exception) -> dict[str, Any]:
     """Return why a tokenizer was not loaded, and whether the model's folder holds none."""
     if isinstance(error, ImportError):
         return {"tokenizer": "this Python has no transformers"}
@@ -126,7 +126,7 @@ def _without_tokenizer(model: str, error: Exception) -> dict[str, Any]:
     return {"tokenizer": why if is_here else "it is neither a folder nor in the cache of the Hub"}
 
 
-def _count_tokens(
+def _samples_and_token_counts(
     problems: ProblemTally, chosen_rows: FormatTally, main_format: tuple[str, bool], question: dict[str, Any]
 ) -> dict[str, Any]:
     """Return samples and tokens through a model's tokenizer, or the samples and why there are no tokens."""
@@ -138,8 +138,10 @@ def _count_tokens(
         "refused": 0,
     }
     if chosen_rows.sample:
-        by_bytes = [data_lengths.row_lengths_by_bytes(row.value) for row in chosen_rows.sample]
-        made = data_lengths.length_effects_table(by_bytes, question["method"], 0, chosen_rows.usable / len(by_bytes))
+        by_bytes = [data_lengths.estimate_row_lengths_by_bytes(row.value) for row in chosen_rows.sample]
+        made = data_lengths.length_statistics_and_cuts(
+            by_bytes, question["method"], 0, chosen_rows.usable / len(by_bytes)
+        )
         without["lengths"] = made | {"estimated": True}
     if not chosen_rows.usable or not question["model"]:
         return without
@@ -147,7 +149,7 @@ def _count_tokens(
     try:
         tokenizer = template.load_tokenizer(question["model"], question["revision"], question["chat_template"])
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
-        return without | _without_tokenizer(question["model"], error)
+        return without | _why_no_tokenizer(question["model"], error)
     if main_format[1] and not tokenizer.chat_template:
         return without | {"template": "the model has no chat template, and the data is made of messages"}
     answers = template.find_answer_marking(tokenizer, main_format[0], chat=main_format[1])
@@ -155,7 +157,7 @@ def _count_tokens(
     if alone is None:
         alone = question["method"] == "sft" and template.are_answers_learned_by_default(answers, main_format[0])
     only = answers if alone and answers.possible else None
-    lengths, refused, why = tokens.count_tokens(tokenizer, chosen_rows.sample, problems, question, only)
+    lengths, refused, why = tokens.tally_token_lengths(tokenizer, chosen_rows.sample, problems, question, only)
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
@@ -167,9 +169,9 @@ def _count_tokens(
         return without | told
     if main_format[1]:
         told["ends"] = turns.find_turn_ends(tokenizer, question["model"], question["revision"])._asdict()
-    samples = [tokens.sample_as_read(tokenizer, row, question, only) for row in chosen_rows.first]
+    samples = [tokens.sample_as_model_reads_it(tokenizer, row, question, only) for row in chosen_rows.first]
     usable = chosen_rows.usable - told["refused"]
-    told["lengths"] = data_lengths.length_effects_table(
+    told["lengths"] = data_lengths.length_statistics_and_cuts(
         lengths.rows, question["method"], told["limit"], usable / len(lengths.lengths)
     )
     return told | {"samples": [sample for sample in samples if sample], "tokens": lengths.summary(usable)}

@@ -18,14 +18,14 @@ from data_bounds import BoundError
 from data_tally import FormatTally, RowTally
 
 _MAX_PROBLEMS_PRINTED = 5
-_MAX_ROWS_COUNTED = 10_000
+_MAX_ROWS_TOKENIZED = 10_000
 
 
 class DataError(Exception):
     """Data on which nothing can be trained, in a sentence."""
 
 
-def print_line(words: str) -> None:
+def print_data_line(words: str) -> None:
     """Print a line about the data, at once."""
     print(f"data: {words}", flush=True)
 
@@ -38,23 +38,23 @@ class ChosenRows(NamedTuple):
     tally: RowTally
     refused: frozenset[int]
 
-    def usable(self) -> int:
+    def usable_count(self) -> int:
         """Return how many rows there are."""
         return self.tally.formats[self.format].usable - len(self.refused)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as TRL takes them."""
-        for number, (_, row) in enumerate(usable_rows(self.files, self.format)):
+        for number, (_, row) in enumerate(source_and_trl_rows(self.files, self.format)):
             if number not in self.refused:
                 yield row
 
-    def written(self, times: array[int], counts: list[int]) -> Iterator[dict[str, Any]]:
+    def repeated_rows(self, times: array[int], counts: list[int]) -> Iterator[dict[str, Any]]:
         """Yield each row as often as `times` has it, all of them once before any is repeated; `counts` as there."""
         for passed in range(max(times, default=0)):
             start = 0
             for path, count in zip(self.files, counts, strict=True):
                 if any(times[number] > passed for number in range(start, start + count)):
-                    for number, (_, row) in enumerate(usable_rows([path], self.format), start=start):
+                    for number, (_, row) in enumerate(source_and_trl_rows([path], self.format), start=start):
                         if times[number] > passed:
                             yield row
                 start += count
@@ -63,23 +63,23 @@ class ChosenRows(NamedTuple):
 class ChatTemplate:
     """The chat template of a model, by which rows are tried; of a model that cannot be loaded all are taken."""
 
-    def __init__(self, model: str, revision: str, own: str, *, answers_only: bool | None) -> None:
-        """Set the model, and its user's `own` template, empty for the model's.
+    def __init__(self, model: str, revision: str, own_template: str, *, answers_only: bool | None) -> None:
+        """Set the model, and its user's `own_template`, empty for the model's.
 
         `answers_only` None: where the template marks answers.
         """
-        self.model, self.revision, self.own, self.answers_only = model, revision, own, answers_only
+        self.model, self.revision, self.own_template, self.answers_only = model, revision, own_template, answers_only
         self._tokenizer: Any = None
-        self._only: template.AnswerMarking | None = None
+        self._answer_marking: template.AnswerMarking | None = None
 
-    def refused(self, chosen: ChosenRows) -> frozenset[int]:
+    def refused_row_numbers(self, chosen: ChosenRows) -> frozenset[int]:
         """Return the numbers of the rows that the template refuses, which become problems of the tally."""
-        if not self.model or not chosen.format[1] or not self._loaded(chosen.format[0]):
+        if not self.model or not chosen.format[1] or not self._load_for_format(chosen.format[0]):
             return frozenset()
         numbers = set()
-        for number, (found, row) in enumerate(usable_rows(chosen.files, chosen.format)):
+        for number, (found, row) in enumerate(source_and_trl_rows(chosen.files, chosen.format)):
             try:
-                why = template.template_refusal(self._tokenizer, row, marking=self._only)
+                why = template.template_refusal(self._tokenizer, row, marking=self._answer_marking)
             except BoundError as error:
                 where = f"{found.file}, line {found.line}"
                 raise DataError(f"the model's chat template fails: {error} for {where}") from None
@@ -88,26 +88,30 @@ class ChatTemplate:
                 chosen.tally.problems.add("refused", found.file, found.line, f"the template refuses it: {why}")
         return frozenset(numbers)
 
-    def lengths(self, chosen: ChosenRows) -> list[lengths.RowLengths]:
+    def row_token_lengths(self, chosen: ChosenRows) -> list[lengths.RowLengths]:
         """Return the lengths of the rows in tokens, of many those at equal distances; none without a tokenizer."""
         if self._tokenizer is None:
             if chosen.format[1]:
                 return []
             with contextlib.suppress(Exception):
-                self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own)
-        every = -(-chosen.usable() // _MAX_ROWS_COUNTED)
+                self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own_template)
+        every = -(-chosen.usable_count() // _MAX_ROWS_TOKENIZED)
         counted = []
         for number, row in enumerate(chosen.rows() if self._tokenizer is not None else ()):
             if number % every == 0:
                 with contextlib.suppress(Exception):
-                    counted.append(lengths.row_lengths(template.encode_row(self._tokenizer, row, marking=self._only)))
+                    counted.append(
+                        lengths.row_lengths(template.encode_row(self._tokenizer, row, marking=self._answer_marking))
+                    )
         return counted
 
     def are_answers_marked(self, format_name: str) -> bool:
         """Return whether the template marks answers, after the rows were tried."""
-        return self._only is not None and template.are_answers_learned_by_default(self._only, format_name)
+        return self._answer_marking is not None and template.are_answers_learned_by_default(
+            self._answer_marking, format_name
+        )
 
-    def ends(self) -> turns.TurnEnds:
+    def turn_ends(self) -> turns.TurnEnds:
         """Return how turns end, after the rows were tried."""
         return (
             turns.find_turn_ends(self._tokenizer, self.model, self.revision)
@@ -115,26 +119,28 @@ class ChatTemplate:
             else turns.TurnEnds()
         )
 
-    def _loaded(self, format_name: str) -> bool:
+    def _load_for_format(self, format_name: str) -> bool:
         if self._tokenizer is not None:
             return True
         try:
-            self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own)
+            self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own_template)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
-            print_line(f"the chat template is not checked: {template.first_line_of_error(error)}")
+            print_data_line(f"the chat template is not checked: {template.first_line_of_error(error)}")
             return False
         if not self._tokenizer.chat_template:
             raise DataError("the data is chats, and the model has no chat template: choose one that has, or name one")
         if self.answers_only is not False:
             answers = template.find_answer_marking(self._tokenizer, format_name, chat=True)
-            self._only = (
+            self._answer_marking = (
                 answers if self.answers_only or template.are_answers_learned_by_default(answers, format_name) else None
             )
         return True
 
 
-def choose_rows(files: list[str], chat_template: ChatTemplate, wanted: tuple[str, bool] | None = None) -> ChosenRows:
-    """Return the usable rows of the format that most have; DataError where there is none, or it is not the `wanted`."""
+def choose_rows(
+    files: list[str], chat_template: ChatTemplate, wanted_format: tuple[str, bool] | None = None
+) -> ChosenRows:
+    """Return the usable rows of the format that most have; DataError for none, or not the `wanted_format`."""
     tally = RowTally()
     try:
         for path in _data_file_paths(files):
@@ -142,16 +148,18 @@ def choose_rows(files: list[str], chat_template: ChatTemplate, wanted: tuple[str
                 tally.add(row)
     except rows.UnreadableError as error:
         raise DataError(f"{path} {error}") from None
-    main_format = tally.main()
+    main_format = tally.main_format()
     tally.add_other_formats_as_problems(main_format)
     if not tally.formats.get(main_format, FormatTally()).usable:
         print_row_problems(tally)
         raise DataError(f"no row of {', '.join(files)} can be used")
-    if wanted and main_format != wanted:
-        raise DataError(f"the validation data is {main_format[0]}, the training data {wanted[0]}: use one format")
+    if wanted_format and main_format != wanted_format:
+        raise DataError(
+            f"the validation data is {main_format[0]}, the training data {wanted_format[0]}: use one format"
+        )
     chosen = ChosenRows(files, main_format, tally, frozenset())
-    chosen = chosen._replace(refused=chat_template.refused(chosen))
-    if not chosen.usable():
+    chosen = chosen._replace(refused=chat_template.refused_row_numbers(chosen))
+    if not chosen.usable_count():
         print_row_problems(tally)
         raise DataError(f"the model's chat template refuses all rows of {', '.join(files)}")
     return chosen
@@ -161,7 +169,7 @@ def print_row_problems(tally: RowTally) -> None:
     """Say where the first rows are that are left out, and why."""
     wrong = [problem for problem in tally.problems.named if problem["kind"] != "duplicate"]
     for problem in wrong[:_MAX_PROBLEMS_PRINTED]:
-        print_line(f"{problem['file']}, line {problem['line']}: {problem['why']}")
+        print_data_line(f"{problem['file']}, line {problem['line']}: {problem['why']}")
 
 
 def _data_file_paths(files: list[str]) -> list[str]:
@@ -174,7 +182,9 @@ def _data_file_paths(files: list[str]) -> list[str]:
     return paths
 
 
-def usable_rows(files: list[str], main_format: tuple[str, bool]) -> Iterator[tuple[rows.DataRow, dict[str, Any]]]:
+def source_and_trl_rows(
+    files: list[str], main_format: tuple[str, bool]
+) -> Iterator[tuple[rows.DataRow, dict[str, Any]]]:
     """Yield the usable rows of the main format, each also as TRL takes it."""
     name, chat = main_format
     for path in _data_file_paths(files):
@@ -183,7 +193,7 @@ def usable_rows(files: list[str], main_format: tuple[str, bool]) -> Iterator[tup
             if value is None or formats.format_name_of_row(value) != name or formats.has_messages(value, name) != chat:
                 continue
             if not formats.row_problem(value, name) and _can_be_written_as_json(value):
-                row = convert.row_as_trl_takes_it(value, name)[0]
+                row = convert.trl_row_and_what_changed(value, name)[0]
                 yield source_row, convert.pair_with_prompt(row) if name == "preference" else row
 
 

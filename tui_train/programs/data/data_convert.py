@@ -7,14 +7,14 @@ from typing import Any
 import data_formats as formats
 
 _Row = dict[str, Any]
-_COLUMNS_BY_FORMAT = {
+_COLUMNS_KEPT_BY_FORMAT = {
     "messages": ("messages",),
     "prompt_completion": ("prompt", "completion"),
     "preference": ("prompt", "chosen", "rejected"),
     "kto": ("prompt", "completion", "label"),
     "text": ("text",),
 }
-_EXTRA_COLUMNS = ("tools", "chat_template_kwargs")
+_EXTRA_COLUMNS_KEPT = ("tools", "chat_template_kwargs")
 # By these columns TRL decides what a row is.
 _COLUMNS_READ_BY_TRL = frozenset((
     "prompt", "completion", "chosen", "rejected", "messages", "conversations", "text",
@@ -22,7 +22,7 @@ _COLUMNS_READ_BY_TRL = frozenset((
 ))  # fmt: skip
 
 
-def row_as_trl_takes_it(row: _Row, format_name: str) -> tuple[_Row, str]:
+def trl_row_and_what_changed(row: _Row, format_name: str) -> tuple[_Row, str]:
     """Return a row that is not wrong as TRL takes it, and what was changed; empty where TRL takes it as it is."""
     if format_name == "alpaca":
         return _convert_alpaca_row(row), "instruction, input and output become prompt and completion"
@@ -30,12 +30,14 @@ def row_as_trl_takes_it(row: _Row, format_name: str) -> tuple[_Row, str]:
         return _convert_sharegpt_row(row)
     kept = {
         column: row[column]
-        for column in (*_COLUMNS_BY_FORMAT[format_name], *_EXTRA_COLUMNS)
+        for column in (*_COLUMNS_KEPT_BY_FORMAT[format_name], *_EXTRA_COLUMNS_KEPT)
         if row.get(column) is not None
     }
-    kept, why = _unify_prompt(kept, format_name)
+    kept, why = _match_prompt_to_answers(kept, format_name)
     unwanted = sorted(
-        column for column in row if column in _COLUMNS_READ_BY_TRL and column not in _COLUMNS_BY_FORMAT[format_name]
+        column
+        for column in row
+        if column in _COLUMNS_READ_BY_TRL and column not in _COLUMNS_KEPT_BY_FORMAT[format_name]
     )
     if unwanted and not why:
         why = f"{', '.join(unwanted)} left out, which TRL would read too"
@@ -56,7 +58,7 @@ def pair_with_prompt(row: _Row) -> _Row:
     return {**row, "prompt": chosen[:at], "chosen": chosen[at:], "rejected": rejected[at:]}
 
 
-def _unify_prompt(row: _Row, format_name: str) -> tuple[_Row, str]:
+def _match_prompt_to_answers(row: _Row, format_name: str) -> tuple[_Row, str]:
     """Return a row whose prompt is messages where its answers are, and the other way round."""
     prompt = row.get("prompt")
     if prompt is None or not formats.has_messages(row, format_name):
@@ -87,7 +89,7 @@ def _convert_alpaca_row(row: _Row) -> _Row:
 def _convert_sharegpt_row(row: _Row) -> tuple[_Row, str]:
     column = "conversations" if "conversations" in row else "conversation"
     turns = row[column]
-    also = {name: row[name] for name in _EXTRA_COLUMNS if row.get(name) is not None}
+    also = {name: row[name] for name in _EXTRA_COLUMNS_KEPT if row.get(name) is not None}
     system = row.get("system")
     first = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
     if "role" in turns[0]:

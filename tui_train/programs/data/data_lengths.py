@@ -33,7 +33,7 @@ def row_lengths(sequences: list[Any]) -> RowLengths:
     return RowLengths(tuple(len(each.ids) for each in sequences), tuple(firsts))
 
 
-def length_effects_table(rows: list[RowLengths], method: str, limit: int, scale: float) -> dict[str, Any]:
+def length_statistics_and_cuts(rows: list[RowLengths], method: str, limit: int, scale: float) -> dict[str, Any]:
     """Return the lengths that 99 % of the rows have at most, and the longest, and what each sequence length cuts.
 
     For each length: rows that are longer, rows of which nothing is left to learn, tokens of an epoch. `limit` is the
@@ -65,7 +65,7 @@ def _scaled_count(count: int, scale: float) -> int:
     return max(1, round(count * scale)) if count else 0
 
 
-def row_lengths_by_bytes(value: dict[str, Any]) -> RowLengths:
+def estimate_row_lengths_by_bytes(value: dict[str, Any]) -> RowLengths:
     """Return a row's lengths by the bytes of its texts."""
     shared = (
         _estimate_tokens(value.get("messages"))

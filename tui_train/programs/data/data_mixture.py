@@ -23,27 +23,27 @@ def epoch_rows_by_weight(rows: list[int], weights: list[float]) -> list[int]:
     return taken
 
 
-def set_times_written(rows: array[int], counts: list[int], weights: list[float], seed: int) -> list[int]:
+def set_row_times_by_weight(times: array[int], counts: list[int], weights: list[float], seed: int) -> list[int]:
     """Set how often each row is written, which is 0 for those that are not, or 1; return how many each file has.
 
-    `counts` are the rows of each file, in the order of `rows`. Which rows are written once more follows from the seed.
+    `counts` are the rows of each file, in the order of `times`. Which rows are written once more follows from the seed.
     """
     starts = [sum(counts[:at]) for at in range(len(counts))]
     rows_by_file = [
-        [at for at in range(start, start + count) if rows[at]] for start, count in zip(starts, counts, strict=True)
+        [at for at in range(start, start + count) if times[at]] for start, count in zip(starts, counts, strict=True)
     ]
     taken = epoch_rows_by_weight([len(numbers) for numbers in rows_by_file], weights)
     for which, numbers in enumerate(rows_by_file):
         each, more = divmod(taken[which], max(len(numbers), 1))
         once_more = random.Random(f"{seed} {which}").sample(numbers, more)  # noqa: S311 - the same each time
         for at in numbers:
-            rows[at] = each
+            times[at] = each
         for at in once_more:
-            rows[at] += 1
+            times[at] += 1
     return taken
 
 
-def file_shares_of_epoch(
+def mixed_epoch_shares_and_tokens(
     entries: list[list[str]], question: dict[str, Any], usable: Mapping[str, int], counted: Mapping[str, list[int]]
 ) -> dict[str, Any]:
     """Return what each named file or folder has of an epoch, and the tokens and unlearned rows of one.

@@ -109,10 +109,10 @@ def _read_jsonl_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
         if line is None:
             yield DataRow(path, number, None, f"is longer than {MAX_ROW_BYTES >> 20} MiB", file.tell())
         elif line.strip():
-            yield DataRow(path, number, *_parse_object(line), file.tell())
+            yield DataRow(path, number, *_parse_object_or_why_not(line), file.tell())
 
 
-def _parse_object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+def _parse_object_or_why_not(text: bytes) -> tuple[dict[str, Any] | None, str]:
     try:
         value = _JSON_DECODER.decode(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -123,7 +123,7 @@ def _parse_object(text: bytes) -> tuple[dict[str, Any] | None, str]:
         return None, f"is not JSON at column {error.pos + 1}: {error.msg.removesuffix(' at')}"
     except ValueError as error:
         return None, f"is not JSON: {error}"[:200]
-    return _require_object(value)
+    return _object_or_why_not(value)
 
 
 def _object_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _object_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, An
 _JSON_DECODER = json.JSONDecoder(object_pairs_hook=_object_without_duplicate_keys)
 
 
-def _require_object(value: Any) -> tuple[dict[str, Any] | None, str]:
+def _object_or_why_not(value: Any) -> tuple[dict[str, Any] | None, str]:
     if isinstance(value, dict):
         return value, ""
     kinds = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
@@ -154,12 +154,12 @@ def _read_json_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
     while first and not first.strip():
         first = file.readline(MAX_ROW_BYTES)
     file.seek(0)
-    if len(first) < MAX_ROW_BYTES and _parse_object(first)[0] is not None:
+    if len(first) < MAX_ROW_BYTES and _parse_object_or_why_not(first)[0] is not None:
         # One object a line, as many write it under this name; a single object is a row, or holds the rows.
         rows = _read_jsonl_rows(path, file)
         first_row, second_row = next(rows), next(rows, None)
         if second_row is None:
-            yield from _rows_of_value(path, first_row.value, size)
+            yield from _rows_of_json_value(path, first_row.value, size)
         else:
             yield first_row
             yield second_row
@@ -173,7 +173,7 @@ def _read_json_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
         raise UnreadableError("is nested too deeply") from None
     except ValueError as error:
         raise _not_json_error(error) from None
-    yield from _rows_of_value(path, value, size)
+    yield from _rows_of_json_value(path, value, size)
 
 
 def _not_json_error(error: ValueError) -> UnreadableError:
@@ -192,7 +192,7 @@ def _read_json_list_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:
                 raise UnreadableError(f"is not JSON: no comma after row {number:,}")
             text.take_character()
         number += 1
-        yield DataRow(path, number, *_require_object(text.value(number)), text.read_byte_count())
+        yield DataRow(path, number, *_object_or_why_not(text.take_value(number)), text.taken_byte_count())
     text.take_character()
     if text.peek_character():
         raise UnreadableError("is not JSON: there is more after the list")
@@ -219,7 +219,7 @@ class _JsonTextReader:
         self.peek_character()
         self._at += 1
 
-    def value(self, number: int) -> Any:
+    def take_value(self, number: int) -> Any:
         """Take the next value; UnreadableError where there is none, or it is longer than a row may be."""
         self.peek_character()
         while True:
@@ -241,7 +241,7 @@ class _JsonTextReader:
             self._at = end
             return value
 
-    def read_byte_count(self) -> int:
+    def taken_byte_count(self) -> int:
         """Return how many bytes were read, but for those of the text that is held."""
         return max(0, self._file.tell() - (len(self._text) - self._at))
 
@@ -264,7 +264,7 @@ class _JsonTextReader:
         return not self._ended
 
 
-def _rows_of_value(path: str, value: Any, size: int) -> Iterator[DataRow]:
+def _rows_of_json_value(path: str, value: Any, size: int) -> Iterator[DataRow]:
     """Yield the rows of one JSON value: a list of objects, an object with one list of objects, or a single row."""
     wrapped = False
     if isinstance(value, dict):
@@ -275,7 +275,7 @@ def _rows_of_value(path: str, value: Any, size: int) -> Iterator[DataRow]:
     if not isinstance(value, list):
         raise UnreadableError("holds neither rows nor a list of rows")
     for number, row in enumerate(value, start=1):
-        yield DataRow(path, number, *_require_object(row), size * number // len(value), wrapped)
+        yield DataRow(path, number, *_object_or_why_not(row), size * number // len(value), wrapped)
 
 
 def _read_csv_rows(path: str, file: BinaryIO) -> Iterator[DataRow]:

@@ -60,7 +60,7 @@ class FormatTally:
         self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
         self._most, self._bytes = _MAX_SAMPLE_ROWS, 0
 
-    def keep(self, row: KeptRow, size: int) -> None:
+    def count_and_sample(self, row: KeptRow, size: int) -> None:
         """Count a usable row, and keep it as any other with the same chance."""
         self.usable += 1
         self.files[row.file] += 1
@@ -116,13 +116,13 @@ class RowTally:
                 self.problems.add("empty" if empty else "wrong", row.file, row.line, why)
             return
         self._count_if_duplicate(row, text)
-        value, why = convert.row_as_trl_takes_it(row.value, name)
+        value, why = convert.trl_row_and_what_changed(row.value, name)
         if why:
             tally.conversions[why] += 1
         if row.wrapped:
             tally.conversions["the rows lie in a list inside an object"] += 1
         tally.desirable += row.value.get("label") is True
-        tally.keep(KeptRow(row.file, row.line, value), len(text))
+        tally.count_and_sample(KeptRow(row.file, row.line, value), len(text))
 
     def _count_if_duplicate(self, row: DataRow, text: bytes) -> None:
         if len(self._digests) >= _MAX_ROW_DIGESTS:
@@ -133,7 +133,7 @@ class RowTally:
             where = f"line {line}" if file == row.file else f"{shortened_path(file)}, line {line}"
             self.problems.add("duplicate", row.file, row.line, f"same as {where}")
 
-    def main(self) -> tuple[str, bool]:
+    def main_format(self) -> tuple[str, bool]:
         """Return the format of most rows, of which the others become a problem."""
         known = {key: tally.rows for key, tally in self.formats.items() if key[0]}
         return max(known, key=lambda key: known[key]) if known else ("", False)

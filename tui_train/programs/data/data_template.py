@@ -100,9 +100,7 @@ def find_answer_marking(tokenizer: Any, format_name: str, *, chat: bool) -> Answ
     except Exception:  # noqa: BLE001 - whatever the template does, TRL would end the same way
         return AnswerMarking(possible=False, why="this template does not mark answers ({% generation %})")
     with contextlib.suppress(bounds.BoundError), bounds.limit_memory_and_time():
-        return AnswerMarking(
-            possible=True, template=template, caution=_answer_marking_caution(trl, tokenizer, template)
-        )
+        return AnswerMarking(possible=True, template=template, caution=_unmarked_end_caution(trl, tokenizer, template))
     return AnswerMarking(possible=False, why="the template takes too much memory or time")
 
 
@@ -111,7 +109,7 @@ def are_answers_learned_by_default(answers: AnswerMarking, format_name: str) -> 
     return format_name in {"messages", "sharegpt"} and answers.possible and not answers.caution
 
 
-def _answer_marking_caution(trl: Any, tokenizer: Any, template: str | None) -> str:
+def _unmarked_end_caution(trl: Any, tokenizer: Any, template: str | None) -> str:
     trained = getattr(trl, "is_chat_template_stop_token_trained", None)
     if trained is None or trained(tokenizer, chat_template=template):
         return ""
@@ -140,9 +138,9 @@ def template_refusal(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMark
     more = _template_variables(row, marking)
     try:
         for messages in _conversations_of_row(row):
-            render_messages(tokenizer, messages, more)
+            check_messages_render(tokenizer, messages, more)
         if row.get("prompt"):
-            render_messages(tokenizer, row["prompt"], {**more, "add_generation_prompt": True})
+            check_messages_render(tokenizer, row["prompt"], {**more, "add_generation_prompt": True})
     except bounds.BoundError:
         raise
     except Exception as error:  # noqa: BLE001 - a template is a program of the model's
@@ -150,7 +148,7 @@ def template_refusal(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMark
     return ""
 
 
-def render_messages(tokenizer: Any, messages: Any, template_variables: dict[str, Any]) -> None:
+def check_messages_render(tokenizer: Any, messages: Any, template_variables: dict[str, Any]) -> None:
     """Render messages as text within bounds, before a text of any length is given to the tokenizer."""
     with bounds.limit_memory_and_time():
         text = tokenizer.apply_chat_template(messages, tokenize=False, **template_variables)
@@ -210,7 +208,7 @@ def _encode_plain_text(tokenizer: Any, text: str) -> list[int]:
 def _encode_messages(
     tokenizer: Any, messages: Any, template_variables: dict[str, Any], *, mask: bool = False
 ) -> EncodedSequence:
-    render_messages(tokenizer, messages, template_variables)
+    check_messages_render(tokenizer, messages, template_variables)
     made = tokenizer.apply_chat_template(
         messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **template_variables
     )

@@ -48,13 +48,13 @@ class TokenLengthTally:
         epoch = sum(min(len(each.ids), most) for each in sequences) if left else 0
         self.lost += not left
         self.epoch += epoch
-        self._add_to_file(row, 1, int(not left), epoch, 0)
+        self._add_file_counts(row, 1, int(not left), epoch, 0)
 
     def add_refused(self, row: KeptRow) -> None:
         """Count a row that the template refuses."""
-        self._add_to_file(row, 0, 0, 0, 1)
+        self._add_file_counts(row, 0, 0, 0, 1)
 
-    def _add_to_file(self, row: KeptRow, *counts: int) -> None:
+    def _add_file_counts(self, row: KeptRow, *counts: int) -> None:
         before = self.files.get(row.file, [0] * len(counts))
         self.files[row.file] = [total + more for total, more in zip(before, counts, strict=True)]
 
@@ -86,7 +86,7 @@ def _length_histogram(ordered: list[int]) -> list[int]:
     return counts
 
 
-def count_tokens(
+def tally_token_lengths(
     tokenizer: Any,
     rows: list[KeptRow],
     problems: ProblemTally,
@@ -115,7 +115,7 @@ def count_tokens(
     return counted, refused, why
 
 
-def sample_as_read(
+def sample_as_model_reads_it(
     tokenizer: Any, row: KeptRow, question: dict[str, Any], answers: template.AnswerMarking | None
 ) -> dict[str, Any] | None:
     """Return a sample in pieces as the model reads it: [text, state]; None where it is refused.

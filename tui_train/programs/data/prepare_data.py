@@ -22,7 +22,15 @@ import data_cuts as cuts
 import data_mixture as mixture
 import data_rows as rows
 import data_turns as turns
-from data_chosen import ChatTemplate, ChosenRows, DataError, choose_rows, print_line, print_row_problems, usable_rows
+from data_chosen import (
+    ChatTemplate,
+    ChosenRows,
+    DataError,
+    choose_rows,
+    print_data_line,
+    print_row_problems,
+    source_and_trl_rows,
+)
 
 _BAD_DATA_EXIT_CODE = 65
 _CANNOT_WRITE_EXIT_CODE = 73
@@ -37,11 +45,11 @@ def main() -> int:
     """Write the data, or leave what is there, and return the exit code."""
     # What is half made is removed on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    bounds.bound_process_memory()
+    bounds.limit_process_to_half_of_memory()
     asked = _parse_arguments()
     into = Path(asked.into)
     if into.is_dir():
-        print_line(f"{into} is reused" + _data_changed_text(into, [*asked.files, *asked.validation]))
+        print_data_line(f"{into} is reused" + _data_changed_text(into, [*asked.files, *asked.validation]))
         return 0
     beside = into.with_name(f"{into.name}.new.{os.uname().nodename}.{os.getpid()}")
     try:
@@ -50,16 +58,16 @@ def main() -> int:
         write_prepared_data(asked, beside)
         _move_into_place(beside, into)
     except DataError as error:
-        print_line(f"error: {error}")
+        print_data_line(f"error: {error}")
         return _BAD_DATA_EXIT_CODE
     except MemoryError:
-        print_line(
+        print_data_line(
             f"error: reading the data takes more than {bounds.memory_bound_text()} of memory: split it into "
             "several files"
         )
         return _BAD_DATA_EXIT_CODE
     except OSError as error:
-        print_line(f"error: {into} cannot be written: {error.strerror or error}")
+        print_data_line(f"error: {into} cannot be written: {error.strerror or error}")
         return _CANNOT_WRITE_EXIT_CODE
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -95,15 +103,15 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     if options.marked_answers:
         _refuse_unmarked_answers(*chosen.format)
     if options.length and options.model:
-        cuts.check_cut_rows(chosen, chat_template, options)
-    usable = chosen.usable()
+        cuts.refuse_many_cut_rows(chosen, chat_template, options)
+    usable = chosen.usable_count()
     shares = random.Random(options.seed)  # noqa: S311 - which rows, the same each time
-    wanted = 0 if options.validation else _rows_of_share(usable, options.share)
+    wanted = 0 if options.validation else _held_out_row_count(usable, options.share)
     if options.share > 0 and not (options.validation or wanted):
         raise DataError("one row cannot be split into training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
     mixed = Path(os.devnull) if options.weights else folder / TRAIN_FILE_NAME
-    with mixed.open("w", encoding="utf-8") as train, _open_if_wanted(folder / TEST_FILE_NAME, wanted) as test:
+    with mixed.open("w", encoding="utf-8") as train, _open_unless_no_rows(folder / TEST_FILE_NAME, wanted) as test:
         for number, row in enumerate(chosen.rows()):
             (test if number in held_out else train).write(_json_line(row))
     _print_changes_and_problems(chosen)
@@ -112,9 +120,9 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     evaluated = wanted
     if options.validation:
         evaluated = _write_validation_rows(options.validation, chosen.format, chat_template, folder / TEST_FILE_NAME)
-    print_line(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
+    print_data_line(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
     if not options.keep_end:
-        _record_turn_ends(chat_template.ends(), folder)
+        _record_turn_ends(chat_template.turn_ends(), folder)
     if options.find_answers:
         _record_if_answers_marked(chat_template, chosen.format, folder)
     record = {path: _size_and_newest_change(path) for path in (*options.files, *options.validation)}
@@ -125,16 +133,16 @@ def _record_if_answers_marked(chat_template: ChatTemplate, main_format: tuple[st
     """Say whether answers alone are learned, and keep that for the training."""
     name, _ = main_format
     if chat_template.are_answers_marked(name):
-        print_line("only answers are learned: the chat template marks them")
+        print_data_line("only answers are learned: the chat template marks them")
         (folder / ANSWERS_MARKED_FILE_NAME).write_text("alone", encoding="utf-8")
     elif name in _CHAT_FORMATS:
-        print_line("the users' words are learned too: the chat template does not mark answers with their end")
+        print_data_line("the users' words are learned too: the chat template does not mark answers with their end")
 
 
 def _record_turn_ends(ends: turns.TurnEnds, folder: Path) -> None:
     """Say with which token turns end where the model would not stop at it, and keep that for the training."""
     if ends.passed:
-        print_line(turns.turn_end_sentence(ends))
+        print_data_line(turns.turn_end_sentence(ends))
         (folder / turns.TURN_END_FILE_NAME).write_text(ends.passed, encoding="utf-8")
 
 
@@ -149,7 +157,7 @@ def _refuse_unmarked_answers(name: str, chat: bool) -> None:
 
 def _write_training_rows(chosen: ChosenRows, held_out: set[int], options: argparse.Namespace, path: Path) -> None:
     """Write the rows to train on so that each file has its share of them, and say what that is."""
-    counts = [sum(1 for _ in usable_rows([named], chosen.format)) for named in options.files]
+    counts = [sum(1 for _ in source_and_trl_rows([named], chosen.format)) for named in options.files]
     times = array("L", [1]) * sum(counts)
     for number in chosen.refused:
         times[number] = 0
@@ -161,12 +169,12 @@ def _write_training_rows(chosen: ChosenRows, held_out: set[int], options: argpar
     for named, rows_of_it, weight in zip(options.files, given, options.weights, strict=True):
         if weight and not rows_of_it:
             raise DataError(f"{named} has a weight but no usable row: leave it out, or give it the weight 0")
-    taken = mixture.set_times_written(times, counts, options.weights, options.seed)
+    taken = mixture.set_row_times_by_weight(times, counts, options.weights, options.seed)
     with path.open("w", encoding="utf-8") as train:
-        for row in chosen.written(times, counts):
+        for row in chosen.repeated_rows(times, counts):
             train.write(_json_line(row))
     for named, rows_of_it, now in zip(options.files, given, taken, strict=True):
-        print_line(f"{named}: {rows_of_it:,} rows, {now:,} in an epoch ({now / sum(taken):.1%})")
+        print_data_line(f"{named}: {rows_of_it:,} rows, {now:,} in an epoch ({now / sum(taken):.1%})")
 
 
 def _json_line(row: dict[str, Any]) -> str:
@@ -177,11 +185,11 @@ def _parse_weights(text: str) -> list[float]:
     return [float(word) for word in text.split(",")]
 
 
-def _open_if_wanted(path: Path, row_count: int) -> Any:
+def _open_unless_no_rows(path: Path, row_count: int) -> Any:
     return (path if row_count else Path(os.devnull)).open("w", encoding="utf-8")
 
 
-def _rows_of_share(usable: int, share: float) -> int:
+def _held_out_row_count(usable: int, share: float) -> int:
     """Return how many rows a share is: at least one where one is asked for, and one stays to train on."""
     return min(max(1, round(usable * share)), usable - 1) if share > 0 else 0
 
@@ -195,18 +203,20 @@ def _write_validation_rows(
         for row in chosen.rows():
             test.write(_json_line(row))
     _print_changes_and_problems(chosen)
-    return chosen.usable()
+    return chosen.usable_count()
 
 
 def _print_changes_and_problems(chosen: ChosenRows) -> None:
     """Say what was changed in rows, and which were left out."""
     tally = chosen.tally
     for why, many in tally.formats[chosen.format].conversions.most_common():
-        print_line(f"{many:,} rows: {why}")
-    left_out = tally.rows - chosen.usable()
+        print_data_line(f"{many:,} rows: {why}")
+    left_out = tally.rows - chosen.usable_count()
     if left_out:
         print_row_problems(tally)
-        print_line(f"{left_out:,} of {tally.rows:,} rows are left out" + _refused_by_template_text(len(chosen.refused)))
+        print_data_line(
+            f"{left_out:,} of {tally.rows:,} rows are left out" + _refused_by_template_text(len(chosen.refused))
+        )
 
 
 def _refused_by_template_text(refused: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from memory_loss import loss_with_reference
 from memory_model import build_model, build_reference_model
-from memory_trace import TRACED_PHASES, AllocationWatch, MemoryAccount
+from memory_trace import TRACED_PHASES, AllocationCounter, MemoryAccount
 
 
 def _make_optimizer(optimizer_kind: str, trained: list[Any], *, on_card: bool) -> Any:
@@ -44,7 +44,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         if on_card:
             torch.cuda.reset_peak_memory_stats()
 
-    with contextlib.nullcontext() if on_card else AllocationWatch(account):
+    with contextlib.nullcontext() if on_card else AllocationCounter(account):
         with torch.device(device):
             model, frozen_reference = build_model(request), build_reference_model(request)
         for held in (model, frozen_reference) if frozen_reference else (model,):

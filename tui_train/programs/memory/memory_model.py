@@ -203,7 +203,7 @@ def build_model(request: dict[str, Any]) -> Any:
     if request["checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": bool(request.get("holds_layers"))})
         if request.get("holds_layers"):
-            hold_layer_inputs(model)
+            hold_layer_input_gradients(model)
         if request["method"] != "full":
             # As the Trainer does: without it nothing before the first adapter would be differentiated.
             model.get_input_embeddings().register_forward_hook(lambda _m, _i, out: out.requires_grad_(True))
@@ -222,7 +222,7 @@ def model_layers(model: Any) -> Any:
     return next((module for module in model.modules() if type(module).__name__ == "ModuleList"), ())
 
 
-def hold_layer_inputs(model: Any) -> None:
+def hold_layer_input_gradients(model: Any) -> None:
     """Wait for the gradients of each layer's input as FSDP's first version does for frozen layers, which holds both.
 
     It waits in what is recomputed, where the input is a leaf, as transformers before 5 has it.
@@ -246,8 +246,8 @@ def hold_layer_inputs(model: Any) -> None:
         block._gradient_checkpointing_func = wrapped(block)
 
 
-def release_layer_inputs(model: Any) -> None:
-    """End at the end of a backward pass what `hold_layer_inputs` began."""
+def release_layer_input_gradients(model: Any) -> None:
+    """End at the end of a backward pass what `hold_layer_input_gradients` began."""
     for block in model_layers(model):
         if hasattr(block, "waits"):
             block.waits.remove()

@@ -12,7 +12,13 @@ from typing import Any
 
 import torch
 from memory_loss import loss_with_reference
-from memory_model import build_model, build_reference_model, keep_tensors_like_cuda, model_layers, release_layer_inputs
+from memory_model import (
+    build_model,
+    build_reference_model,
+    keep_tensors_like_cuda,
+    model_layers,
+    release_layer_input_gradients,
+)
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -34,18 +40,18 @@ class MemoryAccount:
         self.peaks = dict.fromkeys(TRACED_PHASES, 0)
         self.sizes: dict[int, int] = {}
 
-    def add(self, tensor: Any, share: float = 1) -> None:
-        """Count a tensor's storage, once."""
+    def add(self, tensor: Any, shards: float = 1) -> None:
+        """Count a tensor's storage, once, or the part of it that one of `shards` has."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self.sizes:
             return
-        self.sizes[key] = size = math.ceil(storage.nbytes() / share / ALLOCATION_BLOCK_BYTES) * ALLOCATION_BLOCK_BYTES
+        self.sizes[key] = size = math.ceil(storage.nbytes() / shards / ALLOCATION_BLOCK_BYTES) * ALLOCATION_BLOCK_BYTES
         self.live += size
         weakref.finalize(storage, self._forget_storage, key)
         self.peaks[self.phase] = max(self.peaks[self.phase], self.live)
 
-    def count_as_share(self, tensor: Any) -> None:
+    def count_as_shard(self, tensor: Any) -> None:
         """Count a storage from now on with its share: it was gathered, or not yet scattered."""
         key = tensor.untyped_storage()._cdata
         old = self.sizes.get(key)
@@ -57,7 +63,7 @@ class MemoryAccount:
         self.live -= self.sizes.pop(key, 0)
 
 
-class AllocationWatch(TorchDispatchMode):
+class AllocationCounter(TorchDispatchMode):
     """Tells an account of all that operators return."""
 
     def __init__(self, account: MemoryAccount) -> None:
@@ -68,14 +74,14 @@ class AllocationWatch(TorchDispatchMode):
         """Run the operator, and count what it returns."""
         del types
         out = func(*args, **(kwargs or {}))
-        share = self.account.shards if self.account.phase in {"load", "step"} else 1
+        shards = self.account.shards if self.account.phase in {"load", "step"} else 1
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor):
-                self.account.add(leaf, share)
+                self.account.add(leaf, shards)
         return out
 
 
-class OptimizerStep:
+class SimulatedOptimizerStep:
     """AdamW, Adafactor or SGD as the optimizer allocates: states in the first step, and what foreach holds besides."""
 
     def __init__(self, parameters: list[Any], request: dict[str, Any]) -> None:
@@ -111,7 +117,7 @@ class OptimizerStep:
         return [torch.empty_like(parameter, dtype=dtype) for _ in range(1 if self.kind == "adafactor" else 2)]
 
 
-def gathered_bytes(model: Any, request: dict[str, Any]) -> int:
+def unsharded_bytes(model: Any, request: dict[str, Any]) -> int:
     """Return the bytes that are whole besides the shares: two layers at a time and what belongs to no layer."""
     if not request.get("shared"):
         return 0
@@ -129,21 +135,21 @@ def gathered_bytes(model: Any, request: dict[str, Any]) -> int:
 def trace(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and the number of parameters."""
     account = MemoryAccount(request.get("shards", 1))
-    with keep_tensors_like_cuda(), FakeTensorMode(allow_non_fake_inputs=True), AllocationWatch(account):
+    with keep_tensors_like_cuda(), FakeTensorMode(allow_non_fake_inputs=True), AllocationCounter(account):
         model, frozen_reference = build_model(request), build_reference_model(request)
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor, account.shards)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
-            parameter.register_post_accumulate_grad_hook(lambda p: account.count_as_share(p.grad))
+            parameter.register_post_accumulate_grad_hook(lambda p: account.count_as_shard(p.grad))
         loaded = account.live
         account.peaks["load"] = loaded
         account.phase = "forward"
         # DistributedDataParallel's copy of the gradients, there from before the first step.
         buckets = [torch.empty_like(parameter) for parameter in trained] if request.get("buckets") else []
-        step = OptimizerStep(trained, request)
-        whole_bytes = gathered_bytes(model, request)
+        step = SimulatedOptimizerStep(trained, request)
+        whole_bytes = unsharded_bytes(model, request)
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.zeros(request["micro_batch"], request["sequence_length"], dtype=torch.int64)
@@ -151,7 +157,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
             account.phase = "backward"
             loss.backward()
             del loss
-            release_layer_inputs(model)
+            release_layer_input_gradients(model)
             account.phase = "step"
             account.peaks["step"] = max(account.peaks["step"], account.live)
             # With accumulation the gradients of the micro batches before are there in the forward pass.

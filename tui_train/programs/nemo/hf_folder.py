@@ -15,8 +15,8 @@ OLDER_CLASS_BY_TOKENIZER_CLASS = {"TokenizersBackend": "PreTrainedTokenizerFast"
 ROPE_KINDS_OF_NEMO = ("default", "llama3", "linear", "yarn")
 
 
-class RefusedFolder(Exception):
-    """Problem of a folder that cannot be read (first argument), and what to do (second)."""
+class RefusedInput(Exception):
+    """Problem of what was given (first argument), and what to do (second)."""
 
 
 def make_readable_copy(folder: Path, copy: Path) -> Path:
@@ -42,13 +42,13 @@ def has_newer_tokenizer(folder: Path) -> bool:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; Refused where there is none."""
+    """Return the object in a JSON file; RefusedInput where there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise RefusedFolder(f"{path} cannot be read: {error}", "Give a complete Hugging Face folder.") from None
+        raise RefusedInput(f"{path} cannot be read: {error}", "Give a complete Hugging Face folder.") from None
     if not isinstance(content, dict):
-        raise RefusedFolder(f"{path} has no JSON object", "Give a complete Hugging Face folder.")
+        raise RefusedInput(f"{path} has no JSON object", "Give a complete Hugging Face folder.")
     return content
 
 
@@ -58,7 +58,7 @@ def with_tokenizer_names_of_transformers_4(config: dict[str, Any]) -> dict[str, 
     name = config.get("tokenizer_class")
     if name in {"SentencePieceBackend", "PythonBackend", "MistralCommonBackend"}:
         remedy = "Save it with a tokenizer.json: AutoTokenizer.from_pretrained(…).save_pretrained(…)."
-        raise RefusedFolder(
+        raise RefusedInput(
             f"its tokenizer is a {name} of transformers 5, which NeMo's transformers 4 cannot load", remedy
         )
     if name in OLDER_CLASS_BY_TOKENIZER_CLASS:
@@ -77,7 +77,7 @@ def with_rope_names_of_transformers_4(config: dict[str, Any]) -> dict[str, Any]:
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in ROPE_KINDS_OF_NEMO:
-        raise RefusedFolder(
+        raise RefusedInput(
             f"NeMo's models have no RoPE of the kind {kind}", "Train it with the built-in trainer or TRL."
         )
     return config
@@ -91,7 +91,7 @@ def _rope_settings_of_transformers_4(parameters: dict[str, Any]) -> dict[str, An
         local = parameters.get("sliding_attention") or {}
         known = parameters.keys() <= {"full_attention", "sliding_attention"} and parameters.get("full_attention")
         if not known or local.get("rope_type", "default") != "default":
-            raise RefusedFolder(
+            raise RefusedInput(
                 "its RoPE differs by layer in a way that transformers 4 cannot express", "Use TRL for it."
             )
         if "rope_theta" in local:

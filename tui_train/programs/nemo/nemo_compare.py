@@ -10,7 +10,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
-from hf_folder import RefusedFolder
+from hf_folder import RefusedInput
 
 # As share of the largest logit; in fp32 two implementations of the same model differ by about 1e-6.
 MAX_LOGIT_DIFFERENCE = 1e-4
@@ -19,7 +19,7 @@ SAMPLE_TOKEN_COUNT = 256
 
 
 def compare_logits(folder: Path, checkpoint: Path, *, has_transformer_engine: bool) -> float | None:
-    """Return the largest difference of the logits, as share of the largest; Refused where it is too large.
+    """Return the largest difference of the logits, as share of the largest; RefusedInput where it is too large.
 
     None where they cannot be compared: Transformer Engine's layers compute on GPUs only.
     """
@@ -38,7 +38,7 @@ def compare_logits(folder: Path, checkpoint: Path, *, has_transformer_engine: bo
     # Also true for what is not a number.
     if not share <= MAX_LOGIT_DIFFERENCE:
         why = f"NeMo computes something else with this model: its logits differ by {share:.2g} of the largest"
-        raise RefusedFolder(
+        raise RefusedInput(
             f"{why}, at most {MAX_LOGIT_DIFFERENCE:g} is allowed", "Nothing was kept. Train this model with TRL."
         )
     return share

@@ -18,7 +18,7 @@ from typing import Any
 
 import hf_folder
 import nemo_compare
-from hf_folder import RefusedFolder
+from hf_folder import RefusedInput
 
 # The class in NeMo of each type of model in Hugging Face's config.json.
 NEMO_CLASS_BY_MODEL_TYPE = {
@@ -104,7 +104,7 @@ def plain_weight_name(key: Any) -> Any:
     return key
 
 
-def patch_llama3_rope() -> None:
+def patch_in_llama3_rope_numbers() -> None:
     """Have the converter of Llama keep each number of a llama3 RoPE: it takes the factor alone."""
     from nemo.collections.llm.gpt.model import llama
 
@@ -135,7 +135,7 @@ def empty_nemo_model(folder: Path) -> Any:
 
     kind = hf_folder.read_json_object(folder / "config.json").get("model_type")
     if kind not in NEMO_CLASS_BY_MODEL_TYPE:
-        raise RefusedFolder(f"NeMo has no known converter for models of type {kind}", "Train it with TRL.")
+        raise RefusedInput(f"NeMo has no known converter for models of type {kind}", "Train it with TRL.")
     # The converter takes another one of the same class, with the sizes that it reads.
     return object.__new__(getattr(llm, NEMO_CLASS_BY_MODEL_TYPE[kind]))
 
@@ -152,7 +152,7 @@ def convert_and_compare(direction: str, source: Path, target: Path, work_folder:
     if not HAVE_TE:
         patch_out_transformer_engine()
     if direction == "import":
-        patch_llama3_rope()
+        patch_in_llama3_rope_numbers()
         folder, checkpoint = hf_folder.make_readable_copy(source, work_folder / source.name), target
         llm.import_ckpt(empty_nemo_model(folder), f"hf://{folder}", output_path=target)
     else:
@@ -174,7 +174,7 @@ def main(direction: str, source: str, target: str, work_folder: str) -> None:
             "finished": True,
             "difference": convert_and_compare(direction, Path(source), Path(target), Path(work_folder)),
         }
-    except RefusedFolder as error:
+    except RefusedInput as error:
         outcome = {"problem": error.args[0], "remedy": error.args[1]}
     except Exception as error:  # noqa: BLE001 - whatever NeMo raises is the answer
         outcome = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"[:400]}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import hf_folder
-from hf_folder import RefusedFolder
+from hf_folder import RefusedInput
 
 # Bytes of text in a part: what an interruption costs at most.
 MIN_PART_BYTES = 64 * 2**20
@@ -48,20 +48,20 @@ def send_line(**fields: Any) -> None:
 
 
 def decode_line(data: bytes, path: Path, line: int) -> str:
-    """Return bytes as text; Refused where they are not UTF-8."""
+    """Return bytes as text; RefusedInput where they are not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         remedy = "Convert the file, such as: iconv -f GB18030 -t UTF-8 FILE > NEW."
-        raise RefusedFolder(f"{path}, line {line} is not UTF-8 text", remedy) from None
+        raise RefusedInput(f"{path}, line {line} is not UTF-8 text", remedy) from None
 
 
 def read_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    """Return the lines of a file; Refused where one is too long to be held."""
+    """Return the lines of a file; RefusedInput where one is too long to be held."""
     while data := file.readline(MAX_LINE_BYTES):
         if len(data) == MAX_LINE_BYTES and not data.endswith(b"\n"):
             remedy = "Write a document a line, or separate documents with blank lines."
-            raise RefusedFolder(f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB", remedy)
+            raise RefusedInput(f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB", remedy)
         yield data
 
 
@@ -78,7 +78,7 @@ def read_jsonl_documents(path: Path, begin: int, line: int) -> Iterator[Document
                     document = None
                 if not isinstance(document, str):
                     remedy = 'Write one document per line: {"text": "…"}.'
-                    raise RefusedFolder(f'{path}, line {line} is not JSON with a "text"', remedy)
+                    raise RefusedInput(f'{path}, line {line} is not JSON with a "text"', remedy)
                 text = document
             line += 1
             begin += len(data)
@@ -105,7 +105,7 @@ def read_text_documents(path: Path, begin: int, line: int) -> Iterator[Document]
 
 
 def batch_documents(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Return documents in lists of about BATCH_BYTES."""
+    """Return documents in lists of about DOCUMENT_BATCH_BYTES."""
     batch: list[Document] = []
     size = 0
     for document in documents:
@@ -119,7 +119,7 @@ def batch_documents(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a Hugging Face folder; Refused where it cannot be loaded."""
+    """Return the tokenizer of a Hugging Face folder; RefusedInput where it cannot be loaded."""
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory(prefix="tui-train-") as work:
@@ -131,14 +131,14 @@ def load_tokenizer(folder: Path) -> Any:
         except Exception as error:  # noqa: BLE001 - whatever the library raises, there is no tokenizer
             words = (str(error).strip() or "?").splitlines()[0]
             remedy = "Give a Hugging Face folder with a tokenizer."
-            raise RefusedFolder(f"the tokenizer cannot be loaded: {words}", remedy) from None
+            raise RefusedInput(f"the tokenizer cannot be loaded: {words}", remedy) from None
 
 
 class DataPreparation:
     """The work for one request: tokenizer, folder and progress."""
 
     def __init__(self, request: dict[str, Any], work_folder: Path) -> None:
-        """Load the tokenizer; Refused where it cannot be used."""
+        """Load the tokenizer; RefusedInput where it cannot be used."""
         from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
 
         self.work_folder = work_folder
@@ -151,7 +151,7 @@ class DataPreparation:
             self.rewritten = request["rewritten"]
         if self.tokenizer.eos_token_id is None:
             remedy = "Set eos_token in its tokenizer_config.json."
-            raise RefusedFolder("the tokenizer has no end-of-text token", remedy)
+            raise RefusedInput("the tokenizer has no end-of-text token", remedy)
         # Its length counts words; a number may be higher.
         most = max(len(self.tokenizer), 1 + max(self.tokenizer.get_vocab().values(), default=0))
         self.dtype = DType.optimal_dtype(most)
@@ -175,7 +175,7 @@ class DataPreparation:
             while begin < size:
                 stem = self.work_folder / f"{name}-{number:04}-{len(parts):05}"
                 parts.append(stem)
-                part = self.finished_part(stem) or self.make_part(name, file, stem, begin, line)
+                part = self.counts_of_finished_part(stem) or self.make_part(name, file, stem, begin, line)
                 self.done += part["end"] - begin
                 begin, line = part["end"], part["line"]
                 for key in counted:
@@ -183,16 +183,14 @@ class DataPreparation:
                 self.documents += part["documents"]
                 self.tokens += part["tokens"]
         if not counted["documents"]:
-            raise RefusedFolder(
-                f"there is no text in {', '.join(map(str, self.splits[name]))}", "Give files with text."
-            )
+            raise RefusedInput(f"there is no text in {', '.join(map(str, self.splits[name]))}", "Give files with text.")
         joined = self.builder(str(self.work_folder / f"{name}.bin"), dtype=self.dtype)
         for stem in parts:
             joined.add_index(str(stem))
         joined.finalize(str(self.work_folder / f"{name}.idx"))
         return counted
 
-    def finished_part(self, stem: Path) -> dict[str, int] | None:
+    def counts_of_finished_part(self, stem: Path) -> dict[str, int] | None:
         """Return what a finished part has, None where it is not there."""
         try:
             return dict(json.loads(stem.with_suffix(".json").read_text(encoding="utf-8")))
@@ -208,7 +206,7 @@ class DataPreparation:
         for batch in batch_documents(read(file, begin, line)):
             counts["end"], counts["line"] = batch[-1].end, batch[-1].line
             texts = [document.text for document in batch if document.text.strip()]
-            for ids in self.token_ids(texts):
+            for ids in self.encode_with_ends(texts):
                 builder.add_document(ids, [len(ids)])
                 counts["documents"] += 1
                 counts["tokens"] += len(ids)
@@ -229,14 +227,14 @@ class DataPreparation:
         beside.replace(stem.with_suffix(".json"))
         return counts
 
-    def token_ids(self, texts: list[str]) -> Iterator[list[int]]:
+    def encode_with_ends(self, texts: list[str]) -> Iterator[list[int]]:
         """Return the tokens of texts, each with the token for its end."""
         if not texts:
             return
         for ids in self.tokenizer(texts, add_special_tokens=False)["input_ids"]:
             yield [*ids, self.tokenizer.eos_token_id]
 
-    def publish(self) -> None:
+    def publish_files(self) -> None:
         """Move the joined files to where they were asked for; an index comes last, for without one there is no data."""
         if self.rewritten:
             self.tokenizer.save_pretrained(self.rewritten)
@@ -263,8 +261,8 @@ def main(question_file: Path) -> None:
             request = json.loads(held.read())
             work = DataPreparation(request, question_file.parent)
             counts = {name: work.prepare_split(name) for name in work.splits}
-            work.publish()
-        except RefusedFolder as error:
+            work.publish_files()
+        except RefusedInput as error:
             send_line(problem=error.args[0], remedy=error.args[1])
         except BlockingIOError:
             send_line(problem="another process is already preparing it", remedy="Wait for that process, or stop it.")

@@ -37,7 +37,7 @@ class AnswerTextStream:
         self._prompt = True
 
     @property
-    def count(self) -> int:
+    def token_count(self) -> int:
         """How many tokens there were."""
         return len(self._ids)
 
@@ -134,8 +134,8 @@ class LoadedChatModels:
         padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None or not ends else ends[0]
         with torch.inference_mode(), bare:
             model.generate(**inputs, pad_token_id=padding, stopping_criteria=StoppingCriteriaList([Stop()]), **options)
-        why = "stopped" if stop.is_set() else "length" if stream.count >= most else "end"
-        took = {"tokens": stream.count, "seconds": time.monotonic() - began}
+        why = "stopped" if stop.is_set() else "length" if stream.token_count >= most else "end"
+        took = {"tokens": stream.token_count, "seconds": time.monotonic() - began}
         self._messages.send("end", id=number, side=side, why=why, forgotten=forgotten, **took)
 
     def _fit_prompt(self, tokenizer: Any, prompt: dict[str, Any], device: Any) -> tuple[Any, int]:
@@ -157,7 +157,7 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
     """Return the tokens that end an answer: the model's own, and the one with which its template ends a turn."""
     own = model.generation_config.eos_token_id
     known = own if isinstance(own, list) else [own]
-    numbers = (*known, tokenizer.eos_token_id, load.turn_end_token(tokenizer))
+    numbers = (*known, tokenizer.eos_token_id, load.turn_end_token_id(tokenizer))
     return [number for number in dict.fromkeys(numbers) if number is not None]
 
 

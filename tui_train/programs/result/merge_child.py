@@ -23,7 +23,7 @@ _TEST_PROMPT = "The capital of France is"
 _DISK_BYTES_LEFT_FREE = 64 << 20
 
 
-def merge(request: dict[str, Any], messages: MessagePipe) -> None:
+def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> None:
     """Write the merged model and check it."""
     adapter, into, trusted = request["folder"], request["into"], request["trusted"]
     messages.send("step", what="reading", of=request["base"])
@@ -113,7 +113,7 @@ def main() -> None:
     """Merge, or say why not."""
     messages = load.open_message_pipe(dies_with_parent=True)
     try:
-        merge(load.read_request(), messages)
+        merge_adapter(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
         messages.send_refusal(error)
 

@@ -113,7 +113,7 @@ def weights_bytes(folder: str) -> int:
 
 
 @contextlib.contextmanager
-def _model_code_permission(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
+def _refusing_untrusted_code(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
     """Give how transformers is to treat a folder's own code; RefusedError, with its file, where it would need that."""
     try:
         yield {"trust_remote_code": trusted}
@@ -141,7 +141,7 @@ def load_tokenizer(*folders: str, trusted: bool) -> Any:
     names = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json")
     for folder in folders:
         if folder and any(Path(folder, name).is_file() for name in names):
-            with _model_code_permission(folder, trusted=trusted) as how:
+            with _refusing_untrusted_code(folder, trusted=trusted) as how:
                 return AutoTokenizer.from_pretrained(folder, **how)
     raise RefusedError("missing", f"there is no tokenizer in {' or '.join(filter(None, folders))}")
 
@@ -164,7 +164,7 @@ def load_model(folder: str, device: str, label_count: int = 0, *, trusted: bool)
         if not torch.cuda.is_available():
             raise RefusedError("lacks", "torch sees no GPU here")
         several = torch.cuda.device_count() > 1
-    with _model_code_permission(folder, trusted=trusted) as trust:
+    with _refusing_untrusted_code(folder, trusted=trusted) as trust:
         if several:
             return kind.from_pretrained(folder, device_map="auto", **options, **trust).eval()
         return kind.from_pretrained(folder, **options, **trust).to(device).eval()
@@ -179,7 +179,7 @@ def add_adapter(base: Any, folder: str, vocabulary_size: int) -> Any:
     return PeftModel.from_pretrained(base, folder).eval()
 
 
-def turn_end_token(tokenizer: Any) -> int | None:
+def turn_end_token_id(tokenizer: Any) -> int | None:
     """Return the token with which the chat template ends a turn, None where it has none."""
     token = turns.turn_end_token(tokenizer)
     return int(tokenizer.convert_tokens_to_ids(token)) if token else None
@@ -193,7 +193,7 @@ def weights_dtype_name(loaded: Any) -> str:
 def encode_messages(tokenizer: Any, messages: list[dict[str, str]], device: Any) -> Any:
     """Return messages as the model gets them: through its chat template, else the last one alone as plain text."""
     if tokenizer.chat_template:
-        template.render_messages(tokenizer, messages, {"add_generation_prompt": True})
+        template.check_messages_render(tokenizer, messages, {"add_generation_prompt": True})
         how = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
         made = tokenizer.apply_chat_template(messages, **how)
     else:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ActionAfterCall = Callable[[tuple[Any, ...], dict[str, Any]], object]
 
 OWN_MODULE_NAME = "sitecustomize"
-_REDUCER_RELEASE_SECONDS = 0.1  # seconds
+_REDUCER_RELEASE_DELAY_SECONDS = 0.1
 _FIRST_REPORTED_PASS = 10
 _MEASURED_PASS_POLL_SECONDS = 0.5
 
@@ -143,7 +143,7 @@ class RankDevicePrinter:
         if self.shown:
             # It computed before it joined, and printed rank 0 of 1.
             self.shown = False
-            self.show(self.device)
+            self.print_line_once(self.device)
         call_quietly(self._print_if_certain)
         if not self.shown:
             import atexit
@@ -152,7 +152,7 @@ class RankDevicePrinter:
 
     def record_cuda_start(self) -> None:
         """Record the start of CUDA, when the first device is still current in every process."""
-        if self.group or self._is_alone():
+        if self.group or self._is_single_process():
             self._print_if_certain()
 
     def record_chosen_device(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -161,21 +161,21 @@ class RankDevicePrinter:
         cuda = sys.modules["torch.cuda"]
         if cuda.is_initialized():
             self.card = cuda.current_device()
-            if self.group or self._is_alone():
+            if self.group or self._is_single_process():
                 self._print_if_certain()
 
     def print_device_of_loss(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Print the device of the loss, the most reliable sign of where a training computes."""
         loss = positional[0] if positional else named["tensors"]
         device = (loss if hasattr(loss, "device") else next(iter(loss))).device
-        self.show(cuda_device_text(device.index) if device.type == "cuda" else str(device))
+        self.print_line_once(cuda_device_text(device.index) if device.type == "cuda" else str(device))
 
     def print_rank_without_device(self) -> None:
         """Print a rank of a group without a known device, unless this is a fork of its process."""
         if self.pid == os.getpid() and not self.shown:
-            self.show("?" if sys.modules["torch.cuda"].is_initialized() else "cpu")
+            self.print_line_once("?" if sys.modules["torch.cuda"].is_initialized() else "cpu")
 
-    def show(self, device: str) -> None:
+    def print_line_once(self, device: str) -> None:
         """Print the line, and restore the modules of the script."""
         if self.shown:
             return
@@ -189,17 +189,17 @@ class RankDevicePrinter:
         torch, cuda = sys.modules["torch"], sys.modules["torch.cuda"]
         versions = [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
         if os.environ.get("CUDA_VISIBLE_DEVICES") == "" or not any(versions):
-            self.show("cpu")
+            self.print_line_once("cpu")
         elif self.card is not None and _is_cuda_running(cuda):
-            self.show(cuda_device_text(self.card))
+            self.print_line_once(cuda_device_text(self.card))
         elif _is_cuda_running(cuda) and cuda.device_count() == 1:
-            self.show(cuda_device_text(0))
+            self.print_line_once(cuda_device_text(0))
         elif cuda.is_initialized() and cuda.current_device():
             # The script chose it: the default is the first device.
-            self.show(cuda_device_text(cuda.current_device()))
+            self.print_line_once(cuda_device_text(cuda.current_device()))
 
     @staticmethod
-    def _is_alone() -> bool:
+    def _is_single_process() -> bool:
         """Return whether this process is alone, and not a helper of another one."""
         processes = sys.modules.get("multiprocessing.process")
         helps = processes is not None and processes.parent_process() is not None
@@ -218,11 +218,11 @@ class GradientExchangePrinter:
         self.model: Any = None
         self.next_pass = _FIRST_REPORTED_PASS
 
-    def watch_parallel_models(self, module: Any) -> None:
+    def print_passes_of_parallel_models(self, module: Any) -> None:
         """Watch models being wrapped."""
-        WrappedCalls().wrap_call(module.DistributedDataParallel, "__init__", [], [self.watch_passes])
+        WrappedCalls().wrap_call(module.DistributedDataParallel, "__init__", [], [self.start_printing_passes])
 
-    def watch_passes(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def start_printing_passes(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Watch the passes of the first model that lives."""
         del named
         if self.model is not None:
@@ -346,7 +346,7 @@ class WholeModelSaving:
 
     sharded: Any = None
 
-    def on_trainer(self, module: Any) -> None:
+    def wrap_save_model(self, module: Any) -> None:
         """Watch models being saved."""
         WrappedCalls().wrap_call(
             module.Trainer, "save_model", [self.gather_whole_model], [self.shard_checkpoints_again]
@@ -379,12 +379,12 @@ class TurnEndToken:
         """Set the token."""
         self.token = token
 
-    def on_trainer(self, module: Any) -> None:
+    def wrap_start_and_save_model(self, module: Any) -> None:
         """Watch trainers being made, and models being saved."""
-        WrappedCalls().wrap_call(module.Trainer, "__init__", [], [self.set])
-        WrappedCalls().wrap_call(module.Trainer, "save_model", [], [self.save])
+        WrappedCalls().wrap_call(module.Trainer, "__init__", [], [self.set_as_tokenizer_end])
+        WrappedCalls().wrap_call(module.Trainer, "save_model", [], [self.save_generation_config])
 
-    def set(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def set_as_tokenizer_end(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Make it the end of the tokenizer, to which the trainer aligns the model."""
         del named
         trainer = positional[0]
@@ -396,7 +396,7 @@ class TurnEndToken:
             others = [number for number in own if number not in {None, known.eos_token_id}]
             held.eos_token_id = [known.eos_token_id, *others]
 
-    def save(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def save_generation_config(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Write beside an adapter how its model generates."""
         trainer = positional[0]
         folder = named.get("output_dir") or next(iter(positional[1:]), None) or trainer.args.output_dir
@@ -409,9 +409,9 @@ class AnswersOnlyLoss:
 
     def set_answers_only_on_start(self, module: Any) -> None:
         """Watch trainers being made."""
-        WrappedCalls().wrap_call(module.SFTTrainer, "__init__", [self.set], [])
+        WrappedCalls().wrap_call(module.SFTTrainer, "__init__", [self.turn_on_answers_only], [])
 
-    def set(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def turn_on_answers_only(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Set its option before the trainer reads it."""
         (named.get("args") or positional[2]).assistant_only_loss = True
 
@@ -427,7 +427,7 @@ class ReducerHolder:
         """Start without one."""
         self.held: Any = None
 
-    def watch_parallel_models(self, module: Any) -> None:
+    def hold_reducers_of_parallel_models(self, module: Any) -> None:
         """Watch models being wrapped."""
         WrappedCalls().wrap_call(module.DistributedDataParallel, "__init__", [], [self.hold_reducer])
 
@@ -439,16 +439,16 @@ class ReducerHolder:
             if self.held is None:
                 import atexit
 
-                atexit.register(call_quietly, self.release)
+                atexit.register(call_quietly, self.release_reducer)
             else:
-                self.release()
+                self.release_reducer()
             self.held = model.reducer
 
-    def release(self) -> None:
+    def release_reducer(self) -> None:
         """Let it go, after the threads had time to take the lock."""
         import time
 
-        time.sleep(_REDUCER_RELEASE_SECONDS)
+        time.sleep(_REDUCER_RELEASE_DELAY_SECONDS)
         self.held = None
 
 
@@ -477,34 +477,36 @@ def install_hooks() -> None:
     # A run started by another run has two such modules on its path.
     if any(getattr(finder, "tui_train", False) for finder in sys.meta_path):
         return
-    waits: dict[str, Callable[[ModuleType], object]] = {}
+    acts_by_module: dict[str, Callable[[ModuleType], object]] = {}
     distributed: list[Callable[[ModuleType], object]] = []
     if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
         devices = RankDevicePrinter()
         distributed.append(
             lambda module: WrappedCalls().wrap_call(module, "init_process_group", [], [devices.record_process_group])
         )
-        waits["torch.cuda"] = devices.watch_cuda
-        waits["torch.autograd"] = devices.watch_autograd
+        acts_by_module["torch.cuda"] = devices.watch_cuda
+        acts_by_module["torch.autograd"] = devices.watch_autograd
     if os.environ.get("TUI_TRAIN_BACKEND"):
         backend = BackendOverride(os.environ["TUI_TRAIN_BACKEND"])
         distributed.append(backend.override_group_backend)
-        waits["accelerate.state"] = backend.override_accelerate_backend
+        acts_by_module["accelerate.state"] = backend.override_accelerate_backend
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
-        waits["transformers.trainer_callback"] = MicroBatchOverride(int(micro)).override_micro_batch
-    parallel = [ReducerHolder().watch_parallel_models]
+        acts_by_module["transformers.trainer_callback"] = MicroBatchOverride(int(micro)).override_micro_batch
+    parallel = [ReducerHolder().hold_reducers_of_parallel_models]
     if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
-        parallel.append(GradientExchangePrinter().watch_parallel_models)
-    waits["torch.nn.parallel.distributed"] = lambda module: [call_quietly(act, module) for act in parallel]
-    trainer = [WholeModelSaving().on_trainer]
+        parallel.append(GradientExchangePrinter().print_passes_of_parallel_models)
+    acts_by_module["torch.nn.parallel.distributed"] = lambda module: [call_quietly(act, module) for act in parallel]
+    trainer = [WholeModelSaving().wrap_save_model]
     if end := call_quietly(_value_noted_by_preparation, ".end"):
-        trainer.append(TurnEndToken(end).on_trainer)
+        trainer.append(TurnEndToken(end).wrap_start_and_save_model)
     if call_quietly(_value_noted_by_preparation, ".answers"):
-        waits["trl.trainer.sft_trainer"] = AnswersOnlyLoss().set_answers_only_on_start
-    waits["transformers.trainer"] = lambda module: [call_quietly(act, module) for act in trainer]
+        acts_by_module["trl.trainer.sft_trainer"] = AnswersOnlyLoss().set_answers_only_on_start
+    acts_by_module["transformers.trainer"] = lambda module: [call_quietly(act, module) for act in trainer]
     if distributed:
-        waits["torch.distributed.distributed_c10d"] = lambda module: [call_quietly(act, module) for act in distributed]
-    sys.meta_path.insert(0, ImportHook(waits))
+        acts_by_module["torch.distributed.distributed_c10d"] = lambda module: [
+            call_quietly(act, module) for act in distributed
+        ]
+    sys.meta_path.insert(0, ImportHook(acts_by_module))
 
 
 def run_the_hidden_one() -> None:

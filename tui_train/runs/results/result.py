@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
+from tui_train.base.parse import Unparsable, json_table, read_file_to_parse
 from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
 from tui_train.runner import checkpoints
@@ -243,7 +243,7 @@ def _trainer_state_step(folder: Path) -> int:
     """Return the step in the trainer_state.json of a folder, 0 where there is none."""
     try:
         step = json_table(
-            read_bounded_bytes(folder / "trainer_state.json", _MAX_TRAINER_STATE_BYTES), _MAX_TRAINER_STATE_VALUES
+            read_file_to_parse(folder / "trainer_state.json", _MAX_TRAINER_STATE_BYTES), _MAX_TRAINER_STATE_VALUES
         ).get("global_step")
     except Unparsable:
         return 0

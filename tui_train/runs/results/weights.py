@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.base.files import inode_and_size
-from tui_train.base.parse import Unparsable, json_table, read_bounded_bytes
+from tui_train.base.parse import Unparsable, json_table, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 
@@ -161,7 +161,7 @@ def _why_damaged(file: Path) -> str:
 def _read_json(file: Path, max_bytes: int) -> dict[str, Any]:
     """Return a JSON file's object; ValueError says why there is none."""
     try:
-        return json_table(read_bounded_bytes(file, max_bytes))
+        return json_table(read_file_to_parse(file, max_bytes))
     except Unparsable as error:
         raise ValueError(f"{file.name}: {error}") from None
 

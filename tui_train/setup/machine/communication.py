@@ -7,7 +7,7 @@ will run is not exported.
 from msgspec import Struct
 
 from tui_train.base.command import EnvSetting
-from tui_train.base.versions import is_older
+from tui_train.base.versions import is_known_older
 from tui_train.facts.types import Toolchain
 from tui_train.profile.types import Communication
 
@@ -93,7 +93,7 @@ def why_workaround_ignored(workaround: NcclWorkaround, toolchain: Toolchain | No
         return ""
     nccl = next((toolchain.packages[name] for name in _NCCL_PACKAGE_NAMES if name in toolchain.packages), None)
     for library, required, installed in (("torch", workaround.torch, toolchain.torch), ("NCCL", workaround.nccl, nccl)):
-        if required and is_older(installed, required):
+        if required and is_known_older(installed, required):
             return f"begins with {library} {required}, this is {installed}"
     return ""
 
@@ -101,7 +101,7 @@ def why_workaround_ignored(workaround: NcclWorkaround, toolchain: Toolchain | No
 def why_gloo_trains_wrongly(*, sharded: bool, torch: str | None) -> str:
     """Return why Gloo would train wrongly on GPUs, empty where it would not; `sharded` is by FSDP2."""
     # It averaged wrongly: gradients came out as many times too large as there are processes.
-    if sharded and is_older(torch, "2.9"):
+    if sharded and is_known_older(torch, "2.9"):
         return "Gloo silently gives FSDP2 wrong gradients before torch 2.9"
     return ""
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tui_train.base.versions import is_at_least
+from tui_train.base.versions import is_at_least_or_unknown
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
 from tui_train.launchers import LAUNCHERS, choose_launcher
@@ -92,6 +92,6 @@ def why_too_old_for_fsdp2(toolchain: Toolchain) -> str:
     old = [
         f"{name} {versions[name]}, and fsdp2 needs {since}"
         for name, since in FSDP2_MIN_VERSIONS
-        if not is_at_least(versions[name], since)
+        if not is_at_least_or_unknown(versions[name], since)
     ]
     return f"has {old[0]}" if old else ""

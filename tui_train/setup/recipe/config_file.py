@@ -10,8 +10,8 @@ from tui_train.base.command import (
     ConfigFile,
     PlainData,
     join_pieces,
-    with_file_placeholders,
     word_in_run_dir,
+    word_with_placeholders,
 )
 from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
@@ -111,15 +111,15 @@ def _filled_template_and_is_set(template: PlainData, values: Mapping[str, Placeh
     if placeholder and placeholder[1] in values:
         return _plain_data_and_is_set(values[placeholder[1]])
     filled_in = fill_placeholders(PresetArgument((template,)), placeholder_words(values))
-    return (with_file_placeholders(filled_in[0][0]), True) if filled_in else (None, False)
+    return (word_with_placeholders(filled_in[0][0]), True) if filled_in else (None, False)
 
 
 def _plain_data_and_is_set(value: PlaceholderValue) -> tuple[PlainData, bool]:
     if isinstance(value, tuple):
-        return [with_file_placeholders(word) for word in value], bool(value)
+        return [word_with_placeholders(word) for word in value], bool(value)
     if isinstance(value, (bool, int, float)):
         return value, True
-    return with_file_placeholders(value), bool(value)
+    return word_with_placeholders(value), bool(value)
 
 
 def _set_nested_value(table: dict[str, Any], path: list[str], value: PlainData) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from tui_train.base.command import CommandWord, JoinedWord, word_in_run_dir
-from tui_train.base.versions import is_at_least, is_known_at_least
+from tui_train.base.versions import is_at_least_or_unknown, is_known_at_least
 from tui_train.facts.types import Toolchain
 from tui_train.profile import batch, fields
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, condition_holds
@@ -95,7 +95,7 @@ def _warmup_values(recipe: Recipe, toolchain: Toolchain | None) -> dict[str, Pla
     """Return the warmup as steps or a share, in the words of this transformers, and as steps alone."""
     warmup = recipe.warmup
     is_share = warmup is not None and 0 < warmup < 1
-    before_version_5 = is_share and toolchain is not None and not is_at_least(toolchain.transformers, "5.0")
+    before_version_5 = is_share and toolchain is not None and not is_at_least_or_unknown(toolchain.transformers, "5.0")
     whole_steps = None if warmup is None or is_share else int(warmup)
     computed_steps = (
         math.ceil(warmup * recipe.steps) if warmup is not None and is_share and recipe.steps else whole_steps

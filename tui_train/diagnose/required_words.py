@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_GROUP_PATTERN = re.compile(r"\((?:\?(?:P<\w+>|[aimsux]*:|(?P<look><?[=!])|(?P<flags>[aimsux]+\)))?)?")
+_GROUP_START_PATTERN = re.compile(r"\((?:\?(?:P<\w+>|[aimsux]*:|(?P<look><?[=!])|(?P<flags>[aimsux]+\)))?)?")
 _REPEAT_PATTERN = re.compile(r"(?P<none>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\}")
 _CHARACTER_CLASS_PATTERN = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
 _ESCAPE_PATTERN = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -16,14 +16,14 @@ RequiredWords = tuple[frozenset[bytes], ...]
 
 
 class _ParsedExpressionPart(NamedTuple):
-    """A part of an expression: a character to be met, or anchors; else nothing that is certain."""
+    """A part of an expression: a character to be met, or required words; else nothing that is certain."""
 
     character: str = ""
-    anchors: RequiredWords = ()
+    required: RequiredWords = ()
 
 
 def normalized_for_required_words(text: bytes) -> bytes:
-    """Return a line as anchors are looked for in it: small letters, and no digits, by which most lines differ alone."""
+    """Return a line as words are looked for in it: small letters, and no digits, in which alone most lines differ."""
     return text.translate(None, _DIGIT_BYTES).lower()
 
 
@@ -33,14 +33,14 @@ def required_words(expression: str) -> RequiredWords:
     return _parse_alternatives(expression, 0)[0]
 
 
-def may_contain_match(text: bytes, anchors: RequiredWords) -> bool:
+def may_contain_match(text: bytes, required: RequiredWords) -> bool:
     """Return whether plain text holds a word of each set, without which there is no match in it."""
-    return all(any(word in text for word in words) for words in anchors)
+    return all(any(word in text for word in words) for words in required)
 
 
-def rarest_required_words(anchors: RequiredWords) -> frozenset[bytes]:
+def rarest_required_words(required: RequiredWords) -> frozenset[bytes]:
     """Return the set of words that lines seldom hold by chance."""
-    return max(anchors, key=lambda words: min(len(word.strip()) for word in words) - len(words) / 100)
+    return max(required, key=lambda words: min(len(word.strip()) for word in words) - len(words) / 100)
 
 
 def alternation_pattern(words: Iterable[bytes]) -> bytes:
@@ -56,7 +56,7 @@ def alternation_pattern(words: Iterable[bytes]) -> bytes:
 
 
 def _parse_alternatives(expression: str, position: int) -> tuple[RequiredWords, int]:
-    """Return the anchors of alternatives, up to the bracket that closes them; and where that is."""
+    """Return the required words of alternatives, up to the bracket that closes them; and where that is."""
     alternatives: list[RequiredWords] = []
     while True:
         alternative, position = _parse_sequence(expression, position)
@@ -72,7 +72,7 @@ def _parse_alternatives(expression: str, position: int) -> tuple[RequiredWords, 
 
 
 def _parse_sequence(expression: str, position: int) -> tuple[RequiredWords, int]:
-    """Return the anchors of parts that follow each other, up to what ends them."""
+    """Return the required words of parts that follow each other, up to what ends them."""
     runs, inner = [""], list[frozenset[bytes]]()
     while position < len(expression) and expression[position] not in "|)":
         part, position = _parse_part(expression, position)
@@ -81,7 +81,7 @@ def _parse_sequence(expression: str, position: int) -> tuple[RequiredWords, int]
             position = repeat.end() + (expression[repeat.end() : repeat.end() + 1] == "?")
         if repeat and repeat["none"]:
             part = _ParsedExpressionPart()
-        inner += part.anchors
+        inner += part.required
         if part.character and not repeat:
             runs[-1] += part.character
         else:
@@ -92,12 +92,12 @@ def _parse_sequence(expression: str, position: int) -> tuple[RequiredWords, int]
 
 def _parse_part(expression: str, position: int) -> tuple[_ParsedExpressionPart, int]:
     """Return one part of an expression, and where it ends."""
-    group = _GROUP_PATTERN.match(expression, position)
+    group = _GROUP_START_PATTERN.match(expression, position)
     if group and group["flags"]:
         return _ParsedExpressionPart(), group.end()
     if group:
         inner, end = _parse_alternatives(expression, group.end())
-        return _ParsedExpressionPart(anchors=() if group["look"] else inner), end + 1
+        return _ParsedExpressionPart(required=() if group["look"] else inner), end + 1
     if expression[position] == "[" and (klass := _CHARACTER_CLASS_PATTERN.match(expression, position)):
         return _ParsedExpressionPart(), klass.end()
     if expression[position] == "\\" and (escape := _ESCAPE_PATTERN.match(expression, position)):
