@@ -23,46 +23,46 @@ from tui_train.profile.types import Profile
 from tui_train.wizard import make_wizard
 
 _HERE = Path(__file__).parent
-_SIZE, _SIZE_WITH_CARD = (100, 30), (120, 32)
-_GPU_BOX = "seed-3090-gt1030-3090"
+_TERMINAL_SIZE, _TERMINAL_SIZE_WITH_CARD = (100, 30), (120, 32)
+_SIMULATED_MACHINE = "seed-3090-gt1030-3090"
 # The environment of this program under a name that says nothing of this machine.
 _ENVIRONMENT = Path(tempfile.gettempdir(), "train")
 _STEPS = 150
-_SEEN = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the steps, when pictures of a run are taken
+_SHARES_OF_STEPS_PICTURED = (0.1, 0.3, 0.5, 0.7, 0.9)
 _CAPTION_BY_STEP = {
     "Hardware": "Hardware: what this machine has, and what trains on it",
     "Backend": "Backend: what is trained, and what starts it",
     "Recipe": "Recipe: batch and rate, over the memory that they need",
     "Preview": "Preview: what will happen, and the one command",
 }
-_SIZES = {"recipe.layers": 2, "recipe.hidden_size": 64, "recipe.heads": 2, "recipe.steps": _STEPS}
+_MODEL_SIZES = {"recipe.layers": 2, "recipe.hidden_size": 64, "recipe.heads": 2, "recipe.steps": _STEPS}
 # What the second run tries, compared with the first.
-_OTHER = {"name": "small-fast", "recipe.learning_rate": 0.006}
+_EDITS_OF_SECOND_RUN = {"name": "small-fast", "recipe.learning_rate": 0.006}
 
 
-async def picture() -> None:
+async def take_run_pictures() -> None:
     """Train two settings from Home, and save each screen on the way."""
     app, frames = make_wizard(), list[Frame]()
-    async with app.run_test(size=_SIZE) as pilot:
-        await train(pilot, {**_SIZES, "name": "small"}, None)
-        await train(pilot, {**_SIZES, **_OTHER}, frames)
-        await until(pilot, lambda: "small-fast" in shown(pilot) and "finished" in shown(pilot))
+    async with app.run_test(size=_TERMINAL_SIZE) as pilot:
+        await train_on_the_way(pilot, {**_MODEL_SIZES, "name": "small"}, None)
+        await train_on_the_way(pilot, {**_MODEL_SIZES, **_EDITS_OF_SECOND_RUN}, frames)
+        await wait_until(pilot, lambda: "small-fast" in screen_text(pilot) and "finished" in screen_text(pilot))
         home = app.screen
         home.row_list.go_to_row(next(iter(home.state.runs)))
-        await settle(pilot)
-        take(pilot, "home")
-        frames.append(Frame(picture_of(pilot), "Home: every run and profile; a run needs no viewer", 4))
+        await wait_until_drawn(pilot)
+        save_screen(pilot, "home")
+        frames.append(Frame(screen_as_svg(pilot), "Home: every run and profile; a run needs no viewer", 4))
         (_HERE / "tour.svg").write_text(moving_picture(frames))
         for run in tuple(home.state.runs):
             home.row_list.go_to_row(run)
             await pilot.press("space")
         await pilot.press("c")
-        await until(pilot, lambda: type(app.screen).__name__ == "CompareScreen")
-        await settle(pilot)
-        take(pilot, "compare")
+        await wait_until(pilot, lambda: type(app.screen).__name__ == "CompareScreen")
+        await wait_until_drawn(pilot)
+        save_screen(pilot, "compare")
 
 
-async def train(pilot: Pilot[int], values: dict[str, object], frames: list[Frame] | None) -> None:
+async def train_on_the_way(pilot: Pilot[int], values: dict[str, object], frames: list[Frame] | None) -> None:
     """Walk from Home to the end of a run of these values, and back; `frames` takes what is seen on the way."""
     app = pilot.app
     profile = profile_with_value(Profile(), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
@@ -70,48 +70,48 @@ async def train(pilot: Pilot[int], values: dict[str, object], frames: list[Frame
         profile = profile_with_value(profile, key, value)
     save_profile(profile, overwrite=True)
     row, home = f"profile:{profile.name}", app.screen
-    await until(pilot, lambda: row in home.state.profiles)
+    await wait_until(pilot, lambda: row in home.state.profiles)
     home.row_list.go_to_row(row)
     await pilot.press("enter")
     for step, caption in _CAPTION_BY_STEP.items():
-        await until(pilot, lambda name=step: type(app.screen).__name__ == f"{name}Screen" and not app.looking)
-        await settle(pilot)
+        await wait_until(pilot, lambda name=step: type(app.screen).__name__ == f"{name}Screen" and not app.looking)
+        await wait_until_drawn(pilot)
         if frames is not None:
-            frames.append(Frame(picture_of(pilot), caption, 3))
+            frames.append(Frame(screen_as_svg(pilot), caption, 3))
             if step != "Hardware":
-                take(pilot, step.lower())
+                save_screen(pilot, step.lower())
         await pilot.press("enter")
-    await until(pilot, lambda: type(app.screen).__name__ == "RunScreen")
+    await wait_until(pilot, lambda: type(app.screen).__name__ == "RunScreen")
     run = app.screen
-    for share in _SEEN:
+    for share in _SHARES_OF_STEPS_PICTURED:
         at = _STEPS * share
-        await until(pilot, lambda at=at: run.view.news is not None and run.view.news.progress.step >= at)
+        await wait_until(pilot, lambda at=at: run.view.news is not None and run.view.news.progress.step >= at)
         if frames is not None:
-            frames.append(Frame(picture_of(pilot), "Run: its state, its losses and its log", 1))
-            take(pilot, "run")
-    await until(pilot, lambda: not run.view.still_trains)
+            frames.append(Frame(screen_as_svg(pilot), "Run: its state, its losses and its log", 1))
+            save_screen(pilot, "run")
+    await wait_until(pilot, lambda: not run.view.still_trains)
     if frames is not None:
-        await settle(pilot)
-        frames.append(Frame(picture_of(pilot), "Its end: what it leaves, and what is next", 3))
+        await wait_until_drawn(pilot)
+        frames.append(Frame(screen_as_svg(pilot), "Its end: what it leaves, and what is next", 3))
     await pilot.press("escape")
-    await until(pilot, lambda: type(app.screen).__name__ == "HomeScreen")
+    await wait_until(pilot, lambda: type(app.screen).__name__ == "HomeScreen")
 
 
-async def picture_of_gpus() -> None:
+async def take_gpu_picture() -> None:
     """Save Hardware as it is on the machine whose driver was loaded."""
     app = make_wizard()
-    async with app.run_test(size=_SIZE_WITH_CARD) as pilot:
+    async with app.run_test(size=_TERMINAL_SIZE_WITH_CARD) as pilot:
         profile = profile_with_value(Profile(name="small"), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
         save_profile(profile, overwrite=True)
-        await until(pilot, lambda: f"profile:{profile.name}" in app.screen.state.profiles)
+        await wait_until(pilot, lambda: f"profile:{profile.name}" in app.screen.state.profiles)
         app.screen.row_list.go_to_row(f"profile:{profile.name}")
         await pilot.press("enter")
-        await until(pilot, lambda: type(app.screen).__name__ == "HardwareScreen" and not app.looking)
-        await settle(pilot)
+        await wait_until(pilot, lambda: type(app.screen).__name__ == "HardwareScreen" and not app.looking)
+        await wait_until_drawn(pilot)
         app.screen.query_one("#gpus").focus()
         await pilot.press("down")
-        await settle(pilot)
-        take(pilot, "hardware")
+        await wait_until_drawn(pilot)
+        save_screen(pilot, "hardware")
 
 
 def make_environment_for_cuda() -> None:
@@ -131,29 +131,29 @@ def make_environment_for_cuda() -> None:
     (torch / "lib" / "libtorch_python.so").write_bytes(b"\0sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90\0")
 
 
-def take(pilot: Pilot[int], name: str) -> None:
+def save_screen(pilot: Pilot[int], name: str) -> None:
     """Save the screen under a name."""
-    (_HERE / f"{name}.svg").write_text(picture_of(pilot))
+    (_HERE / f"{name}.svg").write_text(screen_as_svg(pilot))
 
 
-def picture_of(pilot: Pilot[int]) -> str:
+def screen_as_svg(pilot: Pilot[int]) -> str:
     """Return the screen as an SVG document."""
     for entry in pilot.app.screen.query(Input):
         entry.cursor_blink = False
     return str(pilot.app.export_screenshot())
 
 
-def shown(pilot: Pilot[int]) -> str:
+def screen_text(pilot: Pilot[int]) -> str:
     """Return the text on the screen."""
     return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
 
 
-async def settle(pilot: Pilot[int]) -> None:
+async def wait_until_drawn(pilot: Pilot[int]) -> None:
     """Wait until what is read has been drawn."""
     await pilot.pause(1.5)
 
 
-async def until(pilot: Pilot[int], true: Callable[[], bool]) -> None:
+async def wait_until(pilot: Pilot[int], true: Callable[[], bool]) -> None:
     """Wait until something holds."""
     while not true():
         await pilot.pause(0.05)
@@ -168,7 +168,7 @@ def main() -> None:
         # A Python in the current folder would have to be chosen first.
         os.chdir(folder)
         if sys.argv[1:] == ["gpus"]:
-            asyncio.run(picture_of_gpus())
+            asyncio.run(take_gpu_picture())
             return
         sys.path.insert(0, str(_HERE.parent / "tests"))
         from fake_driver import driver_environment
@@ -176,13 +176,15 @@ def main() -> None:
         try:
             make_environment_for_cuda()
             subprocess.run(
-                [sys.executable, __file__, "gpus"], env={**os.environ, **driver_environment(_GPU_BOX)}, check=True
+                [sys.executable, __file__, "gpus"],
+                env={**os.environ, **driver_environment(_SIMULATED_MACHINE)},
+                check=True,
             )
         finally:
             shutil.rmtree(_ENVIRONMENT)
         _ENVIRONMENT.symlink_to(sys.prefix)
         try:
-            asyncio.run(picture())
+            asyncio.run(take_run_pictures())
         finally:
             _ENVIRONMENT.unlink()
 

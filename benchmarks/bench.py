@@ -25,8 +25,8 @@ import psutil
 from tui_train.diagnose.reader import lines_that_matter
 
 # What a Home without runs shows, and the header of each step, in their order.
-HOME, *STEPS = ("See it work", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview", "● 5 Run")
-HELLO = """
+HOME_TEXT, *STEP_TEXTS = ("See it work", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview", "● 5 Run")
+HELLO_PROGRAM = """
 from textual.app import App
 from textual.widgets import Static
 class Hello(App):
@@ -35,7 +35,7 @@ class Hello(App):
 Hello().run()
 """
 # How fast it writes is told by the quickest quarter of its blocks: the others met a disk or another process.
-PRODUCER = """
+PRODUCER_SCRIPT = """
 import statistics, sys, time
 time.sleep(4)
 line = "x" * 119 + "\\n"
@@ -49,13 +49,13 @@ for block in range({blocks}):
 with open({result!r}, "a") as file:
     file.write("{{}} {{}}\\n".format(*(statistics.quantiles(times, n=4)[0] for times in zip(*blocks))))
 """
-BEGUN = """
+BEGIN_SCRIPT = """
 import time
 with open({result!r}, "a") as file:
     file.write(f"{{time.time()}}\\n")
 time.sleep({seconds})
 """
-STREAM = """
+STREAM_SCRIPT = """
 import os, sys, time
 time.sleep(4)
 begin = time.perf_counter()
@@ -84,7 +84,7 @@ class Terminal:
         ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.seen = b""
 
-    def until(self, text: str, seconds: float = 60) -> float:
+    def wait_for_text(self, text: str, seconds: float = 60) -> float:
         """Return the seconds until a text has been drawn."""
         wanted, deadline = text.encode(), time.monotonic() + seconds
         while wanted not in self.seen:
@@ -98,7 +98,7 @@ class Terminal:
         self.drain(0)
         self.seen, self.begin = b"", time.perf_counter()
         os.write(self.fd, keys.encode())
-        return self.until(text, 300)
+        return self.wait_for_text(text, 300)
 
     def answer(self, keys: bytes) -> float:
         """Return the seconds from a key to the first that it draws."""
@@ -125,80 +125,82 @@ class Terminal:
         os.close(self.fd)
 
 
-def wizard(env: dict[str, str]) -> Terminal:
+def open_wizard(env: dict[str, str]) -> Terminal:
     """Return a wizard that is starting."""
     return Terminal([sys.executable, "-m", "tui_train"], env)
 
 
-def first_screen(times: int, env: dict[str, str]) -> None:
+def measure_first_screen(times: int, env: dict[str, str]) -> None:
     """Print the time to the first screen over that of a bare Textual program."""
     hello, ours = [], []
     for _ in range(times):
         for found, argv, text in (
-            (hello, [sys.executable, "-c", HELLO], "Hello, world"),
-            (ours, [sys.executable, "-m", "tui_train"], HOME),
+            (hello, [sys.executable, "-c", HELLO_PROGRAM], "Hello, world"),
+            (ours, [sys.executable, "-m", "tui_train"], HOME_TEXT),
         ):
             terminal = Terminal(argv, env)
-            found.append(terminal.until(text))
+            found.append(terminal.wait_for_text(text))
             terminal.close()
     ratio = statistics.median(ours) / statistics.median(hello)
-    print(f"first screen / bare Textual hello        {ratio:.2f}   ({_ms(ours)} / {_ms(hello)}; goal 1.15)")
+    print(
+        f"first screen / bare Textual hello        {ratio:.2f}   ({_median_ms(ours)} / {_median_ms(hello)}; goal 1.15)"
+    )
 
 
-def keys(times: int, env: dict[str, str]) -> None:
+def measure_keys(times: int, env: dict[str, str]) -> None:
     """Print the time from a key to the screen that it brings."""
-    terminal = wizard(env)
-    terminal.until(HOME)
+    terminal = open_wizard(env)
+    terminal.wait_for_text(HOME_TEXT)
     terminal.drain(2)
     forward, back = [], []
     for _ in range(times):
-        forward.append(terminal.press("\r", STEPS[0]))
+        forward.append(terminal.press("\r", STEP_TEXTS[0]))
         terminal.drain(0.2)
-        back.append(terminal.press("\x1b", HOME))
+        back.append(terminal.press("\x1b", HOME_TEXT))
         terminal.drain(0.2)
     terminal.close()
     for name, found in (("Enter to Hardware", forward), ("Esc to Home", back)):
-        worst = statistics.quantiles(found, n=100)[98]
-        print(f"key to changed screen, {name:<17} {_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile")
+        print(f"key to changed screen, {name:<17} {_median_and_p99(found)}")
 
 
-def home(times: int, env: dict[str, str], folder: Path) -> None:
+def measure_home(times: int, env: dict[str, str], folder: Path) -> None:
     """Print how much longer Home takes to list many runs and profiles than few, and its keys among many."""
     script = folder / "ended.py"
     script.write_text("print('step 1/1 | loss 1.5')\n")
-    few, many = ({**env, **_listed(folder / name, env, script, *counts)} for name, *counts in _HOMES)
+    few, many = (
+        {**env, **_make_runs_and_profiles(folder / name, env, script, *counts)} for name, *counts in _HOME_SIZES
+    )
     found: dict[str, list[float]] = {"few": [], "many": []}
     for _ in range(times):
         for name, own in (("few", few), ("many", many)):
             terminal = Terminal([sys.executable, "-m", "tui_train"], own)
-            found[name].append(terminal.until(" runs, "))
+            found[name].append(terminal.wait_for_text(" runs, "))
             terminal.close()
     ratio = statistics.median(found["many"]) / statistics.median(found["few"])
-    print(
-        f"Home with 1000 runs / with 10            {ratio:.2f}   ({_ms(found['many'])} / {_ms(found['few'])}; goal 1.3)"
-    )
+    times_of_both = f"{_median_ms(found['many'])} / {_median_ms(found['few'])}"
+    print(f"Home with 1000 runs / with 10            {ratio:.2f}   ({times_of_both}; goal 1.3)")
     terminal = Terminal([sys.executable, "-m", "tui_train"], many)
-    terminal.until(" runs, ")
+    terminal.wait_for_text(" runs, ")
     for when in ("while they are read", "afterwards"):
         took = []
         for key in (b"\x1b[B", b"\x1b[6~", b"\x1b[A", b"\x1b[5~") * (10 * times):
             took.append(terminal.answer(key))
             terminal.drain(0.03)
-        worst = statistics.quantiles(took, n=100)[98]
-        figures = f"{_ms(took)} median, {worst * 1000:.0f} ms at the 99th percentile (goal 25)"
-        print(f"keys among 1000 runs, {when:<19} {figures}")
+        print(f"keys among 1000 runs, {when:<19} {_median_and_p99(took)} (goal 25)")
         time.sleep(10)
         terminal.drain(0)
     terminal.close()
 
 
-_HOMES = (("few", 10, 10), ("many", 1000, 300))
+_HOME_SIZES = (("few", 10, 10), ("many", 1000, 300))
 
 
-def _listed(folder: Path, env: dict[str, str], script: Path, runs: int, profiles: int) -> dict[str, str]:
+def _make_runs_and_profiles(
+    folder: Path, env: dict[str, str], script: Path, runs: int, profiles: int
+) -> dict[str, str]:
     """Make so many ended runs, all copies of one, and so many profiles; return the environment in which they are."""
     own = {"XDG_STATE_HOME": f"{folder}/state", "XDG_CONFIG_HOME": f"{folder}/config"}
-    started(script, {**env, **own})
+    start_run(script, {**env, **own})
     parent, saved = folder / "state/tui-train/runs", folder / "config/tui-train/profiles"
     (first,) = parent.glob("2*")
     while '"run_ended"' not in (first / "events.jsonl").read_text():
@@ -216,7 +218,7 @@ def _listed(folder: Path, env: dict[str, str], script: Path, runs: int, profiles
     return own
 
 
-def started(script: Path, env: dict[str, str]) -> None:
+def start_run(script: Path, env: dict[str, str]) -> None:
     """Start a script as a run, as users do."""
     edits = ["trainer.kind=script", "trainer.preset=custom", f"trainer.script={script}"]
     options = [word for edit in edits for word in ("--set", edit)]
@@ -224,37 +226,37 @@ def started(script: Path, env: dict[str, str]) -> None:
     subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, check=True)
 
 
-def supervisor(times: int, env: dict[str, str], folder: Path) -> None:
+def measure_supervisor(times: int, env: dict[str, str], folder: Path) -> None:
     """Print how much later a training begins under its supervisor than by itself, and the memory of that one.
 
     The first start of a folder, which no other one is compared with, compiles what lies in it.
     """
     script, result, run = folder / "begun.py", folder / "begun.txt", folder / "supervised"
-    script.write_text(BEGUN.format(result=str(result), seconds=0))
+    script.write_text(BEGIN_SCRIPT.format(result=str(result), seconds=0))
     words = ["quickstart", "--set", "trainer.kind=script", "--set", "trainer.preset=custom"]
     words += ["--set", f"trainer.script={script}", str(run)]
     export = [sys.executable, "-m", "tui_train", "export", *words]
     subprocess.run(export, env={**os.environ, **env}, stdout=subprocess.DEVNULL, check=True)
     launch = ["bash", str(run / "launch.sh")]
     kinds = {"bare": [sys.executable, str(script)], "--plain": [*launch, "--plain"], "supervised": launch}
-    first = _begins(launch, result)
+    first = _seconds_until_training_begins(launch, result)
     later: dict[str, list[float]] = {kind: [] for kind in kinds}
     for _ in range(times):
         for kind, command in kinds.items():
-            later[kind].append(_begins(command, result))
+            later[kind].append(_seconds_until_training_begins(command, result))
     bare = statistics.median(later["bare"])
     plain, supervised = (1000 * (statistics.median(later[kind]) - bare) for kind in ("--plain", "supervised"))
     print(
         f"start, bare command {1000 * bare:.0f} ms, --plain +{plain:.0f}, supervised +{supervised:.0f} (goal 100), "
         f"the first time +{1000 * (first - bare):.0f}"
     )
-    script.write_text(BEGUN.format(result=str(result), seconds=2))
+    script.write_text(BEGIN_SCRIPT.format(result=str(result), seconds=2))
     with subprocess.Popen(launch, stdout=subprocess.DEVNULL) as process:
         time.sleep(1.5)
         print(f"memory of the supervisor {psutil.Process(process.pid).memory_info().rss / 2**20:.1f} MiB (goal 20)")
 
 
-def _begins(command: list[str], result: Path) -> float:
+def _seconds_until_training_begins(command: list[str], result: Path) -> float:
     """Return how many seconds after its start a command has begun the training."""
     result.unlink(missing_ok=True)
     begin = time.time()
@@ -262,15 +264,15 @@ def _begins(command: list[str], result: Path) -> float:
     return float(result.read_text()) - begin
 
 
-def viewers(count: int, env: dict[str, str]) -> list[Terminal]:
+def open_viewers(count: int, env: dict[str, str]) -> list[Terminal]:
     """Return terminals that show the newest run."""
     terminals = [Terminal([sys.executable, "-m", "tui_train", "attach", "last"], env) for _ in range(count)]
     for terminal in terminals:
-        terminal.until(STEPS[4])
+        terminal.wait_for_text(STEP_TEXTS[4])
     return terminals
 
 
-def watched(terminals: list[Terminal], result: Path, wanted: int) -> None:
+def draw_until_times_told(terminals: list[Terminal], result: Path, wanted: int) -> None:
     """Draw what the terminals are sent until a producer has told so many times."""
     while not result.exists() or len(result.read_text().splitlines()) < wanted:
         for terminal in terminals or [None]:
@@ -281,7 +283,7 @@ def watched(terminals: list[Terminal], result: Path, wanted: int) -> None:
                 terminal.seen = b""
 
 
-def producer(times: int, blocks: int, env: dict[str, str], folder: Path) -> None:
+def measure_producer(times: int, blocks: int, env: dict[str, str], folder: Path) -> None:
     """Print the time of a training that writes as fast as it can, viewed or not, over that with a plain redirect.
 
     All sleep before they write: the viewers have to be there by then, and a process that has slept starts slower. They
@@ -294,8 +296,8 @@ def producer(times: int, blocks: int, env: dict[str, str], folder: Path) -> None
         order = list(kinds)
         for kind in order[turn % len(order) :] + order[: turn % len(order)]:
             script = folder / "producer.py"
-            script.write_text(PRODUCER.format(blocks=blocks, result=str(results[kind])))
-            _produce(script, kinds[kind], results[kind], turn + 1, env)
+            script.write_text(PRODUCER_SCRIPT.format(blocks=blocks, result=str(results[kind])))
+            _run_producer(script, kinds[kind], results[kind], turn + 1, env)
     found = {
         kind: [tuple(map(float, line.split())) for line in path.read_text().splitlines()]
         for kind, path in results.items()
@@ -311,7 +313,7 @@ def producer(times: int, blocks: int, env: dict[str, str], folder: Path) -> None
         )
 
 
-def _produce(script: Path, count: int | None, result: Path, wanted: int, env: dict[str, str]) -> None:
+def _run_producer(script: Path, count: int | None, result: Path, wanted: int, env: dict[str, str]) -> None:
     """Run it by a plain redirect (None), or as a run under so many viewers, until it has told its times."""
     if count is None:
         log = script.with_suffix(".log")
@@ -320,24 +322,24 @@ def _produce(script: Path, count: int | None, result: Path, wanted: int, env: di
             subprocess.run([sys.executable, str(script)], env=unbuffered, stdout=file, check=True)
         log.unlink()
         return
-    started(script, env)
-    terminals = viewers(count, env)
-    watched(terminals, result, wanted)
+    start_run(script, env)
+    terminals = open_viewers(count, env)
+    draw_until_times_told(terminals, result, wanted)
     for terminal in terminals:
         terminal.close()
     for log in Path(env["XDG_STATE_HOME"]).rglob("attempt-1.log"):
         log.unlink()
 
 
-def stream(seconds: int, rate: int, env: dict[str, str], folder: Path) -> None:
+def measure_stream(seconds: int, rate: int, env: dict[str, str], folder: Path) -> None:
     """Print how keys are answered, and the memory, while a training writes so many lines a second."""
     result = folder / "stream.txt"
     script = folder / "stream.py"
-    script.write_text(STREAM.format(seconds=seconds, rate=rate, result=str(result)))
-    started(script, env)
-    (terminal,) = viewers(1, env)
+    script.write_text(STREAM_SCRIPT.format(seconds=seconds, rate=rate, result=str(result)))
+    start_run(script, env)
+    (terminal,) = open_viewers(1, env)
     process = psutil.Process(terminal.pid)
-    terminal.until("number")
+    terminal.wait_for_text("number")
     found, memory = [], 0
     while not result.exists():
         for key, text in (("g", " %"), ("G", "following")):
@@ -346,19 +348,17 @@ def stream(seconds: int, rate: int, env: dict[str, str], folder: Path) -> None:
         memory = max(memory, process.memory_info().rss)
     late = float(result.read_text())
     terminal.close()
-    worst = statistics.quantiles(found, n=100)[98]
-    told = f"{_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile, goal 50"
-    print(f"keys under {rate:,} lines/s, {len(found)} keys   {told}")
+    print(f"keys under {rate:,} lines/s, {len(found)} keys   {_median_and_p99(found)}, goal 50")
     print(f"  memory {memory / 2**20:.0f} MiB, the producer took {late / seconds:.2f} of its {seconds} s")
 
 
-def large(gigabytes: int, env: dict[str, str], folder: Path) -> None:
+def measure_large_log(gigabytes: int, env: dict[str, str], folder: Path) -> None:
     """Print how a log of some GB opens, is gone through and searched, over the same with a small one."""
     script = folder / "short.py"
     times = {}
     for name, blocks in (("small", 0), ("large", gigabytes * 16)):
         script.write_text(f"print('a {name} log')")
-        started(script, env)
+        start_run(script, env)
         run = max(Path(env["XDG_STATE_HOME"], "tui-train/runs").iterdir())
         while "run_ended" not in (run / "events.jsonl").read_text():
             time.sleep(0.1)
@@ -368,7 +368,7 @@ def large(gigabytes: int, env: dict[str, str], folder: Path) -> None:
                 log.write(block)
             log.write(b"the needle\n" + block[:2560] + b"the last line\n")
         terminal = Terminal([sys.executable, "-m", "tui_train", "attach", "last"], env)
-        times[name] = terminal.until("the last line")
+        times[name] = terminal.wait_for_text("the last line")
         if name == "large":
             time.sleep(1)
             start = terminal.press("g", f"a {name} log")
@@ -391,7 +391,7 @@ def large(gigabytes: int, env: dict[str, str], folder: Path) -> None:
         (run / "attempt-1.log").unlink()
 
 
-def diagnosed(megabytes: int) -> None:
+def measure_diagnosis(megabytes: int) -> None:
     """Print how fast a large log is read for a diagnosis, beside what it takes to split it into lines."""
     steps = b"".join(
         b"step %d | loss %.4f | lr 5.0e-04 | tokens/s 10711\n" % (step, 1 / step) for step in range(1, 20_000)
@@ -407,8 +407,13 @@ def diagnosed(megabytes: int) -> None:
     print(f"diagnose reads a large log at {rate:.0f} MB/s, {ratio:.0f} times as long as it takes to split")
 
 
-def _ms(found: list[float]) -> str:
+def _median_ms(found: list[float]) -> str:
     return f"{statistics.median(found) * 1000:.0f} ms"
+
+
+def _median_and_p99(found: list[float]) -> str:
+    worst = statistics.quantiles(found, n=100)[98]
+    return f"{_median_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile"
 
 
 def main() -> None:
@@ -427,14 +432,14 @@ def main() -> None:
         folder = Path(name)
         env = {"XDG_STATE_HOME": f"{name}/state", "XDG_CONFIG_HOME": f"{name}/config"}
         measured = {
-            "first": lambda: first_screen(3 if quick else 9, env),
-            "keys": lambda: keys(10 if quick else 40, env),
-            "home": lambda: home(3 if quick else 9, env, folder),
-            "supervisor": lambda: supervisor(5 if quick else 15, env, folder),
-            "producer": lambda: producer(4 if quick else 12, 40, env, folder),
-            "stream": lambda: stream(10 if quick else 30, 100_000, env, folder),
-            "large": lambda: large(1 if quick else 5, env, folder),
-            "diagnose": lambda: diagnosed(20 if quick else 100),
+            "first": lambda: measure_first_screen(3 if quick else 9, env),
+            "keys": lambda: measure_keys(10 if quick else 40, env),
+            "home": lambda: measure_home(3 if quick else 9, env, folder),
+            "supervisor": lambda: measure_supervisor(5 if quick else 15, env, folder),
+            "producer": lambda: measure_producer(4 if quick else 12, 40, env, folder),
+            "stream": lambda: measure_stream(10 if quick else 30, 100_000, env, folder),
+            "large": lambda: measure_large_log(1 if quick else 5, env, folder),
+            "diagnose": lambda: measure_diagnosis(20 if quick else 100),
         }
         for kind, measure in measured.items():
             if given.only in {None, kind}:

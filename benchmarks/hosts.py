@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import psutil
-from bench import STEPS, Terminal
+from bench import STEP_TEXTS, Terminal
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import ssh
@@ -24,7 +24,7 @@ import ssh
 ENTER, DOWN, UP = "\r", "\x1b[B", "\x1b[A"
 
 
-def asking(terminal: Terminal) -> bool:
+def is_asking(terminal: Terminal) -> bool:
     """Return whether an ssh of the wizard lives."""
     for child in psutil.Process(terminal.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -33,7 +33,7 @@ def asking(terminal: Terminal) -> bool:
     return False
 
 
-def answers(terminal: Terminal) -> list[float]:
+def answer_seconds(terminal: Terminal) -> list[float]:
     """Return the seconds of two keys, one after the other."""
     found = []
     for key in (DOWN, UP):
@@ -42,7 +42,7 @@ def answers(terminal: Terminal) -> list[float]:
     return found
 
 
-def asked(count: int, env: dict[str, str], folder: Path) -> tuple[float, list[float], list[float]]:
+def measure_asking(count: int, env: dict[str, str], folder: Path) -> tuple[float, list[float], list[float]]:
     """Return the seconds that so many hosts took, and those of keys meanwhile and afterwards."""
     hosts = ",".join(f"h{number}" for number in range(count + 1))
     env = {**env, "XDG_CONFIG_HOME": str(folder / str(count))}
@@ -50,23 +50,23 @@ def asked(count: int, env: dict[str, str], folder: Path) -> tuple[float, list[fl
     new = [sys.executable, "-m", "tui_train", "new", "many", *(f"--set={key}={text}" for key, text in values.items())]
     subprocess.run(new, env={**os.environ, **env}, check=True, stdout=subprocess.DEVNULL)
     terminal = Terminal([sys.executable, "-m", "tui_train"], env)
-    terminal.until("many")
+    terminal.wait_for_text("many")
     terminal.drain(1)
-    terminal.press(ENTER, STEPS[0])
+    terminal.press(ENTER, STEP_TEXTS[0])
     deadline = time.monotonic() + 60
-    while not asking(terminal) and time.monotonic() < deadline:
+    while not is_asking(terminal) and time.monotonic() < deadline:
         terminal.drain(0.05)
     began, busy = time.monotonic(), []
-    while asking(terminal):
-        busy += answers(terminal)
+    while is_asking(terminal):
+        busy += answer_seconds(terminal)
     seconds = time.monotonic() - began
     terminal.drain(3)
-    free = [each for _ in range(max(10, len(busy) // 2)) for each in answers(terminal)]
+    free = [each for _ in range(max(10, len(busy) // 2)) for each in answer_seconds(terminal)]
     terminal.close()
     return seconds, busy, free
 
 
-def worst(found: list[float]) -> float:
+def percentile_99(found: list[float]) -> float:
     """Return the 99th percentile."""
     return statistics.quantiles(found, n=100)[98]
 
@@ -89,16 +89,14 @@ def main() -> None:
         tool.chmod(0o755)
         env = {"XDG_STATE_HOME": f"{name}/state"}
         env["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
-        few, *_ = asked(few_hosts, env, folder)
-        many, busy, free = asked(many_hosts, env, folder)
+        few, *_ = measure_asking(few_hosts, env, folder)
+        many, busy, free = measure_asking(many_hosts, env, folder)
     times = f"{many / few:.1f} ({many:.1f} s / {few:.1f} s; {many_hosts / few_hosts:.0f} times as many)"
     print(f"asking {many_hosts} hosts / asking {few_hosts}: {times}")
-    for name, of in (("median", statistics.median), ("p99", worst)):
-        print(f"a key meanwhile / afterwards, {name}: {of(busy) / of(free):.1f} ({_ms(of(busy))} / {_ms(of(free))})")
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms"
+    for name, of in (("median", statistics.median), ("p99", percentile_99)):
+        meanwhile, afterwards = of(busy), of(free)
+        times = f"{1000 * meanwhile:.0f} ms / {1000 * afterwards:.0f} ms"
+        print(f"a key meanwhile / afterwards, {name}: {meanwhile / afterwards:.1f} ({times})")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
-from memory_rows import GIB, Case, asked, card, read
+from memory_rows import GIB, Case, asking_profile_and_facts, card_bytes, read_cases
 
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
@@ -27,7 +27,7 @@ from tui_train.memory.verdict import GapShares, judge_memory, reserved_bytes, us
 from tui_train.setup.setup import Setup
 
 
-def predict(case: Case) -> Case:
+def with_predictions(case: Case) -> Case:
     """Return the case with the closed form's answer, and with what `tui-train estimate` says of a profile for it."""
     if case.model is None or case.how is None or case.left_out:
         return case
@@ -35,11 +35,15 @@ def predict(case: Case) -> Case:
     several = case.how.shards > 1
     held = reserved_bytes(found, several_processes=several)
     told = judge_memory(
-        found.peak_phase.total_bytes, held, card(case.row), several_processes=several, has_caveats=bool(found.caveats)
+        found.peak_phase.total_bytes,
+        held,
+        card_bytes(case.row),
+        several_processes=several,
+        has_caveats=bool(found.caveats),
     )
     card_shows = used_bytes_on_card(held, several_processes=several) / GIB
     by_count = {"allocated": found.peak_phase.total_bytes / GIB, "reserved": held / GIB, "card": card_shows}
-    profile, facts = asked(case.row, case.how)
+    profile, facts = asking_profile_and_facts(case.row, case.how)
     by_profile = profiles.predict_memory(Setup(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_no_estimate)
@@ -55,22 +59,22 @@ def predict(case: Case) -> Case:
     )
 
 
-def held_out(cases: list[Case]) -> list[Case]:
+def with_held_out_shares(cases: list[Case]) -> list[Case]:
     """Return the cases, each with what is reserved by shares that were fitted to the rows of all other models."""
     found = []
     for held in sorted({case.model.name for case in cases if case.model}):
-        shares = fitted([case for case in cases if case.model and case.model.name != held])
+        shares = fit_shares([case for case in cases if case.model and case.model.name != held])
         mine = [case for case in cases if case.model and case.model.name == held]
-        found += [with_shares(case, shares) for case in mine]
+        found += [with_gap_shares(case, shares) for case in mine]
         print(f"without {held} ({len(mine)} rows): {shares}", file=sys.stderr)
     return found
 
 
-def fitted(cases: list[Case]) -> GapShares:
+def fit_shares(cases: list[Case]) -> GapShares:
     """Return the shares with the fewest rows that are off by more than 15 %, and of those the smallest mean error."""
     rows = []
     for case in cases:
-        bare = with_shares(case, GapShares(0, 0, 0))
+        bare = with_gap_shares(case, GapShares(0, 0, 0))
         if case.estimate and case.how and (error := card_error(bare)) is not None:
             logits = max(dict(phase.parts).get("logits", 0) for phase in case.estimate.phases) / GIB
             told = bare.counted if case.counts != "allocated" else bare.shown
@@ -91,34 +95,34 @@ def card_error(case: Case) -> float | None:
     return case.error("counted") if case.counts != "allocated" else case.error("shown")
 
 
-def with_shares(case: Case, shares: GapShares) -> Case:
+def with_gap_shares(case: Case, shares: GapShares) -> Case:
     """Return the case with what is reserved and the verdict by other shares."""
     if case.estimate is None or case.how is None:
         return case
     several = case.how.shards > 1
     held = reserved_bytes(case.estimate, several_processes=several, shares=shares)
     shown = used_bytes_on_card(held, several_processes=several) / GIB
-    told = judge_memory(case.estimate.peak_phase.total_bytes, held, card(case.row), several_processes=several,
+    told = judge_memory(case.estimate.peak_phase.total_bytes, held, card_bytes(case.row), several_processes=several,
                         has_caveats=bool(case.estimate.caveats))  # fmt: skip
     counted = {"allocated": case.counted, "reserved": held / GIB, "card": shown}[case.counts]
     return msgspec.structs.replace(case, counted=counted, shown=shown, verdict=told.band)
 
 
-def report_by_kind(cases: list[Case]) -> None:
+def print_tables_by_kind(cases: list[Case]) -> None:
     """Print the errors of each kind of training, and its verdicts."""
     lines = {"Allocated": lambda case: case.error("predicted"), "Reserved, or on the card": card_error}
     for title, error in lines.items():
         print(f"\n{title}\n\n| Kind | rows | within 15% | median error | worst |\n|---|---|---|---|---|")
         for kind in (*sorted({case.kind for case in cases if case.how}), ""):
             errors = [found for case in cases if kind in {case.kind, ""} and (found := error(case)) is not None]
-            print(summary(kind or "all", errors, 0.15))
+            print(error_table_row(kind or "all", errors, 0.15))
     for outcome in ("ok", "oom"):
         found = [case.verdict for case in cases if case.row["outcome"].startswith(outcome) and case.verdict]
         counts = ", ".join(f"{band} {found.count(band)}" for band in ("fits", "tight", "will not fit"))
         print(f"\n{outcome}: {len(found)} rows, called {counts}")
 
 
-def traceable(case: Case) -> bool:
+def is_traceable(case: Case) -> bool:
     """Tell whether the code that was measured is transformers', or fused kernels in it."""
     if (
         case.how is None
@@ -131,11 +135,11 @@ def traceable(case: Case) -> bool:
     return not own and not (case.source == "huggingface/peft" and not case.row["mode"].startswith(("lora--", "full")))
 
 
-def trace(case: Case) -> Case:
+def with_trace(case: Case) -> Case:
     """Return the case with the trace's answer."""
-    if not traceable(case) or case.model is None or case.how is None:
+    if not is_traceable(case) or case.model is None or case.how is None:
         return case
-    told = traced(json.dumps(traces.memory_child_request(case.model, case.how)))
+    told = count_by_trace(json.dumps(traces.memory_child_request(case.model, case.how)))
     if told.problem:
         print(case.row["model"], told.problem, file=sys.stderr)
         return case
@@ -143,12 +147,12 @@ def trace(case: Case) -> Case:
 
 
 @functools.cache
-def traced(asked: str) -> traces.CountedMemory:
+def count_by_trace(asked: str) -> traces.CountedMemory:
     """Return what the child counts; rows that ask the same are traced once."""
     return traces.run_trace(sys.executable, json.loads(asked))
 
 
-def summary(name: str, errors: Iterable[float], within: float) -> str:
+def error_table_row(name: str, errors: Iterable[float], within: float) -> str:
     """Return one line: how many, how many within the bound, the median and the worst."""
     sizes = sorted(abs(error) for error in errors)
     if not sizes:
@@ -157,7 +161,7 @@ def summary(name: str, errors: Iterable[float], within: float) -> str:
     return f"| {name} | {len(sizes)} | {hits / len(sizes):.0%} | {statistics.median(sizes):.1%} | {sizes[-1]:.0%} |"
 
 
-def report(cases: list[Case], *, rows: bool) -> None:
+def print_tables(cases: list[Case], *, rows: bool) -> None:
     """Print the tables."""
     tables = (
         ("What each row counts", "counted", 0.15),
@@ -172,8 +176,8 @@ def report(cases: list[Case], *, rows: bool) -> None:
             continue
         print(f"\n{title}\n\n| Source | rows | within {within:.0%} | median error | worst |\n|---|---|---|---|---|")
         for source in sorted({case.source for case, _ in errors}):
-            print(summary(source, (error for case, error in errors if case.source == source), within))
-        print(summary("all", (error for _, error in errors), within))
+            print(error_table_row(source, (error for case, error in errors if case.source == source), within))
+        print(error_table_row("all", (error for _, error in errors), within))
         print("\nMisses\n\n| Model | Training | predicted/measured GiB | error |\n|---|---|---|---|")
         for case, error in sorted(errors, key=lambda item: -abs(item[1])):
             if abs(error) > within or rows:
@@ -201,14 +205,14 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true")
     parser.add_argument("--held", action="store_true")
     arguments = parser.parse_args()
-    cases = [predict(case) for case in [*read(arguments.file)][: 4 if arguments.quick else None]]
+    cases = [with_predictions(case) for case in [*read_cases(arguments.file)][: 4 if arguments.quick else None]]
     if arguments.trace:
         with ThreadPoolExecutor(3) as pool:
-            cases = list(pool.map(trace, cases))
+            cases = list(pool.map(with_trace, cases))
     if arguments.held:
-        report_by_kind(held_out(cases))
+        print_tables_by_kind(with_held_out_shares(cases))
     else:
-        report(cases, rows=arguments.rows)
+        print_tables(cases, rows=arguments.rows)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,14 @@ from tui_train.memory.types import ALL_LORA_TARGETS, QUERY_VALUE_LORA_TARGETS, M
 
 GIB = 2**30
 # Larger ones say the same, and take minutes.
-MOST = 4e9
+MAX_PARAMETERS = 4e9
 
 
-def drawn(chance: random.Random) -> Iterator[tuple[ModelDimensions, MemorySettings]]:
+def draw_cases(chance: random.Random) -> Iterator[tuple[ModelDimensions, MemorySettings]]:
     """Yield a model, each type as likely as any other, and a way to train it."""
-    small = sorted((m for m in known_models().values() if m.parameters < MOST and not m.experts), key=lambda m: m.type)
+    small = sorted(
+        (m for m in known_models().values() if m.parameters < MAX_PARAMETERS and not m.experts), key=lambda m: m.type
+    )
     kinds = [list(models) for _, models in groupby(small, key=lambda model: model.type)]
     while True:
         model = chance.choice(chance.choice(kinds))
@@ -57,7 +59,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[ModelDimensions, MemorySettin
             yield model, how
 
 
-def error(case: tuple[ModelDimensions, MemorySettings]) -> float | None:
+def relative_error_beside_trace(case: tuple[ModelDimensions, MemorySettings]) -> float | None:
     """Return how far the closed form is off by what the trace counts, None where it cannot; print what is far off."""
     model, how = case
     counted = traces.run_trace(sys.executable, traces.memory_child_request(model, how))
@@ -81,9 +83,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     cases = 4 if arguments.quick else arguments.cases
-    models = drawn(random.Random(arguments.seed))
+    models = draw_cases(random.Random(arguments.seed))
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(error, [next(models) for _ in range(cases)])
+        found = pool.map(relative_error_beside_trace, [next(models) for _ in range(cases)])
         errors = sorted(abs(each) for each in found if each is not None)
     if not errors:
         return

@@ -15,7 +15,7 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
 GIB = 2**30
-NUMBERS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+SHORT_TYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Case(Struct, frozen=True, kw_only=True):
         return value / measured - 1 if value and measured else None
 
 
-def read(path: Path) -> Iterator[Case]:
+def read_cases(path: Path) -> Iterator[Case]:
     """Yield the rows with what they say of model and training."""
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -71,7 +71,7 @@ def read(path: Path) -> Iterator[Case]:
             model = dimensions_by_name(row["model"])
             case = Case(row=row, source=source, model=model, measured=measured, counts=counts)
             case = msgspec.structs.replace(case, on_card=float(smi) if both else None)
-            how = HOWS.get(source, anyone)(row)
+            how = SETTINGS_READER_BY_SOURCE.get(source, settings_by_row_alone)(row)
             if model and source == "Lightning-AI/litgpt":
                 # Its attention is one projection, as in these.
                 model = msgspec.structs.replace(model, type="gpt_neox" if model.norm == "layer" else "phi3")
@@ -85,7 +85,7 @@ def read(path: Path) -> Iterator[Case]:
             yield case
 
 
-def anyone(row: dict[str, str]) -> MemorySettings | str:
+def settings_by_row_alone(row: dict[str, str]) -> MemorySettings | str:
     """Any other program: what the row itself says, and where it is silent what PEFT and transformers do."""
     words = " ".join(row[name] or "" for name in ("mode", "kernels", "dtype", "parallel", "optimizer", "attn")).lower()
     if not row["mode"]:
@@ -94,10 +94,10 @@ def anyone(row: dict[str, str]) -> MemorySettings | str:
         return "batch or length is not told"
     if re.search(r"\b[tpc]p ?=?[2-9]|tensor.parallel|pipeline", words):
         return "tensor, pipeline and context parallel are not modelled"
-    packed = _first(words, _PACKED)
+    packed = _meaning_of_first_match(words, _PACKING_BY_PATTERN)
     lora = bool(packed) or bool(row["lora_r"]) or "lora" in words or "adapter" in words
     numbers = re.findall(r"bf16|bfloat16|fp16|float16|half|fp32|float32", f"{row['dtype']} {row['amp']}".lower())
-    types = [_SHORT.get(name, name) for name in numbers]
+    types = [SHORT_TYPE_NAMES.get(name, name) for name in numbers]
     mixed = (bool(row["amp"]) and row["amp"].lower() not in {"false", "no", "none"}) or "mixed" in words
     computed = next((name for name in reversed(types) if name != "fp32"), "")
     weights = "fp32" if mixed and not lora and "pure" not in words else next(iter(types), "bf16" if lora else "fp32")
@@ -108,7 +108,7 @@ def anyone(row: dict[str, str]) -> MemorySettings | str:
     ):
         # PEFT's way: prepare_model_for_kbit_training makes fp32 of what is not quantized.
         weights, mixed = "fp32", True
-    told = _common({**row, "micro_bs": re.sub(r"\D.*", "", row["micro_bs"]), "grad_ckpt": "no"})
+    told = _common_settings({**row, "micro_bs": re.sub(r"\D.*", "", row["micro_bs"]), "grad_ckpt": "no"})
     every = not re.search(r"[qkvo]_proj|attention", words)
     return MemorySettings(
         **told
@@ -119,44 +119,44 @@ def anyone(row: dict[str, str]) -> MemorySettings | str:
             "autocast": computed if mixed and computed != weights else "",
             "checkpointing": (row["grad_ckpt"] or "no").lower() not in {"no", "false", "none", "off", "0"},
             "whole_layers": "selective" not in row["grad_ckpt"],
-            "optimizer": _first(words, _OPTIMIZERS) or "adamw_foreach",
-            "attention": _first(words, _ATTENTIONS) or "sdpa",
-            "loss": _first(words, _LOSSES) or "upcast",
+            "optimizer": _meaning_of_first_match(words, _OPTIMIZER_BY_PATTERN) or "adamw_foreach",
+            "attention": _meaning_of_first_match(words, _ATTENTION_BY_PATTERN) or "sdpa",
+            "loss": _meaning_of_first_match(words, _LOSS_BY_PATTERN) or "upcast",
             "kernels": "liger" if "liger" in words else "",
             "targets": ALL_LORA_TARGETS
             if every
             else tuple(name for name in ALL_LORA_TARGETS if name in words) or ATTENTION_LORA_TARGETS,
-            "sharding": _first(row["parallel"].lower(), _SHARDINGS) or ("ddp" if told["shards"] != 1 else ""),
+            "sharding": _meaning_of_first_match(row["parallel"].lower(), _SHARDING_BY_PATTERN)
+            or ("ddp" if told["shards"] != 1 else ""),
             "keeps_packed": bool(packed),
         }
     )
 
 
-def _first(words: str, meanings: dict[str, str]) -> str:
+def _meaning_of_first_match(words: str, meanings: dict[str, str]) -> str:
     """Return what the first of these patterns means that a text has, empty where it has none."""
     return next((meant for pattern, meant in meanings.items() if re.search(pattern, words)), "")
 
 
-_SHORT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}
-_PACKED = {
+_PACKING_BY_PATTERN = {
     "gptq": "gptq", "dq|double": "nf4-dq", r"qlora.?8|int8|(?<!adamw.)8.?bit(?!.?adam)": "int8",
     "qlora|nf4|4.?bit|int4|bnb": "nf4",
 }  # fmt: skip
-_OPTIMIZERS = {
+_OPTIMIZER_BY_PATTERN = {
     r"8.?bit.?adam|adam\w*.?8.?bit|bnb_8": "adamw_8bit", "adafactor": "adafactor", "sgd": "sgd", "fused": "adamw_fused",
 }  # fmt: skip
-_ATTENTIONS = {"eager": "eager", "flash|fa2": "flash", "sdpa": "sdpa"}
-_LOSSES = {"liger|unsloth|fused.?c|cut.?c": "fused", "tiled|chunk": "tiled"}
-_SHARDINGS = {"fsdp": "fsdp", "zero.?3": "zero3", "zero.?2": "zero2", "zero.?1": "zero1", "ddp": "ddp"}
+_ATTENTION_BY_PATTERN = {"eager": "eager", "flash|fa2": "flash", "sdpa": "sdpa"}
+_LOSS_BY_PATTERN = {"liger|unsloth|fused.?c|cut.?c": "fused", "tiled|chunk": "tiled"}
+_SHARDING_BY_PATTERN = {"fsdp": "fsdp", "zero.?3": "zero3", "zero.?2": "zero2", "zero.?1": "zero1", "ddp": "ddp"}
 
 
-def _common(row: dict[str, str]) -> dict[str, object]:
+def _common_settings(row: dict[str, str]) -> dict[str, object]:
     gpus = int(row["gpus"] or 1)
     sharded = "fsdp" if row["parallel"] == "fsdp" else "ddp" if gpus > 1 else ""
     return {
         "micro_batch": int(row["micro_bs"]),
         "sequence_length": int(re.sub(r"\D", "", row["seq"])),
-        "weights": NUMBERS.get(row["dtype"], "fp32"),
+        "weights": SHORT_TYPE_NAMES.get(row["dtype"], "fp32"),
         "checkpointing": row["grad_ckpt"] in {"yes", "full", "selective"},
         "whole_layers": row["grad_ckpt"] != "selective",
         "caveats": ("torch.compile",) * ("compile" in row["kernels"] or row["kernels"] == "cumulative"),
@@ -166,10 +166,10 @@ def _common(row: dict[str, str]) -> dict[str, object]:
     }
 
 
-def fms(row: dict[str, str]) -> MemorySettings | str:
+def fms_settings(row: dict[str, str]) -> MemorySettings | str:
     """fms-acceleration: Hugging Face's Trainer, FSDP through accelerate for several GPUs, PEFT on attention."""
     kernels, lora = row["kernels"], row["mode"] == "lora"
-    told = _common(row)
+    told = _common_settings(row)
     # transformers 4.46 to 4.48, with which the first of its tables was made, copied the shifted logits.
     copied = "/a100_80gb.csv" in row["source"]
     fast = "foak" in kernels
@@ -196,9 +196,9 @@ def fms(row: dict[str, str]) -> MemorySettings | str:
     return MemorySettings(**told)
 
 
-def litgpt(row: dict[str, str]) -> MemorySettings | str:
+def litgpt_settings(row: dict[str, str]) -> MemorySettings | str:
     """LitGPT: its own model, LoRA in bf16 on queries and values, logits in chunks of which all are held."""
-    told = _common(row)
+    told = _common_settings(row)
     several = told["shards"] != 1
     told |= {
         "method": "lora",
@@ -221,9 +221,9 @@ def litgpt(row: dict[str, str]) -> MemorySettings | str:
     return MemorySettings(**told)
 
 
-def peft(row: dict[str, str]) -> MemorySettings | str:
+def peft_settings(row: dict[str, str]) -> MemorySettings | str:
     """PEFT's comparison of methods: fp32 adapters on queries and values, the most that was reserved."""
-    told = _common(row)
+    told = _common_settings(row)
     method, _, more = row["mode"].partition("--")
     if method == "full-finetuning":
         return MemorySettings(**told | {"method": "full"})
@@ -233,14 +233,14 @@ def peft(row: dict[str, str]) -> MemorySettings | str:
     return MemorySettings(**told | {"method": "lora", "rank": int(found[1]) if found else 8, "targets": targets})
 
 
-def torchtune(row: dict[str, str]) -> MemorySettings | str:
+def torchtune_settings(row: dict[str, str]) -> MemorySettings | str:
     """torchtune: its recipes' fused AdamW and recomputed layers, logits in chunks; a row adds to the one before."""
     mode = row["mode"].lower()
     steps = ("packed", "compile", "chunk", "checkpoint", "fuse", "offload", "8-bit", "lora")
     cumulative = row["kernels"] == "cumulative"
     done = max((place for place, step in enumerate(steps) if step in mode), default=-1) if cumulative else len(steps)
     lora = "lora" in mode
-    told = _common(row) | {
+    told = _common_settings(row) | {
         "method": "lora" if lora else "full",
         "optimizer": "adamw_8bit" if done >= steps.index("8-bit") and cumulative and not lora else "adamw_fused",
         "loss": "compiled" if done >= steps.index("chunk") else "upcast",
@@ -257,23 +257,23 @@ def torchtune(row: dict[str, str]) -> MemorySettings | str:
     return MemorySettings(**told)
 
 
-def torchtitan(row: dict[str, str]) -> MemorySettings | str:
+def torchtitan_settings(row: dict[str, str]) -> MemorySettings | str:
     """torchtitan: FSDP2 with fp32 weights computed in bf16, fused AdamW; what was reserved."""
     if re.search(r"[TPC]P[2-9]", row["kernels"]):
         return "tensor, pipeline and context parallel are not modelled"
-    return MemorySettings(**_common(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"})
+    return MemorySettings(**_common_settings(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"})
 
 
-HOWS = {
-    "foundation-model-stack/fms-acceleration": fms,
-    "Lightning-AI/litgpt": litgpt,
-    "huggingface/peft": peft,
-    "meta-pytorch/torchtune": torchtune,
-    "pytorch/torchtitan": torchtitan,
+SETTINGS_READER_BY_SOURCE = {
+    "foundation-model-stack/fms-acceleration": fms_settings,
+    "Lightning-AI/litgpt": litgpt_settings,
+    "huggingface/peft": peft_settings,
+    "meta-pytorch/torchtune": torchtune_settings,
+    "pytorch/torchtitan": torchtitan_settings,
 }
 
 
-def card(row: dict[str, str]) -> int:
+def card_bytes(row: dict[str, str]) -> int:
     """Return the bytes of the card that a row names."""
     found = re.search(r"(\d+)GB", row["gpu"])
     known = {"L40S": 48, "A6000": 48, "A100": 80}
@@ -282,7 +282,7 @@ def card(row: dict[str, str]) -> int:
     return int(size * GIB * 0.989)
 
 
-def asked(row: dict[str, str], how: MemorySettings) -> tuple[Profile, Facts]:
+def asking_profile_and_facts(row: dict[str, str], how: MemorySettings) -> tuple[Profile, Facts]:
     """Return a profile that asks for the row's training, as far as one can, and a machine that could train it."""
     told = {
         "model_name_or_path": row["model"],
@@ -314,7 +314,7 @@ def asked(row: dict[str, str], how: MemorySettings) -> tuple[Profile, Facts]:
     for key, value in values.items():
         profile = fields.profile_with_value(profile, key, value)
     cards = tuple(
-        Gpu(index=index, uuid=f"GPU-{index}", name=row["gpu"], compute_capability="8.0", memory_free=card(row))
+        Gpu(index=index, uuid=f"GPU-{index}", name=row["gpu"], compute_capability="8.0", memory_free=card_bytes(row))
         for index in range(how.shards)
     )
     # The versions that decide how the logits are treated, and which AdamW is taken.

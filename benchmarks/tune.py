@@ -26,7 +26,9 @@ from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
 
 
-def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[TrialSetting]) -> tuple[TuningState, str]:
+def measure_grid(
+    profile: Profile, facts: Facts, folder: Path, only: Collection[TrialSetting]
+) -> tuple[TuningState, str]:
     """Return the trials of every setting that is not predicted to be too large for sure, or of these `only`."""
     setup = Setup(profile, facts)
     among = search_space(setup)
@@ -59,7 +61,7 @@ def main() -> None:
     *_, found = run_tuning(profile, facts)
     only = [trial.setting for trial in found.trials] if given.quick else []
     with tempfile.TemporaryDirectory() as folder:
-        whole, where = grid(profile, facts, Path(folder), only)
+        whole, where = measure_grid(profile, facts, Path(folder), only)
     rates = {trial.setting: trial.rate for trial in whole.trials}
     print(f"On {where}\n\nThe grid\n\n{text_table([words.TRIAL_TABLE_HEADER, *words.trial_rows(whole)])}\n")
     print(f"tui-train tune\n\n{text_table([words.TRIAL_TABLE_HEADER, *words.trial_rows(found)])}\n")

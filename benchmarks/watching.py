@@ -24,10 +24,10 @@ from bench import Terminal
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fake_driver import MACHINES, driver_environment
 
-GOAL = 300
-AROUND = 40  # bytes: length, padding, channel, MAC
-SIZES = ((24, 80), (40, 120), (50, 200))
-TRAINING = """
+GOAL_BYTES_PER_SECOND = 300
+PACKET_OVERHEAD_BYTES = 40  # bytes: length, padding, channel, MAC
+TERMINAL_SIZES = ((24, 80), (40, 120), (50, 200))
+TRAINING_SCRIPT = """
 import math, random, sys, time
 for step in range(1, 100000):
     loss = 1.3 + 1.7 * math.exp(-step / 80) + random.gauss(0, 0.02)
@@ -41,10 +41,10 @@ for step in range(1, 100000):
 """
 
 
-def begin(folder: Path, env: dict[str, str], pace: float) -> Path:
+def start_run(folder: Path, env: dict[str, str], pace: float) -> Path:
     """Start a run in the background, and return its folder."""
     script = folder / "train.py"
-    script.write_text(TRAINING.format(pace=pace))
+    script.write_text(TRAINING_SCRIPT.format(pace=pace))
     sets = ("kind=script", "preset=custom", f"script={script}", f"python={sys.executable}")
     words = [f"--set=trainer.{word}" for word in sets]
     command = [sys.executable, "-m", "tui_train", "run", "quickstart", "--detach", "--set=hardware.device=cpu", *words]
@@ -75,11 +75,13 @@ def change_cards(machine: Path) -> None:
     beside.rename(machine)
 
 
-def measure(run: Path, env: dict[str, str], machine: Path, size: tuple[int, int], seconds: int) -> tuple[float, float]:
+def measure_bytes_per_second(
+    run: Path, env: dict[str, str], machine: Path, size: tuple[int, int], seconds: int
+) -> tuple[float, float]:
     """Return the bytes a second that are written, and those that go through the line."""
     terminal = Terminal([sys.executable, "-m", "tui_train", "attach", str(run)], env)
     ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-    terminal.until("of 900")
+    terminal.wait_for_text("of 900")
     packer = zlib.compressobj(6)
     plain = packed = packets = 0
     for second in range(-6, seconds):
@@ -94,7 +96,7 @@ def measure(run: Path, env: dict[str, str], machine: Path, size: tuple[int, int]
             if second >= 0:
                 plain, packed, packets = plain + len(terminal.seen), packed + sent, packets + 1
     terminal.close()
-    return plain / seconds, (packed + packets * AROUND) / seconds
+    return plain / seconds, (packed + packets * PACKET_OVERHEAD_BYTES) / seconds
 
 
 def main() -> None:
@@ -109,13 +111,16 @@ def main() -> None:
         machine = folder / "machine.txt"
         change_cards(machine)
         env = {f"XDG_{kind}_HOME": f"{name}/{kind.lower()}" for kind in ("STATE", "CONFIG", "DATA", "CACHE")}
-        run = begin(folder, env, given.steps_per_second)
+        run = start_run(folder, env, given.steps_per_second)
         env |= driver_environment(machine) | {"TUI_TRAIN_NOTIFY": "off"}
         try:
-            for size in SIZES:
-                plain, packed = measure(run, env, machine, size, 3 if given.quick else given.seconds)
+            for size in TERMINAL_SIZES:
+                plain, packed = measure_bytes_per_second(run, env, machine, size, 3 if given.quick else given.seconds)
                 shown = f"watching at {size[1]}x{size[0]}, {given.steps_per_second:g} steps/s"
-                print(f"{shown}: {packed:.0f} bytes/s through ssh -C (goal {GOAL}), {plain:.0f} written", flush=True)
+                print(
+                    f"{shown}: {packed:.0f} bytes/s through ssh -C (goal {GOAL_BYTES_PER_SECOND}), {plain:.0f} written",
+                    flush=True,
+                )
         finally:
             words = [sys.executable, "-m", "tui_train", "stop", "--now", str(run)]
             subprocess.run(words, env={**os.environ, **env}, check=False, capture_output=True)

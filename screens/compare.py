@@ -22,9 +22,9 @@ from tui_train.views.compare import (
     XQuantity,
     common_x_quantities,
     differing_setting_rows,
+    faster_run_sentence,
     read_compared_runs,
     result_rows,
-    second_run_compared_sentence,
 )
 from tui_train.views.run_settings import shortened_setting_text
 
@@ -140,7 +140,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         )
         self.query_one("#differing", Lines).show(lambda width: _settings_table(differing, len(compared), chosen, width))
         self.query_one(StepBar).show_aside(styled(("all is listed" if whole else "only what differs is listed", MUTED)))
-        self.query_one(Hint).show_text(Content(second_run_compared_sentence(compared)))
+        self.query_one(Hint).show_text(Content(faster_run_sentence(compared)))
 
     def _draw_plot(self) -> None:
         series: list[PlotSeries] = []

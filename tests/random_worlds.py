@@ -19,7 +19,7 @@ from fake_driver import driver_environment
 from pilot import CPU, CUDA, DOCKER, SEED, finished_run
 from support import HOSTILE, profile, stub
 
-from tui_train.actions.last_profile import remember_profile
+from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.facts.gpus import live_samples
@@ -191,7 +191,7 @@ def _profiles(chance: random.Random, folder: Path) -> None:
             store.save_profile(profile({"name": f"mine-{number}", **chance.choice(kinds)}))
     if chance.random() < 0.5:
         with contextlib.suppress(TuiTrainError):
-            remember_profile(profile(chance.choice(kinds)))
+            remember_profile_without_secrets(profile(chance.choice(kinds)))
 
 
 def _runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunDir]:

@@ -18,7 +18,7 @@ _COMPLETION_VARIABLE = "_TUI_TRAIN_COMPLETE"
 
 def main() -> None:
     """Run the command line, or without arguments the wizard; an error becomes two lines on stderr, no traceback."""
-    _import_nothing_from_here()
+    _remove_current_folder_from_import_path()
     _escape_unencodable_output()
     try:
         sys.exit(_run_command_line_or_wizard(sys.argv[1:]))
@@ -31,7 +31,7 @@ def main() -> None:
         _exit_with_error(_unforeseen_error(error))
 
 
-def _import_nothing_from_here() -> None:
+def _remove_current_folder_from_import_path() -> None:
     """Take the current folder off the import path, where `python -m` and a relative PYTHONPATH have put it.
 
     In a clone its `json.py` would be run.

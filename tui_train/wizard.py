@@ -31,11 +31,11 @@ def open_wizard(run: str = "", source: "FactsSource | None" = None) -> int:
     gc.disable()
     is_elsewhere = bool(source and (source.machine or source.host))
     if source and is_elsewhere:
-        from tui_train.actions.machine_facts import facts_for_profile
+        from tui_train.actions.machine_facts import probe_facts_for_profile
         from tui_train.profile.types import Profile
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
-        facts_for_profile(Profile(), source)
+        probe_facts_for_profile(Profile(), source)
     # It has handlers of its own once it runs. Until then nothing has begun, and a command's would raise in an import,
     # where that may be lost.
     install_default_handlers((signal.SIGTERM, signal.SIGHUP))

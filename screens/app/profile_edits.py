@@ -98,9 +98,9 @@ class ProfileEditingApp(DiscoveryApp):
 
     @on(ContinueDraft)
     def _continue_draft(self) -> None:
-        from tui_train.actions.last_profile import last_session_profile
+        from tui_train.actions.last_profile import load_last_session_profile
 
-        self.set_profile(self._draft or last_session_profile(), save_as_draft=False)
+        self.set_profile(self._draft or load_last_session_profile(), save_as_draft=False)
 
     def set_profile(self, profile: Profile, key: str = "", *, save_as_draft: bool = True) -> None:
         """Make this the profile; the one before can be had back, that before all edits of one key in a row.
@@ -209,13 +209,15 @@ class ProfileEditingApp(DiscoveryApp):
 
     def _write_last_profile(self) -> str:
         """Remember the profile; return which secrets in it are not kept, unless that was said before."""
-        from tui_train.actions.last_profile import remember_profile
+        from tui_train.actions.last_profile import remember_profile_without_secrets
 
         with self._write_lock:
             kept = self._draft
             if kept is None or kept == self._written_profile:
                 return ""
-            left = ", ".join(dict.fromkeys(visible(secret.description) for secret in remember_profile(kept)))
+            left = ", ".join(
+                dict.fromkeys(visible(secret.description) for secret in remember_profile_without_secrets(kept))
+            )
             self._written_profile = kept
             said = left != self._secrets_left_out
             self._secrets_left_out = left

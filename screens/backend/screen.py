@@ -132,7 +132,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         Binding("o", "ask_other_python", "Other Python"),
         Binding("m", "choose_model", "Models"),
         Binding("h", "ask_script_help", "Script's help"),
-        Binding("v", "validate_image", "Validate image"),
+        Binding("v", "check_image", "Validate image"),
         Binding("r", "choose_recipe", "Recipes"),
         Binding("n", "ask_recipes", "Ask NeMo"),
         Binding("p", "prepare_data", "Prepare data"),
@@ -166,7 +166,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             return {}
         hosts = _host_notes(self.facts, self.profile, is_asking="training_hosts" in self.looking)
         if trainer_has_own_field(self.profile, "finetune"):
-            return {**hosts, **finetune_notes.backend_field_notes(setup)}
+            return {**hosts, **finetune_notes.backend_screen_notes(setup)}
         if not trainer_has_own_field(self.profile, "nemo"):
             return hosts
         options = choices.field_options("nemo.recipe", setup)
@@ -200,7 +200,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             "ask_script_help": bare
             and trainer_has_own_field(self.profile, "trainer.script")
             and not self.wizard.other_machine,
-            "validate_image": not bare and bool(container.image) and not self.wizard.other_machine,
+            "check_image": not bare and bool(container.image) and not self.wizard.other_machine,
             "ask_other_python": bare,
             "choose_recipe": recipes,
             "choose_model": bool(self._cached_model_options()),
@@ -232,11 +232,11 @@ NCCL features: those to switch off, each to work around the error that it names,
 
     @work(thread=True, exclusive=True, group="validate")
     def _validate_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
-        from tui_train.actions.image_check import validate_image, validation_text
+        from tui_train.actions.image_check import check_image, image_check_text
 
         chosen = profile.container
         recipe = profile.nemo.recipe if trainer_has_own_field(profile, "nemo") else ""
-        text = validation_text(validate_image(chosen.engine, chosen.image, gpus, recipe))
+        text = image_check_text(check_image(chosen.engine, chosen.image, gpus, recipe))
 
         def lines(width: int) -> list[Content]:
             return [part for line in text.split("\n") for part in Content(line).wrap(width)]

@@ -68,7 +68,7 @@ def data_summary_lines(
         lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
     for number, words in enumerate(data_text.file_share_lines(report)):
         lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL_WIDTH), (words, 0)))
-    if words := data_text.turn_end_text(report, question):
+    if words := data_text.passed_end_token_text(report, question):
         lines.append(columns(width, (("end", MUTED), _LABEL_WIDTH), (visible(words), 0)))
     return [*lines, *(_histogram_lines(tokens, report, question, width) if tokens else [])]
 
@@ -80,7 +80,7 @@ def _number_with_words(count: int, words: str) -> Content:
 def _histogram_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion, width: int) -> list[Content]:
     """Return how many rows have how many tokens, what is beyond the sequence length marked."""
     longest = grouped_digits(tokens.longest)
-    blocks = data_text.token_histogram(tokens, max(8, width - _LABEL_WIDTH - len(longest) - 4))
+    blocks = data_text.token_histogram_text(tokens, max(8, width - _LABEL_WIDTH - len(longest) - 4))
     if not 0 < question.length < tokens.longest:
         drawn = styled((blocks, "$live"), (f" {longest}", MUTED))
         return [columns(width, (("tokens a row", MUTED), _LABEL_WIDTH), (("0 ", MUTED), 2), (drawn, 0))]
@@ -114,7 +114,7 @@ def sample_lines(
     learned = "all learned (Answers only: off)" if learns_all else f"{grouped_digits(sample.learned)} learned"
     tokens = f"   {grouped_digits(sample.tokens)} tokens, {learned}" if sample.tokens else ""
     lines = [heading(f"Sample {number}", visible(f"of {count}   {where}{tokens}"), width)]
-    for state, text in data_text.sample_lines(sample):
+    for state, text in data_text.sample_lines_with_states(sample):
         mark, style = _STYLES_BY_STATE[state]
         parts = Content(visible(text)).wrap(width - 2) if text else [Content()]
         lines += [

@@ -79,10 +79,10 @@ def _query_image(profile: Profile) -> Any:
 
 def facts_of_host(profile: Profile, source: "FactsSource", typed_host: str) -> "Facts":
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
-    from tui_train.actions.machine_facts import facts_for_profile
+    from tui_train.actions.machine_facts import probe_facts_for_profile
     from tui_train.profile import hosts
 
-    found = facts_for_profile(profile, source)
+    found = probe_facts_for_profile(profile, source)
     if typed_host and typed_host == source.host and typed_host not in hosts.saved_hosts():
         with suppress(TuiTrainError):
             hosts.save_host(typed_host)

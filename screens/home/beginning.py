@@ -88,7 +88,7 @@ class BeginningScreen(WizardScreen):
 
 def _recognise(text: str) -> "tuple[Profile, str]":
     """Return the profile that a text begins, and what was recognised; for a worker: disks may be slow."""
-    from tui_train.actions.beginnings import profile_for_pasted_text, recognised_text
+    from tui_train.actions.beginnings import profile_content_text, profile_for_pasted_text
 
     profile = profile_for_pasted_text(text)
-    return profile, recognised_text(profile)
+    return profile, profile_content_text(profile)

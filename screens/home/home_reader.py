@@ -35,11 +35,11 @@ class HomeReader:
     """Posts what it finds, in parts while much of it is new; it is made on the thread that first reads."""
 
     def __init__(self, post: Callable[[HomeContents], object]) -> None:
-        from tui_train.views.profile_cards import ProfileCards
+        from tui_train.views.profile_cards import ProfileCardCache
         from tui_train.views.run_digest import DigestCache
 
         self.digests: DigestCache = DigestCache()
-        self._cards: ProfileCards = ProfileCards()
+        self._cards: ProfileCardCache = ProfileCardCache()
         self._post = post
         self._posted: tuple[tuple[ProfileCard, ...], tuple[RunDigest, ...], ProfileCard | None] | None = None
         self._run_order: tuple[int, tuple[RunDir, ...]] | None = None
@@ -53,7 +53,7 @@ class HomeReader:
                 return
             digests.read_digest(run)
             if first and number in _POST_AFTER_RUN_COUNTS:
-                self._post_contents(profiles, tuple(map(digests.known_digest, runs)))
+                self._post_contents(profiles, tuple(map(digests.cached_digest, runs)))
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_PAUSE_BETWEEN_RUNS_SECONDS)
         if first:
@@ -61,10 +61,10 @@ class HomeReader:
         self._post_contents(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
-            digest = digests.known_digest(run)
+            digest = digests.cached_digest(run)
             if f"run:{run.path}" in visible_keys and digests.needs_explanation(digest) and not is_cancelled():
                 digests.explain_failure(digest)
-                self._post_contents(profiles, tuple(map(digests.known_digest, runs)))
+                self._post_contents(profiles, tuple(map(digests.cached_digest, runs)))
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
         """Return the runs, newest first;many `by_names_alone`, where a clock that was set back shows."""

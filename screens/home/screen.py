@@ -437,13 +437,13 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     @work(thread=True, group="start", exclusive=True)
     def action_run_now(self) -> None:
         """Start the profile at once, or say what forbids it."""
-        from tui_train.actions.start_check import findings_forbidding_start, prepare_plan_and_target
+        from tui_train.actions.start_check import findings_forbidding_start, prepare_plan_and_place
         from tui_train.profile import store
 
         name = self.state.profile_name_at(self._cursor_row_key)
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
-            prepared, place = prepare_plan_and_target(store.load_profile_file(name))
+            prepared, place = prepare_plan_and_place(store.load_profile_file(name))
             if prepared.plan is None or findings_forbidding_start(prepared):
                 self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
                 return

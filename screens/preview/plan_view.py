@@ -21,9 +21,9 @@ from tui_train.runs.rundir import RunDir
 from tui_train.views.overview import overview_lines
 from tui_train.views.previous_run import (
     PreviousRun,
-    changes_in_effect,
+    diffs_of_changed_files,
+    effective_changes_since,
     expected_pace,
-    files_changed_since,
     find_previous_run,
 )
 
@@ -145,7 +145,7 @@ class PlanScreen(StepScreen):
             files=len(self.query_one(FileViewer).files),
             fallbacks=fallbacks_by_phase(plan),
             since=before.run if before else "",
-            changes=changes_in_effect(before, profile) if before else (),
+            changes=effective_changes_since(before, profile) if before else (),
         )
         self._draw()
 
@@ -214,7 +214,7 @@ class PlanScreen(StepScreen):
 
     @work(thread=True, exclusive=True, group="changes")
     def _read_changed_files(self, run_name: str, prepared: PreparedPlan) -> None:
-        self.post_message(ChangedFilesFound(prepared, files_changed_since(run_name, prepared.files)))
+        self.post_message(ChangedFilesFound(prepared, diffs_of_changed_files(run_name, prepared.files)))
 
     @on(ChangedFilesFound)
     def _show_changed_files(self, event: ChangedFilesFound) -> None:

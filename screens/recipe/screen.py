@@ -167,7 +167,7 @@ Those that change the training ask for your consent; the others keep it the same
         if rate is not None and rate != recipe.learning_rate:
             notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
         if self.facts and trainer_has_own_field(self.profile, "finetune"):
-            notes = {**finetune_notes.recipe_field_notes(setup), **notes}
+            notes = {**finetune_notes.recipe_screen_notes(setup), **notes}
         return notes
 
     def show_beside_form(self, setup: Setup) -> None:

@@ -19,7 +19,7 @@ from textual.widget import Widget
 from tui_train.runner.lines import lines_left_on_terminal, styled_lines_left_on_terminal
 from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
-from tui_train.views.log_reading import readable_parts, shows_cause
+from tui_train.views.readable_log_lines import line_shows_cause, readable_line_parts
 
 from .log_colours import highlighted_segments, split_segments
 
@@ -313,9 +313,9 @@ class LogView(Widget, can_focus=True):
         for index, written in enumerate(styled_lines_left_on_terminal(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
             # Matches are counted in characters of the line as it is written.
-            runs = written if self.as_written or spans else readable_parts(written)
+            runs = written if self.as_written or spans else readable_line_parts(written)
             segments = highlighted_segments(runs, found, with_colours=not self.app.no_color)
-            if not self.as_written and shows_cause(written, self.cause):
+            if not self.as_written and line_shows_cause(written, self.cause):
                 style = self.get_component_rich_style("cause")
                 segments = [Segment(text, (shown or Style()) + style) for text, shown, _ in segments]
             if self.wrapping:

@@ -504,14 +504,14 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_open_script(self) -> None:
         """Hand the terminal to the user's editor, at the line that raised the error."""
-        from tui_train.actions.editor import edit_at_line
+        from tui_train.actions.editor import open_editor_at_line
 
         diagnosis = self.view.end.diagnosis
         if diagnosis is None:
             return
         try:
             with self.app.suspend():
-                edit_at_line(diagnosis.source_file, diagnosis.source_line)
+                open_editor_at_line(diagnosis.source_file, diagnosis.source_line)
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         except SuspendNotSupported:

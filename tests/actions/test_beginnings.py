@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import HOSTILE, profile
 
-from tui_train.actions.beginnings import DATA_FILE_SUFFIXES, profile_for_pasted_text, recognised_text
+from tui_train.actions.beginnings import DATA_FILE_SUFFIXES, profile_content_text, profile_for_pasted_text
 from tui_train.base.errors import BadInput
 from tui_train.profile import store
 from tui_train.profile.types import Profile
@@ -157,7 +157,7 @@ def test_any_text_is_a_profile_or_refused_in_words_that_are_safe_to_show(text):
         except BadInput as error:
             said = error.message + error.remedy
         else:
-            said = recognised_text(begun)
+            said = profile_content_text(begun)
         assert said.isprintable()
 
 
@@ -174,8 +174,8 @@ def test_any_text_is_a_profile_or_refused_in_words_that_are_safe_to_show(text):
     ],
 )
 def test_what_was_recognised_is_said(text, said):
-    assert recognised_text(profile_for_pasted_text(text)) == said
+    assert profile_content_text(profile_for_pasted_text(text)) == said
 
 
 def test_a_profile_of_the_defaults_is_called_a_profile():
-    assert recognised_text(Profile()) == "quickstart: a profile"
+    assert profile_content_text(Profile()) == "quickstart: a profile"

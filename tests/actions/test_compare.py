@@ -20,11 +20,11 @@ from tui_train.views.compare import (
     _number_comparison_row,
     common_x_quantities,
     differing_setting_rows,
+    faster_run_sentence,
     read_compared_runs,
     result_rows,
-    second_run_compared_sentence,
 )
-from tui_train.views.previous_run import changes_in_effect, find_earlier_run_of_profile, read_previous_run
+from tui_train.views.previous_run import effective_changes_since, find_earlier_run_of_profile, read_previous_run
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import make_wizard
 
@@ -100,7 +100,9 @@ def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[Ru
     assert (rows["recipe.seed"], rows["recipe.layers"]) == (("1 (default)", "7"), ("4 (default)", "2"))
     assert "recipe.steps" not in rows, "both train as many"
     (found,) = (
-        change for change in changes_in_effect(read_previous_run(two[0]), changed) if change.key == "recipe.layers"
+        change
+        for change in effective_changes_since(read_previous_run(two[0]), changed)
+        if change.key == "recipe.layers"
     )
     assert (found.before, found.after) == ("4 (default)", "2")
 
@@ -123,10 +125,10 @@ def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[
 
 def test_a_sentence_says_which_is_earlier(two: tuple[RunDir, RunDir]) -> None:
     # B has the last loss of A, 1 + 2 exp(-300 / 100), half of the way there.
-    words = second_run_compared_sentence(read_compared_runs(two)).split()
+    words = faster_run_sentence(read_compared_runs(two)).split()
     assert (words[0], words[6]) == ("B", "A")
     assert abs(int(words[7]) - 150) < 10
-    assert second_run_compared_sentence(read_compared_runs((two[0], two[0]))) == ""
+    assert faster_run_sentence(read_compared_runs((two[0], two[0]))) == ""
 
 
 def test_losses_over_steps_tokens_and_time(tmp_path: Path) -> None:

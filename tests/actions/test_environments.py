@@ -331,7 +331,7 @@ def test_less_room_than_it_takes_is_said_before(tmp_path):
 def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
     folder = app_paths.environments_folder() / "new"
     subprocess.run(venv(folder), check=True)
-    lock = making.mark_environment_unfinished(folder)
+    lock = making.mark_unfinished_and_lock(folder)
     assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]
     with pytest.raises(CannotWrite, match="already exists"):
         making.refuse_existing_environment(folder)

@@ -88,7 +88,7 @@ def test_version_and_help():
     shown = tui("--help").stdout
     assert tui("-h").stdout == shown
     words = " ".join(shown.split())
-    for code, meaning in cli.EXIT_CODES:
+    for code, meaning in cli.MEANING_BY_EXIT_CODE.items():
         assert f"{code} {meaning}" in words
     for name, command in cli.cli.commands.items():
         assert f"  {name} " in shown
@@ -485,7 +485,7 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     monkeypatch.setattr(watch.click, "prompt", asked)
     monkeypatch.setattr(watch, "stop_run_with_grace", lambda *_: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
-        watch.ask_detach_or_stop(rundir.RunDir(Path("/runs/mine")))
+        watch.ask_then_detach_or_stop(rundir.RunDir(Path("/runs/mine")))
     assert ended.value.code == 0
     assert "mine continues. Watch it:" in capsys.readouterr().out
 
@@ -500,10 +500,10 @@ def noting(number):
 
 def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
     asked = []
-    monkeypatch.setattr(start, "ask_detach_or_stop", asked.append)
+    monkeypatch.setattr(start, "ask_then_detach_or_stop", asked.append)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped")))
     run = rundir.RunDir(Path("/runs/mine"))
-    assert start._follow_started(run, noting(signal.SIGINT))[1].state == "stopped"
+    assert start._stream_started_run(run, noting(signal.SIGINT))[1].state == "stopped"
     assert asked == [run]
 
 
@@ -516,7 +516,7 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
     interrupts.number = number
     monkeypatch.setattr(start.click, "echo", lost)
     with pytest.raises(SystemExit if number else OSError) as ended:
-        start._watch_started(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
+        start._follow_to_end_or_detach(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
     assert not number or ended.value.code == 129
 
 

@@ -13,7 +13,7 @@ from support import facts, gpu, profile
 from tui_train.actions import model_config
 from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.cli.plans.plans import with_fetched_config
+from tui_train.cli.plans.plans import facts_with_fetched_config
 from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import MAX_CONFIG_BYTES
 from tui_train.facts.models.hub_config_child import read_hub_config
@@ -62,7 +62,7 @@ def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     chosen = profile(CHOSEN)
     before = here(chosen)
     assert predict_memory(set_up(chosen, before)).workload.unknown_model == "acme/new"
-    after = with_fetched_config(chosen, before, FactsSource())
+    after = facts_with_fetched_config(chosen, before, FactsSource())
     found = predict_memory(set_up(chosen, after))
     assert (found.workload.model.name, found.workload.model.layers, found.band) == ("acme/new", 8, "fits")
     assert hub.asked == [("GET", "/acme/new/resolve/main/config.json", None)]
@@ -70,7 +70,7 @@ def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     assert (cached.folder.endswith(SHA), "weights" in cached.missing, cached.kind) == (True, True, "llama")
     assert "config.json (0.2 KiB)" in capsys.readouterr().err
     # It is known now, and the Hub is not asked again.
-    with_fetched_config(chosen, after, FactsSource())
+    facts_with_fetched_config(chosen, after, FactsSource())
     assert len(hub.asked) == 1
     assert "nothing is fetched" in capsys.readouterr().err
 
@@ -132,7 +132,7 @@ def test_a_hub_that_is_not_there_is_said():
 def test_it_is_not_fetched_for_another_machine(hub):
     chosen = profile(CHOSEN)
     with pytest.raises(click.UsageError, match="leave out --machine"):
-        with_fetched_config(chosen, here(chosen), FactsSource(machine=Path("box.json")))
+        facts_with_fetched_config(chosen, here(chosen), FactsSource(machine=Path("box.json")))
     assert hub.asked == []
 
 

@@ -115,7 +115,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = machine_facts.facts_for_profile(profile(inside()), FactsSource(machine=box))
+    where = machine_facts.probe_facts_for_profile(profile(inside()), FactsSource(machine=box))
     (error,) = [found for found in check(profile(inside()), where) if found.key.startswith("container")]
     assert "is not known here" in error.message
 
@@ -124,7 +124,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
     machine_files.save_machine_file(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = machine_facts.facts_for_profile(profile(), FactsSource(machine=tmp_path / "box.json"))
+    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
     assert "facts --json" in check(profile(), only)[0].message
@@ -132,7 +132,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = machine_facts.facts_for_profile(profile(), FactsSource(machine=box))
+    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine=box))
     assert (where.variables, where.resources_in_use, where.engines) == ((), (), ())
     assert where.other_machine == str(box)
 
@@ -202,7 +202,7 @@ def host(tmp_path, monkeypatch):
 @pytest.mark.whole
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
-    where = machine_facts.facts_for_profile(chosen, FactsSource(host="box"))
+    where = machine_facts.probe_facts_for_profile(chosen, FactsSource(host="box"))
     assert [card.uuid for card in where.machine.gpus] == list(UUIDS)
     assert where.machine.memory_total
     assert where.other_machine == "box"
@@ -274,9 +274,9 @@ async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypa
 @pytest.mark.whole
 async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     asked = []
-    whole = machine_facts.facts_for_profile
+    whole = machine_facts.probe_facts_for_profile
     monkeypatch.setattr(
-        machine_facts, "facts_for_profile", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
+        machine_facts, "probe_facts_for_profile", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
     )
     async with make_wizard(source=FactsSource(machine=box)).run_test(size=(80, 24)) as pilot:
         await keys(PRETRAIN, "enter")(pilot)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import HOSTILE, examples, profile
 
-from tui_train.actions.last_profile import last_session_profile, remember_profile
+from tui_train.actions.last_profile import load_last_session_profile, remember_profile_without_secrets
 from tui_train.base.app_paths import last_profile_file, profiles_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound
 from tui_train.cli.app import cli
@@ -339,7 +339,7 @@ def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
     with pytest.raises(BadInput, match="looks like a secret"):
         store.save_profile(chosen)
     assert store.saved_profile_names() == ()
-    remember_profile(chosen)
+    remember_profile_without_secrets(chosen)
     shown = "".join(f"{item.before}{item.after}" for item in profile_differences(Profile(), chosen))
     assert not [word for word in ("pass1234", "hunter22") if word in last_profile_file().read_text() + shown]
 
@@ -375,22 +375,24 @@ def test_what_only_the_words_around_it_suggest_stops_no_start(words):
     chosen = profile({"name": "one", "trainer.arguments": words})
     assert [found.certain for found in secret_values.find_profile_secrets(chosen)] == [False]
     store.save_profile(chosen)
-    assert remember_profile(chosen) == ()
-    assert last_session_profile().trainer.arguments == words
+    assert remember_profile_without_secrets(chosen) == ()
+    assert load_last_session_profile().trainer.arguments == words
 
 
 def test_only_the_argument_that_is_a_secret_is_not_remembered():
     words = ("--seed", "42", "--password", "pass1234", f"--groq={token('gsk_', 'x')}", "--steps", "7")
-    left = remember_profile(profile({"trainer.arguments": words, "trainer.secrets": ("HF_TOKEN", token("gsk_", "y"))}))
-    assert last_session_profile().trainer.arguments == ("--seed", "42", "--steps", "7")
-    assert last_session_profile().trainer.secrets == ("HF_TOKEN",)
+    left = remember_profile_without_secrets(
+        profile({"trainer.arguments": words, "trainer.secrets": ("HF_TOKEN", token("gsk_", "y"))})
+    )
+    assert load_last_session_profile().trainer.arguments == ("--seed", "42", "--steps", "7")
+    assert load_last_session_profile().trainer.secrets == ("HF_TOKEN",)
     assert [secret.description for secret in left] == ["--password", "--groq", "trainer.secrets"]
 
 
 def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
-    remember_profile(profile({"trainer.environment": {"HF_TOKEN": "hf_x", "WANDB_MODE": "offline"}}))
+    remember_profile_without_secrets(profile({"trainer.environment": {"HF_TOKEN": "hf_x", "WANDB_MODE": "offline"}}))
     assert "hf_x" not in last_profile_file().read_text()
-    assert last_session_profile().trainer.environment == {"WANDB_MODE": "offline"}
+    assert load_last_session_profile().trainer.environment == {"WANDB_MODE": "offline"}
     saved = store.save_profile(profile({"name": "one"}))
     assert [path.stat().st_mode & 0o777 for path in (last_profile_file(), saved)] == [0o600, 0o600]
 

@@ -150,7 +150,7 @@ def test_commands_with_json():
 
 
 def test_table_of_exit_codes():
-    assert table("| Code | Meaning |") == [[str(code), meaning] for code, meaning in cli.EXIT_CODES]
+    assert table("| Code | Meaning |") == [[str(code), meaning] for code, meaning in cli.MEANING_BY_EXIT_CODE.items()]
 
 
 def test_places(monkeypatch):

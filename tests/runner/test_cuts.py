@@ -20,7 +20,7 @@ from counting import tries
 from support import XDG, exported, facts, marked, sleeping, until, with_word
 from terminal import Terminal, to_launch
 
-from tui_train.actions.last_profile import remember_profile
+from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.runs.rundir import list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
@@ -190,7 +190,7 @@ def launchers():
 
 @pytest.mark.timeout(600 + HOW_MANY * 60)
 def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
-    remember_profile(sleeping("--seconds=600", word))
+    remember_profile_without_secrets(sleeping("--seconds=600", word))
     with tries(record_property, "cuts of a start") as made:
         for number in range(max(2, HOW_MANY // STARTS)):
             chance = random.Random(f"start {SEED} {number}")

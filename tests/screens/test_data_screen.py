@@ -17,7 +17,7 @@ from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
 from tui_train.screens.messages import OpenStep, ValueChosen
 
-from tui_train.actions.last_profile import remember_profile
+from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
@@ -64,7 +64,7 @@ def last_values(model: Path | str, *data: Path, **more: Any) -> None:
     made = Profile()
     for key, value in values.items():
         made = profile_with_value(made, key, value)
-    remember_profile(made)
+    remember_profile_without_secrets(made)
 
 
 async def read(pilot: Pilot[Any]) -> None:

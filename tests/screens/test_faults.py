@@ -286,7 +286,10 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine):
 
 @pytest.mark.parametrize(
     "part",
-    ["tui_train.actions.last_profile.remember_profile", "tui_train.screens.run.screen.RunScreen.ask_before_leaving"],
+    [
+        "tui_train.actions.last_profile.remember_profile_without_secrets",
+        "tui_train.screens.run.screen.RunScreen.ask_before_leaving",
+    ],
 )
 async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, part):
     async with faulty() as (app, pilot):

@@ -20,7 +20,7 @@ from tui_train.screens.widgets import cursor_list
 from tui_train.screens.widgets.cursor_list import CursorList
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
 
-from tui_train.actions.last_profile import remember_profile
+from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.base.text import size_text
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.types import GpuProcess
@@ -134,7 +134,7 @@ async def test_an_empty_home_offers_four_ways_to_begin(by_dialog):
 
 async def test_below_runs_and_profiles_one_row_begins_a_training(run_of):
     run = run_of("mine")
-    remember_profile(profile({"recipe.steps": 5}))
+    remember_profile_without_secrets(profile({"recipe.steps": 5}))
     async with opened() as pilot:
         assert cursor(pilot) == f"run:{run.path}"
         assert titles(pilot)[2:6] == ["Runs", "mine", "Continue the draft", "New training"]

@@ -25,12 +25,12 @@ from tui_train.runs import rundir
 from tui_train.setup.setup import Setup
 from tui_train.views import overview
 from tui_train.views.previous_run import (
-    change_lines,
-    changes_in_effect,
     differing_words,
+    diffs_of_changed_files,
+    effective_changes_since,
     expected_pace,
-    files_changed_since,
     find_previous_run,
+    value_difference_lines,
 )
 
 TO_PREVIEW = (PRETRAIN, *["enter"] * 3)
@@ -120,8 +120,8 @@ def test_changes_since_the_newest_run_of_this_profile():
     assert found.run == run.name
     now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})
     # On the CPU it was trained before as well.
-    assert [change.key for change in changes_in_effect(found, now)] == ["recipe.layers", "recipe.learning_rate"]
-    assert change_lines(changes_in_effect(found, now))[1].endswith("0.003 (default) → 0.0001")
+    assert [change.key for change in effective_changes_since(found, now)] == ["recipe.layers", "recipe.learning_rate"]
+    assert value_difference_lines(effective_changes_since(found, now))[1].endswith("0.003 (default) → 0.0001")
     assert find_previous_run(Profile(name="other")) is None
     older = rundir.list_runs()[-1]
     assert find_previous_run(Profile(), older).run == older.name
@@ -164,17 +164,17 @@ def test_of_long_values_the_words_that_differ_are_named(before, after, shown):
 def test_files_are_compared_with_those_of_the_run_before():
     run = run_of(profile({"recipe.steps": 20}))
     now = ready(profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4}), facts()).files
-    changed = {file.path: file.text for file in files_changed_since(run.name, now)}
+    changed = {file.path: file.text for file in diffs_of_changed_files(run.name, now)}
     assert "launch.sh.diff" in changed
     assert "plan.json.diff" not in changed
     lines = changed["launch.sh.diff"].splitlines()
     assert lines[:2] == [f"--- {run.name}", "+++ now"]
     assert any(line.startswith("+") and "0.0001" in line for line in lines)
     assert any(line.startswith("-") and "0.003" in line for line in lines)
-    assert files_changed_since(run.name, ready(profile({"recipe.steps": 20}), facts()).files) == ()
-    assert files_changed_since("no-such-run", now) is None
+    assert diffs_of_changed_files(run.name, ready(profile({"recipe.steps": 20}), facts()).files) == ()
+    assert diffs_of_changed_files("no-such-run", now) is None
     (run.path / "launch.sh").unlink()
-    (new,) = files_changed_since(run.name, ready(profile({"recipe.steps": 20}), facts()).files)
+    (new,) = diffs_of_changed_files(run.name, ready(profile({"recipe.steps": 20}), facts()).files)
     assert new.path == "launch.sh.diff"
     assert new.text.startswith("--- not there")
 

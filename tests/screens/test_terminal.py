@@ -9,7 +9,7 @@ from fake_driver import MACHINES, driver_environment
 from support import bash, exported, facts, marked, profile, sleeping, until
 from terminal import Terminal, to_launch
 
-from tui_train.actions.last_profile import remember_profile
+from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.runs.rundir import list_runs
 from tui_train.runs.status import read_status
 
@@ -100,7 +100,7 @@ def test_the_script_of_a_mistake_is_opened_where_it_is(terminals, tmp_path):
 
 
 def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(terminals):
-    remember_profile(sleeping("--seconds=600"))
+    remember_profile_without_secrets(sleeping("--seconds=600"))
     terminals.append(first := Terminal())
     to_launch(first)
     first.press("\r", "● 5 Run")

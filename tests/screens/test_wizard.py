@@ -36,7 +36,7 @@ from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
 from tui_train.screens.run.log_view import LogView
 from tui_train.screens.widgets.multi_select import MultiSelect
 
-from tui_train.actions.last_profile import last_session_profile, remember_profile
+from tui_train.actions.last_profile import load_last_session_profile, remember_profile_without_secrets
 from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.app_paths import presets_folder, trials_folder
@@ -217,7 +217,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
     begun = []
     monkeypatch.setattr(taken, "resources_in_use", lambda *_: tuple(begun))
     trainer = msgspec.structs.replace(Profile().trainer, output=str(tmp_path / "out"))
-    remember_profile(msgspec.structs.replace(Profile(), trainer=trainer))
+    remember_profile_without_secrets(msgspec.structs.replace(Profile(), trainer=trainer))
     async with make_wizard().run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "Continue the draft")
         await keys("end", "enter", "enter", "enter")(pilot)
@@ -329,7 +329,7 @@ async def test_losses_that_cannot_be_drawn_are_left_out_of_the_plot_and_called_o
 @pytest.mark.whole
 async def test_what_was_edited_is_a_draft_that_a_lost_connection_keeps(machine):
     async with opened(PRETRAIN, "enter", "enter", "4", "2", "escape") as pilot:
-        assert last_session_profile().recipe.layers == 42, "kept as soon as the step is left"
+        assert load_last_session_profile().recipe.layers == 42, "kept as soon as the step is left"
         await keys("escape", "escape")(pilot)
         await until_shown(pilot, "Continue the draft")
         await keys("home", "enter")(pilot)

@@ -31,7 +31,7 @@ from support import (
 )  # fmt: skip
 
 from tui_train.base.command import RUNTIME_VARIABLE_NAMES
-from tui_train.cli.plans.plans import _attempt_command
+from tui_train.cli.plans.plans import _attempt_argv
 from tui_train.facts.machine import container_images
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
@@ -315,7 +315,7 @@ def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
 def test_a_container_has_its_machine_s_own_number_of_processes():
     several = SEVERAL | {"nodes.processes": (2, 1), "recipe.global_batch": None}
     made = plan(profile(inside() | several | {"trainer.launcher": "torchrun"}), boxed(gpus=CARDS))
-    assert "--nproc-per-node=2" in _attempt_command(made, made.attempts[0])
+    assert "--nproc-per-node=2" in _attempt_argv(made, made.attempts[0])
 
 
 def test_apptainer_shows_other_cards_where_they_are_chosen(tmp_path):
@@ -511,7 +511,7 @@ def test_an_image_that_does_not_answer_is_not_left_running(path, tmp_path):
 
 
 def test_the_validation_says_what_is_missing(path):
-    from tui_train.actions.image_check import validate_image, validation_text
+    from tui_train.actions.image_check import check_image, image_check_text
 
     tool = {"python": "/p", "torch": "2.7", "packages": {"nemo_toolkit": "2.3"}}
     told = {"prefix": "/usr", "executable": "", "toolchain": tool}
@@ -520,11 +520,11 @@ def test_the_validation_says_what_is_missing(path):
         "docker",
         f'case "$1 $*" in image*) echo sha256:a;; *nvidia-smi*) {cards};; *qwen*) echo missing;; *) {probe};; esac',
     )
-    found = validate_image("docker", "a:1", UUIDS, "qwen25_500m")
+    found = check_image("docker", "a:1", UUIDS, "qwen25_500m")
     assert f"GPUs not visible inside: {UUIDS[1]}" in found.wrong
     assert any("qwen25_500m" in problem for problem in found.wrong)
-    assert "NeMo    2.3" in validation_text(found)
-    good = validate_image("docker", "a:1", UUIDS[:1])
+    assert "NeMo    2.3" in image_check_text(found)
+    good = check_image("docker", "a:1", UUIDS[:1])
     assert good.wrong == ()
-    assert validation_text(good).endswith("It can train.")
+    assert image_check_text(good).endswith("It can train.")
     assert msgspec.json.decode(msgspec.json.encode(good))["image"]["name"] == "a:1"

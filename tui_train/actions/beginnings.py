@@ -21,58 +21,58 @@ _MAX_TEXT_CHARACTERS = 20_000
 _MAX_SHOWN_CHARACTERS = 80
 _FILE_SCHEME = "file://"
 _HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
-_WHAT_CAN_BE_OPENED = (
+_OPENABLE_KINDS_TEXT = (
     f"Open data ({', '.join(DATA_FILE_SUFFIXES)}), a script (.py), a profile (.toml), a model's folder "
     "or its name on the Hub (ORG/NAME)."
 )
-_COMPRESSED = "is compressed, and data is read uncompressed"
-_WEIGHTS = "is a file of weights", "Open its folder, which has config.json."
-_CONFIG = (
+_COMPRESSED_REASON = "is compressed, and data is read uncompressed"
+_WEIGHTS_REFUSAL = "is a file of weights", "Open its folder, which has config.json."
+_CONFIG_REFUSAL = (
     "is a config file, which a trainer of its own reads",
     (
         "Choose My own script on Backend with the preset axolotl or llama-factory (trainer.preset), "
         "and name the file as its config file (trainer.config)."
     ),
 )
-_SAVED_DATASET = "was written by save_to_disk of datasets", 'Write JSONL instead: dataset.to_json("data.jsonl")'
-_TABLE = "is a table, but not CSV", "Save it as CSV or JSONL."
-_DOCUMENT = "is a document", "Save its text as .txt, with one sample a line."
+_SAVED_DATASET_REFUSAL = "was written by save_to_disk of datasets", 'Write JSONL instead: dataset.to_json("data.jsonl")'
+_TABLE_REFUSAL = "is a table, but not CSV", "Save it as CSV or JSONL."
+_DOCUMENT_REFUSAL = "is a document", "Save its text as .txt, with one sample a line."
 # What is wrong with a file, and what to do; {} is its path as a shell takes it.
 _REFUSAL_BY_SUFFIX = {
     ".ipynb": (
         "is a notebook, and only scripts can be started",
         "Convert it, and open the .py file: jupyter nbconvert --to script {}",
     ),
-    ".yaml": _CONFIG,
-    ".yml": _CONFIG,
+    ".yaml": _CONFIG_REFUSAL,
+    ".yml": _CONFIG_REFUSAL,
     ".sh": (
         "is a shell script",
         "Open the Python file that it starts. Its arguments are the Extra arguments on Backend (trainer.arguments).",
     ),
-    ".gz": (_COMPRESSED, "Unpack it: gunzip -k {}"),
-    ".zst": (_COMPRESSED, "Unpack it: zstd -d {}"),
-    ".bz2": (_COMPRESSED, "Unpack it: bunzip2 -k {}"),
-    ".xz": (_COMPRESSED, "Unpack it: unxz -k {}"),
-    ".zip": (_COMPRESSED, "Unpack it: unzip {}"),
-    ".safetensors": _WEIGHTS,
-    ".bin": _WEIGHTS,
-    ".pt": _WEIGHTS,
-    ".pth": _WEIGHTS,
-    ".ckpt": _WEIGHTS,
+    ".gz": (_COMPRESSED_REASON, "Unpack it: gunzip -k {}"),
+    ".zst": (_COMPRESSED_REASON, "Unpack it: zstd -d {}"),
+    ".bz2": (_COMPRESSED_REASON, "Unpack it: bunzip2 -k {}"),
+    ".xz": (_COMPRESSED_REASON, "Unpack it: unxz -k {}"),
+    ".zip": (_COMPRESSED_REASON, "Unpack it: unzip {}"),
+    ".safetensors": _WEIGHTS_REFUSAL,
+    ".bin": _WEIGHTS_REFUSAL,
+    ".pt": _WEIGHTS_REFUSAL,
+    ".pth": _WEIGHTS_REFUSAL,
+    ".ckpt": _WEIGHTS_REFUSAL,
     ".gguf": ("is a model for inference only (GGUF)", "Open the Hugging Face model that it was made from."),
-    ".arrow": _SAVED_DATASET,
-    ".tsv": _TABLE,
-    ".xlsx": _TABLE,
-    ".ods": _TABLE,
-    ".md": _DOCUMENT,
-    ".pdf": _DOCUMENT,
-    ".docx": _DOCUMENT,
+    ".arrow": _SAVED_DATASET_REFUSAL,
+    ".tsv": _TABLE_REFUSAL,
+    ".xlsx": _TABLE_REFUSAL,
+    ".ods": _TABLE_REFUSAL,
+    ".md": _DOCUMENT_REFUSAL,
+    ".pdf": _DOCUMENT_REFUSAL,
+    ".docx": _DOCUMENT_REFUSAL,
 }
 # A name that ends so is a file that does not exist, not a model on the Hub.
-_FILE_SUFFIXES = (*DATA_FILE_SUFFIXES, *_REFUSAL_BY_SUFFIX, ".py", ".toml")
+_KNOWN_FILE_SUFFIXES = (*DATA_FILE_SUFFIXES, *_REFUSAL_BY_SUFFIX, ".py", ".toml")
 
 
-class _Recognised(NamedTuple):
+class _RecognisedWord(NamedTuple):
     """What a word of the text is, and its value in a profile: an absolute path, or the id of a model."""
 
     kind: Literal["data", "model", "script", "profile"]
@@ -84,25 +84,27 @@ def profile_for_pasted_text(text: str) -> Profile:
 
     BadInput says what cannot be opened, and what to do with it.
     """
-    recognised = [*dict.fromkeys(map(_recognise, _split_into_words(text)))]
+    recognised = [*dict.fromkeys(map(_recognise_word, _split_into_words(text)))]
     alone = next((each for each in recognised if each.kind in {"script", "profile"}), None)
     if alone and len(recognised) > 1:
         raise BadInput(
-            f"{_shown_path(alone.value)} is a {alone.kind}, and there is more beside it",
+            f"{_shortened_path(alone.value)} is a {alone.kind}, and there is more beside it",
             "Open it alone; the rest can be set on Backend.",
         )
     if alone and alone.kind == "profile":
         return store.load_profile_file(alone.value)
     if alone:
-        return _with_values({"trainer.kind": "script", "trainer.script": alone.value})
+        return _profile_with_values({"trainer.kind": "script", "trainer.script": alone.value})
     models = [each.value for each in recognised if each.kind == "model"]
     if len(models) > 1:
-        raise BadInput(f"{_shown(models[0])} and {_shown(models[1])} are two models", "Name one, with its data.")
+        raise BadInput(
+            f"{_shortened_word(models[0])} and {_shortened_word(models[1])} are two models", "Name one, with its data."
+        )
     data = tuple(each.value for each in recognised if each.kind == "data")
-    return _with_values({"trainer.kind": "finetune", "trainer.model": "".join(models), "trainer.data": data})
+    return _profile_with_values({"trainer.kind": "finetune", "trainer.model": "".join(models), "trainer.data": data})
 
 
-def recognised_text(profile: Profile) -> str:
+def profile_content_text(profile: Profile) -> str:
     """Return in words what such a profile was made of."""
     trainer, summary = profile.trainer, training_summary(profile)
     if profile.name != UNNAMED_PROFILE_NAME or trainer.kind not in {"finetune", "script"}:
@@ -116,18 +118,18 @@ def recognised_text(profile: Profile) -> str:
     return visible(f"{f'{model}: the model, ' if model else ''}{summary.data}: data for a fine-tune")
 
 
-def _with_values(values: dict[str, fields.FieldValue]) -> Profile:
+def _profile_with_values(values: dict[str, fields.FieldValue]) -> Profile:
     profile = Profile()
     for key, value in values.items():
         profile = fields.profile_with_value(profile, key, value)
     return profile
 
 
-def _shown(word: str) -> str:
+def _shortened_word(word: str) -> str:
     return visible(word if len(word) <= _MAX_SHOWN_CHARACTERS else f"{word[:_MAX_SHOWN_CHARACTERS]}…")
 
 
-def _shown_path(path: str | Path) -> str:
+def _shortened_path(path: str | Path) -> str:
     """Return a path to show: of a long one its end, which has the name."""
     text = display_path(str(path))
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"…{text[-_MAX_SHOWN_CHARACTERS:]}"
@@ -137,10 +139,10 @@ def _split_into_words(text: str) -> list[str]:
     """Return the paths and names in a text: its lines if each is a path, with whatever spaces, else as a shell does."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        raise BadInput("there is nothing to open", _WHAT_CAN_BE_OPENED)
+        raise BadInput("there is nothing to open", _OPENABLE_KINDS_TEXT)
     if len(text) > _MAX_TEXT_CHARACTERS:
-        raise BadInput("that is more text than paths are", _WHAT_CAN_BE_OPENED)
-    if all(path_state(_without_scheme(line)) in {"file", "folder"} for line in lines):
+        raise BadInput("that is more text than paths are", _OPENABLE_KINDS_TEXT)
+    if all(path_state(_path_without_file_scheme(line)) in {"file", "folder"} for line in lines):
         return lines
     try:
         return shlex.split(" ".join(lines))
@@ -148,7 +150,7 @@ def _split_into_words(text: str) -> list[str]:
         raise BadInput("a quote is not closed", "Close it, or put a backslash before it.") from None
 
 
-def _without_scheme(word: str) -> str:
+def _path_without_file_scheme(word: str) -> str:
     """Return the path in the address of a file, which may name a host; other words as they are."""
     if not word.startswith(_FILE_SCHEME):
         return word
@@ -156,22 +158,22 @@ def _without_scheme(word: str) -> str:
     return unquote(f"{slash}{path}")
 
 
-def _recognise(word: str) -> _Recognised:
+def _recognise_word(word: str) -> _RecognisedWord:
     """Return what a path or name is."""
     if word.startswith(("https://", "http://")):
-        return _Recognised("model", _model_id_of_address(word))
-    path = fields.absolute_path(_without_scheme(word), Path.cwd())
+        return _RecognisedWord("model", _model_id_of_address(word))
+    path = fields.absolute_path(_path_without_file_scheme(word), Path.cwd())
     state = path_state(path)
     if state == "unreadable":
-        raise BadInput(f"{_shown_path(path)} cannot be read", "Name a file or folder that you may read.")
+        raise BadInput(f"{_shortened_path(path)} cannot be read", "Name a file or folder that you may read.")
     if state == "folder":
         return _recognise_folder(Path(path))
     if state == "file":
         return _recognise_file(Path(path))
-    if "/" in word and is_valid_model_id(word) and not word.lower().endswith(_FILE_SUFFIXES):
-        return _Recognised("model", word)
+    if "/" in word and is_valid_model_id(word) and not word.lower().endswith(_KNOWN_FILE_SUFFIXES):
+        return _RecognisedWord("model", word)
     remedy = "Check the path; one with spaces needs quotes. A model on the Hub is named ORG/NAME."
-    raise BadInput(f"there is no file or folder {_shown(word)}", remedy)
+    raise BadInput(f"there is no file or folder {_shortened_word(word)}", remedy)
 
 
 def _model_id_of_address(address: str) -> str:
@@ -184,16 +186,18 @@ def _model_id_of_address(address: str) -> str:
     model_id = "/".join(folders[:2])
     if parts.netloc in _HUB_HOSTS and folders[:1] == ["datasets"]:
         remedy = "Download it (hf download --repo-type dataset ORG/NAME --local-dir FOLDER), and open its files."
-        raise BadInput(f"{_shown('/'.join(folders[1:3]))} is a dataset on the Hub, and data is read from disk", remedy)
+        raise BadInput(
+            f"{_shortened_word('/'.join(folders[1:3]))} is a dataset on the Hub, and data is read from disk", remedy
+        )
     if parts.netloc not in _HUB_HOSTS or len(folders) < 2 or not is_valid_model_id(model_id):
         remedy = "Download it, and open the file. A model on the Hub is named ORG/NAME."
-        raise BadInput(f"{_shown(address)} is no page of a model", remedy)
+        raise BadInput(f"{_shortened_word(address)} is no page of a model", remedy)
     return model_id
 
 
-def _recognise_folder(folder: Path) -> _Recognised:
+def _recognise_folder(folder: Path) -> _RecognisedWord:
     names = {entry.name for entry in folder.iterdir()}
-    shown = _shown_path(folder)
+    shown = _shortened_path(folder)
     if ADAPTER_CONFIG_FILE in names:
         weights = read_weights(folder)
         base = visible(weights.base) if weights and weights.base else ""
@@ -203,25 +207,27 @@ def _recognise_folder(folder: Path) -> _Recognised:
             f"{remedy}; to train on from a run's adapter, merge it first (tui-train merge RUN FOLDER).",
         )
     if MODEL_CONFIG_FILE in names:
-        return _Recognised("model", str(folder))
+        return _RecognisedWord("model", str(folder))
     if any(name.endswith(".py") for name in names):
         raise BadInput(f"{shown} has scripts in it", "Open the script, or the files of data.")
     if {"state.json", "dataset_info.json"} <= names:
-        raise BadInput(f"{shown} {_SAVED_DATASET[0]}", _SAVED_DATASET[1])
+        raise BadInput(f"{shown} {_SAVED_DATASET_REFUSAL[0]}", _SAVED_DATASET_REFUSAL[1])
     if not any(name.endswith(DATA_FILE_SUFFIXES) and not name.startswith(".") for name in names):
-        raise BadInput(f"{shown} has neither config.json nor data", _WHAT_CAN_BE_OPENED)
-    return _Recognised("data", str(folder))
+        raise BadInput(f"{shown} has neither config.json nor data", _OPENABLE_KINDS_TEXT)
+    return _RecognisedWord("data", str(folder))
 
 
-def _recognise_file(file: Path) -> _Recognised:
+def _recognise_file(file: Path) -> _RecognisedWord:
     suffix = file.suffix.lower()
     if file.name in {MODEL_CONFIG_FILE, ADAPTER_CONFIG_FILE}:
         return _recognise_folder(file.parent)
     if suffix in DATA_FILE_SUFFIXES:
-        return _Recognised("data", str(file))
+        return _RecognisedWord("data", str(file))
     if suffix == ".py":
-        return _Recognised("script", str(file))
+        return _RecognisedWord("script", str(file))
     if suffix == ".toml":
-        return _Recognised("profile", str(file))
-    why, remedy = _REFUSAL_BY_SUFFIX.get(suffix, ("is not a kind of file that can be opened here", _WHAT_CAN_BE_OPENED))
-    raise BadInput(f"{_shown_path(file)} {why}", remedy.replace("{}", visible(shlex.quote(str(file)))))
+        return _RecognisedWord("profile", str(file))
+    why, remedy = _REFUSAL_BY_SUFFIX.get(
+        suffix, ("is not a kind of file that can be opened here", _OPENABLE_KINDS_TEXT)
+    )
+    raise BadInput(f"{_shortened_path(file)} {why}", remedy.replace("{}", visible(shlex.quote(str(file)))))

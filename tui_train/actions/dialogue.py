@@ -58,10 +58,10 @@ def training_python(run: RunDir, python: str = "") -> TrainingPython:
         why = f"the Python that trained is not there: {visible(str(named))}"
         raise Unavailable(why, "Name another one with torch, transformers and peft: --python /path/to/python3")
     device = "cuda" if plan.get("device") == "cuda" else "cpu"
-    return TrainingPython(named, _training_variables(plan), device)
+    return TrainingPython(named, _training_variables_from_profile(plan), device)
 
 
-def _training_variables(plan: dict[str, Any]) -> dict[str, str]:
+def _training_variables_from_profile(plan: dict[str, Any]) -> dict[str, str]:
     """Return the variables that the user or the choice of cards gave the training."""
     try:
         settings = plan["attempts"][0]["command"]["env"]
@@ -117,7 +117,7 @@ class ChildDialogue:
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while True:
-                if message := self._next_message():
+                if message := self._take_received_message():
                     return message
                 if cancelled() or ALL_CANCELLED_EVENT.is_set():
                     raise AnswerCancelled
@@ -125,15 +125,15 @@ class ChildDialogue:
                     why = f"no answer for {counted(round(seconds), 'second')}"
                     raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
                 if os.fstat(self._errors.fileno()).st_size > _MAX_STDERR_BYTES:
-                    why = f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors{self._last_error_suffix()}"
+                    why = f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors{self._last_stderr_line_suffix()}"
                     raise Unavailable(why, "Fix that in the Python that trained.")
                 if selector.select(_POLL_SECONDS):
                     data = os.read(pipe.fileno(), 65536)
                     if not data:
-                        raise self._end_error()
+                        raise self._error_of_ended_child()
                     self._rest += data
 
-    def _next_message(self) -> dict[str, Any] | None:
+    def _take_received_message(self) -> dict[str, Any] | None:
         """Return the next whole message that has come; what is none is passed over."""
         while b"\n" in self._rest:
             line, self._rest = self._rest.split(b"\n", 1)
@@ -149,17 +149,17 @@ class ChildDialogue:
             raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
         return None
 
-    def _end_error(self) -> TuiTrainError:
+    def _error_of_ended_child(self) -> TuiTrainError:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = 0
-        last = self._last_error_suffix()
+        last = self._last_stderr_line_suffix()
         if why := memory_bound.out_of_memory_reason(code, last, self._memory):
             return result_child_error("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
 
-    def _last_error_suffix(self) -> str:
+    def _last_stderr_line_suffix(self) -> str:
         """Return the last line of its stderr behind a colon, empty where there is none."""
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
         lines = self._errors.read(_STDERR_TAIL_BYTES).decode(errors="replace").strip().splitlines()

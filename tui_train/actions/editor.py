@@ -10,7 +10,7 @@ from tui_train.base.errors import Unavailable
 _USUAL_EDITORS = ("nano", "vim", "vi", "emacs")
 
 
-def edit_at_line(file: str, line: int) -> None:
+def open_editor_at_line(file: str, line: int) -> None:
     """Open a file at a line on this terminal, and wait for the editor; Unavailable where none can be started."""
     try:
         words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")

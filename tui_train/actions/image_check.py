@@ -35,7 +35,7 @@ class ImageCheckResult(Struct, frozen=True, kw_only=True):
     wrong: tuple[str, ...] = ()
 
 
-def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> ImageCheckResult:
+def check_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> ImageCheckResult:
     """Return what an image of an engine contains, and whether cards (UUIDs) and a NeMo recipe are visible inside.
 
     Takes up to minutes, so never on a screen's thread.
@@ -70,7 +70,7 @@ def validate_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), rec
     return ImageCheckResult(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
 
 
-def validation_text(validation: ImageCheckResult) -> str:
+def image_check_text(validation: ImageCheckResult) -> str:
     """Return a validation as lines for people, safe to show."""
     image, tool = validation.image, validation.image.toolchain
     lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]

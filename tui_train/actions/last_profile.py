@@ -8,7 +8,7 @@ from tui_train.profile.secret_values import SecretPosition, profile_without_secr
 from tui_train.profile.types import Profile
 
 
-def remember_profile(profile: Profile) -> tuple[SecretPosition, ...]:
+def remember_profile_without_secrets(profile: Profile) -> tuple[SecretPosition, ...]:
     """Write the profile for the next session, and return what is left out, as it is a secret.
 
     Errors are ignored, as nothing depends on it.
@@ -21,7 +21,7 @@ def remember_profile(profile: Profile) -> tuple[SecretPosition, ...]:
     return left
 
 
-def last_session_profile() -> Profile:
+def load_last_session_profile() -> Profile:
     """Return the profile of the last session, or the default where it cannot be read."""
     try:
         return store.load_profile_file(str(last_profile_file()))

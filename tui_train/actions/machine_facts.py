@@ -65,7 +65,7 @@ def require_training_on_this_machine(profile: Profile, action: str) -> Profile:
     return profile
 
 
-def facts_and_toolchain_of_source(source: FactsSource) -> tuple[Facts, Toolchain | None]:
+def probe_facts_and_toolchain_of_source(source: FactsSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
     own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
@@ -77,7 +77,9 @@ def facts_and_toolchain_of_source(source: FactsSource) -> tuple[Facts, Toolchain
     return facts, toolchain_to_judge_cards(facts)
 
 
-def facts_for_profile(profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
+def probe_facts_for_profile(
+    profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None
+) -> Facts:
     """Return the facts that a plan of a profile needs, of where it trains; `on_wait` gets what may take longer."""
     return source_for_profile(profile, source).place.probe_for(profile, on_wait)
 

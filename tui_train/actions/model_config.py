@@ -41,11 +41,11 @@ def fetch_model_config(profile: Profile, hub: HubCache, model_id: str) -> Path:
         model_id, at, revision, _TOKEN_VARIABLE if _TOKEN_VARIABLE in profile.trainer.secrets else ""
     )
     if found.refusal:
-        raise _refusal_error(model_id, visible(at), found)
+        raise _fetch_refusal_error(model_id, visible(at), found)
     return cache_model_config(hub_variables(profile), model_id, revision, found)
 
 
-def _refusal_error(model_id: str, endpoint: str, answer: HubConfig) -> TuiTrainError:
+def _fetch_refusal_error(model_id: str, endpoint: str, answer: HubConfig) -> TuiTrainError:
     message = f"config.json of {model_id} was not fetched: {answer.problem}"
     if answer.refusal == "unreachable":
         return Unavailable(f"{message} ({endpoint})", "Check the network, or name another Hub in HF_ENDPOINT.")
@@ -61,7 +61,7 @@ def _refusal_error(model_id: str, endpoint: str, answer: HubConfig) -> TuiTrainE
     )
 
 
-def facts_with_model_shape(profile: Profile, facts: Facts, model_id: str) -> Facts:
+def read_model_shape_into_facts(profile: Profile, facts: Facts, model_id: str) -> Facts:
     """Return the facts with the shape of a model whose config.json is in the cache now."""
     return msgspec.structs.replace(
         facts, models={**facts.models, model_id: read_profile_model_shape(profile, model_id)}

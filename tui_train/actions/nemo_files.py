@@ -78,7 +78,7 @@ def prepare_nemo_data(
     outputs_of = bin_file_by_split(data)
     work = data.out.parent / f"{data.out.name}.preparing"
     question_file = work / "question.json"
-    resumes = _contains_exactly(question_file, question)
+    resumes = _file_has_exactly(question_file, question)
     existing = [
         path
         for data_file in outputs_of.values()
@@ -103,7 +103,7 @@ def prepare_nemo_data(
     return result
 
 
-def _contains_exactly(path: Path, data: bytes) -> bool:
+def _file_has_exactly(path: Path, data: bytes) -> bool:
     """Return whether a regular file contains exactly this."""
     try:
         return safe_open.read_bounded(path, len(data) + 1) == data

@@ -57,7 +57,7 @@ def rsync_commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
         yield ["rsync", *options, "--", f"{path}{end}", f"{host}:{path}{end}"]
 
 
-def _print_errors(stderr: IO[bytes]) -> None:
+def _print_stderr_lines(stderr: IO[bytes]) -> None:
     """Print what rsync, ssh and the host say, without what would change the terminal."""
     with suppress(ValueError, OSError):
         while line := stderr.readline(_MAX_LINE_BYTES):
@@ -69,7 +69,7 @@ def run_rsync(words: list[str]) -> None:
     if not shutil.which("rsync"):
         raise Unavailable("rsync is not on this machine", _INSTALL_RSYNC_REMEDY)
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        printer = threading.Thread(target=_print_errors, args=(child.stderr,), daemon=True)
+        printer = threading.Thread(target=_print_stderr_lines, args=(child.stderr,), daemon=True)
         printer.start()
         code = child.wait()
         # A connection that stays for the next command may keep it open.

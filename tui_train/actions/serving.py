@@ -30,7 +30,10 @@ def serve_commands(run_result: RunResult) -> tuple[ServeCommand, ...]:
             ServeCommand(name, shell_command(name, "serve", weights.path)) for name in ("vllm", "transformers")
         )
     first = "merge the adapter first"
-    return (_vllm_command(run_result, first), ServeCommand("transformers", why="load it with peft, or merge it first"))
+    return (
+        _vllm_adapter_command(run_result, first),
+        ServeCommand("transformers", why="load it with peft, or merge it first"),
+    )
 
 
 def shell_command(*words: str) -> str:
@@ -38,7 +41,7 @@ def shell_command(*words: str) -> str:
     return " ".join(map(quoted_word, words))
 
 
-def _vllm_command(run_result: RunResult, install_advice: str) -> ServeCommand:
+def _vllm_adapter_command(run_result: RunResult, install_advice: str) -> ServeCommand:
     weights = run_result.weights
     if (
         weights is None

@@ -1,7 +1,7 @@
 """A profile that is to start at once: the look at where it trains, and what forbids the start."""
 
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
-from tui_train.actions.training_hosts import facts_for_start
+from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.checks import Finding
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
@@ -10,10 +10,10 @@ from tui_train.profile.store import with_webhook_stored
 from tui_train.profile.types import Profile
 
 
-def prepare_plan_and_target(profile: Profile) -> tuple[PreparedPlan, Place]:
+def prepare_plan_and_place(profile: Profile) -> tuple[PreparedPlan, Place]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
     kept = with_webhook_stored(profile)
-    return prepare_plan(set_up(kept, facts_for_start(kept, FactsSource()))), source_for_profile(
+    return prepare_plan(set_up(kept, probe_facts_for_start(kept, FactsSource()))), source_for_profile(
         kept, FactsSource()
     ).place
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tui_train.actions.machine_facts import FactsSource, facts_for_profile, source_for_profile
+from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, source_for_profile
 from tui_train.channel.ssh import is_host_name
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Facts
@@ -40,11 +40,13 @@ def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource)
     return TrainingHostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")
 
 
-def facts_for_start(profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
+def probe_facts_for_start(
+    profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None
+) -> Facts:
     """Return the facts that a start needs, with what the other hosts say; up to 90 s where they do not answer.
 
     `on_wait` gets what may take longer, before it does.
     """
-    facts = facts_for_profile(profile, source, on_wait)
+    facts = probe_facts_for_profile(profile, source, on_wait)
     question = training_hosts_question(profile, facts, source)
     return msgspec.structs.replace(facts, training_hosts=probe_hosts(*question)) if question else facts

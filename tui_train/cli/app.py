@@ -2,14 +2,14 @@
 
 from tui_train.cli.data import data_command
 from tui_train.cli.environments import environment_commands
-from tui_train.cli.group import EXIT_CODES, cli, run_command_line
+from tui_train.cli.group import MEANING_BY_EXIT_CODE, cli, run_command_line
 from tui_train.cli.hosts import host_commands
 from tui_train.cli.plans import plan_commands
 from tui_train.cli.results import result_commands
 from tui_train.cli.runs import run_commands
 
 __all__ = [
-    "EXIT_CODES",
+    "MEANING_BY_EXIT_CODE",
     "cli",
     "data_command",
     "environment_commands",

@@ -11,7 +11,7 @@ from tui_train.base.errors import TuiTrainError
 _PROGRAM_NAME = "tui-train"
 _COMPLETION_VARIABLE = "_TUI_TRAIN_COMPLETE"
 # Unlike click's, it joins KEY=VALUE again, which bash takes apart at the =.
-_BASH_SCRIPT = r"""_tui_train_completion() {
+_BASH_COMPLETION_SCRIPT = r"""_tui_train_completion() {
     local word kind value prefix='' at=0 place=0
     local -a words=()
     for word in "${COMP_WORDS[@]}"; do
@@ -40,7 +40,7 @@ complete -o nosort -F _tui_train_completion tui-train
 def completion_script(shell: str, program: click.Command) -> str:
     """Return the text that a shell reads to complete a program's words."""
     if shell == "bash":
-        return _BASH_SCRIPT
+        return _BASH_COMPLETION_SCRIPT
     kind: type[ShellComplete] | None = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click knows the shells of the command
     return str(kind(program, {}, _PROGRAM_NAME, _COMPLETION_VARIABLE).source())

@@ -1,4 +1,4 @@
-"""The command line: every wizard feature without a terminal UI. EXIT_CODES is the table of exit codes."""
+"""The command line: every wizard feature without a terminal UI. MEANING_BY_EXIT_CODE lists the exit codes."""
 
 import functools
 import os
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 # Click's own code is 2, which a training may end with.
 _WRONG_USAGE_CODE = 64
-EXIT_CODES = (
-    (0, "done"),
-    (_WRONG_USAGE_CODE, "wrong usage"),
-    (BadInput.exit_code, "a profile or value that cannot be used"),
-    (NotFound.exit_code, "no such run or profile"),
-    (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
-    (TuiTrainError.exit_code, "a fault of this program"),
-    (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
-    (BUSY_RESOURCE_EXIT_CODE, "the run, its folder or its port is in use (launch.sh)"),
-    (129, "ended by a lost terminal (SIGHUP)"),
-    (130, "ended by Ctrl-C"),
-    (137, "the run was lost: its supervisor was killed"),
-    (143, "the run was stopped, or the command ended by SIGTERM"),
-)
+MEANING_BY_EXIT_CODE = {
+    0: "done",
+    _WRONG_USAGE_CODE: "wrong usage",
+    BadInput.exit_code: "a profile or value that cannot be used",
+    NotFound.exit_code: "no such run or profile",
+    Unavailable.exit_code: "the machine lacks something, or the plan cannot run here",
+    TuiTrainError.exit_code: "a fault of this program",
+    CannotWrite.exit_code: "a file cannot be written, or would be overwritten",
+    BUSY_RESOURCE_EXIT_CODE: "the run, its folder or its port is in use (launch.sh)",
+    129: "ended by a lost terminal (SIGHUP)",
+    130: "ended by Ctrl-C",
+    137: "the run was lost: its supervisor was killed",
+    143: "the run was stopped, or the command ended by SIGTERM",
+}
 
-_EXIT_CODES_EPILOG = (
+_EXIT_CODES_HELP_TEXT = (
     "Exit codes: "
-    + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
+    + "; ".join(f"{code} {meaning}" for code, meaning in MEANING_BY_EXIT_CODE.items())
     + (". run, quickstart, resume, logs --follow and, without a terminal, attach end with the training's own code.")
 )
 
 
-def shell_completion(name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+def lazy_completer(name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
     """Return what completes an argument in a shell: `complete_NAME` of `completion`, which is imported only then."""
 
     def complete(context: click.Context, parameter: click.Parameter, text: str) -> Any:
@@ -56,11 +56,11 @@ SET_OPTION = click.option(
     "edits",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=shell_completion("edits"),
+    shell_complete=lazy_completer("edits"),
     help="Change a value; see `tui-train keys`.",
 )
-PROFILE_ARGUMENT = click.argument("profile", shell_complete=shell_completion("profiles"))
-RUN_ARGUMENT = click.argument("run", shell_complete=shell_completion("runs"))
+PROFILE_ARGUMENT = click.argument("profile", shell_complete=lazy_completer("profiles"))
+RUN_ARGUMENT = click.argument("run", shell_complete=lazy_completer("runs"))
 FILE_TYPE = click.Path(path_type=Path)
 YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 SLURM_OPTION = click.option(
@@ -70,7 +70,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 class _CommandGroup(click.Group):
-    """Commands with the exit codes of EXIT_CODES instead of click's."""
+    """Commands with the exit codes of MEANING_BY_EXIT_CODE instead of click's."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their full sentences, which click truncates."""
@@ -102,7 +102,7 @@ class _CommandGroup(click.Group):
 def host_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option that names a host."""
     return click.option(
-        "--on", "--host", "host", metavar="NAME", shell_complete=shell_completion("hosts"), help=help_text
+        "--on", "--host", "host", metavar="NAME", shell_complete=lazy_completer("hosts"), help=help_text
     )
 
 
@@ -138,7 +138,7 @@ def facts_source_of_options(
 @click.group(
     cls=_CommandGroup,
     invoke_without_command=True,
-    epilog=_EXIT_CODES_EPILOG,
+    epilog=_EXIT_CODES_HELP_TEXT,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tui-train %(version)s")

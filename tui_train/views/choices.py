@@ -140,7 +140,7 @@ def _trainer_kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(FieldOption(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
 
 
-def _recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
+def _nemo_recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = setup.toolchain.python if setup.toolchain else ""
     tasks_of, listed = recipe_lists.tasks_by_recipe_and_whether_probed(setup.facts, python, setup.nemo_flavour)
@@ -225,11 +225,11 @@ _NOTE_BY_FINETUNE_METHOD: dict[FinetuneMethod, str] = {
 }
 
 
-def _method_options(_setup: Setup) -> tuple[FieldOption, ...]:
+def _finetune_method_options(_setup: Setup) -> tuple[FieldOption, ...]:
     return tuple(FieldOption(name, METHOD_LABELS[name], about) for name, about in _NOTE_BY_FINETUNE_METHOD.items())
 
 
-def _tuning_options(setup: Setup) -> tuple[FieldOption, ...]:
+def _finetune_tuning_options(setup: Setup) -> tuple[FieldOption, ...]:
     return (
         FieldOption("lora", "LoRA", "a small adapter beside the weights"),
         FieldOption("qlora", "QLoRA", "LoRA on weights in 4 bits", _why_no_qlora(setup)),
@@ -247,7 +247,7 @@ def _why_no_qlora(setup: Setup) -> str:
     return "" if able or not any(inside) else "no bitsandbytes: tui-train env create hf"
 
 
-def _backend_options(setup: Setup) -> tuple[FieldOption, ...]:
+def _communication_backend_options(setup: Setup) -> tuple[FieldOption, ...]:
     cuda = setup.device == "cuda"
     nccl = "" if cuda else "only for GPUs"
     gloo = why_gloo_refused(setup) if cuda else ""
@@ -258,7 +258,7 @@ def _backend_options(setup: Setup) -> tuple[FieldOption, ...]:
     )
 
 
-def _engine_options(setup: Setup) -> tuple[FieldOption, ...]:
+def _container_engine_options(setup: Setup) -> tuple[FieldOption, ...]:
     options = [FieldOption("none", "none")]
     for name in ENGINE_NAMES:
         installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
@@ -347,11 +347,11 @@ _OPTION_LISTER_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {
     "trainer.strategy": _strategy_options,
     "trainer.python": _python_options,
     "trainer.model": _model_options,
-    "communication.backend": _backend_options,
-    "container.engine": _engine_options,
-    "finetune.method": _method_options,
-    "finetune.tuning": _tuning_options,
-    "nemo.recipe": _recipe_options,
+    "communication.backend": _communication_backend_options,
+    "container.engine": _container_engine_options,
+    "finetune.method": _finetune_method_options,
+    "finetune.tuning": _finetune_tuning_options,
+    "nemo.recipe": _nemo_recipe_options,
     "recipe.precision": _precision_options,
     "slurm.partition": _partition_options,
     "slurm.account": _account_options,

@@ -7,7 +7,7 @@ CLUSTER_TABLE_HEADER = ("partition", "time limit", "nodes idle", "GPUs of each",
 
 
 def cluster_rows(cluster: Cluster) -> list[tuple[str, ...]]:
-    """Return a row for each kind of node in each partition, under HEAD; safe to show."""
+    """Return a row for each kind of node in each partition, under CLUSTER_TABLE_HEADER; safe to show."""
     return [
         _node_group_row(part, nodes) for part in cluster.partitions for nodes in part.nodes or (NodeGroup(count=0),)
     ]

@@ -133,16 +133,16 @@ def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
 
 def differing_setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     """Return the settings in which the runs differ in effect, by their labels, in the order of the form."""
-    return _differing_rows([each.settings for each in compared])
+    return _differing_setting_rows([each.settings for each in compared])
 
 
 def settings_changed_between(before: RunDir, run: RunDir) -> tuple[ComparisonRow, ...]:
     """Return the settings in which a run differs from an earlier one; none where a profile cannot be read."""
     settings = [_read_settings(each)[1] for each in (before, run)]
-    return _differing_rows(settings) if all(settings) else ()
+    return _differing_setting_rows(settings) if all(settings) else ()
 
 
-def _differing_rows(settings_of_runs: Sequence[Mapping[str, EffectiveSetting]]) -> tuple[ComparisonRow, ...]:
+def _differing_setting_rows(settings_of_runs: Sequence[Mapping[str, EffectiveSetting]]) -> tuple[ComparisonRow, ...]:
     rows = []
     for field in fields.FIELDS.values():
         if field.key in _KEYS_NOT_COMPARED:
@@ -154,7 +154,7 @@ def _differing_rows(settings_of_runs: Sequence[Mapping[str, EffectiveSetting]]) 
     return tuple(rows)
 
 
-def second_run_compared_sentence(compared: Sequence[ComparedRun]) -> str:
+def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
     """Return in words how the second of two runs does beside the first; empty where that is not known."""
     if len(compared) != 2:
         return ""

@@ -92,7 +92,7 @@ def file_share_lines(report: DataReport) -> list[str]:
     return [*lines, *([f"and {counted(more, 'more file')}"] if more else [])]
 
 
-def turn_end_text(report: DataReport, question: DataQuestion) -> str:
+def passed_end_token_text(report: DataReport, question: DataQuestion) -> str:
     """Return with which token the turns of chats end where the model would not stop at it, else nothing."""
     ends = report.ends
     if not ends.passed or question.method == "reward":
@@ -101,7 +101,7 @@ def turn_end_text(report: DataReport, question: DataQuestion) -> str:
     return f"turns end with {ends.turn}, {own}: it is passed as the end token"
 
 
-def token_histogram(tokens: TokenCounts, max_width: int = 0) -> str:
+def token_histogram_text(tokens: TokenCounts, max_width: int = 0) -> str:
     """Return how many rows have how many tokens, from 0 to the longest, as blocks; in so many cells at most."""
     counts = list(tokens.histogram)
     if max_width and len(counts) > max_width:
@@ -117,7 +117,7 @@ def cut_rows_text(report: DataReport, tokens: TokenCounts, question: DataQuestio
     return f"{percent(tokens.cut / max(report.usable, 1), 1)} of the rows {done}"
 
 
-def sample_lines(sample: DataSample) -> Iterator[tuple[SampleTextState, str]]:
+def sample_lines_with_states(sample: DataSample) -> Iterator[tuple[SampleTextState, str]]:
     """Yield the lines of a sample, each with what is done with it; a line ends where that changes."""
     fresh = True
     for piece in sample.pieces:

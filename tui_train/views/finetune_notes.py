@@ -24,7 +24,7 @@ def data_field_note(setup: Setup, *, is_being_read: bool) -> str:
     return reading_data_text(setup.effective_profile) if is_being_read else why_data_unread(setup)
 
 
-def backend_field_notes(setup: Setup) -> dict[str, str]:
+def backend_screen_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
     notes, profile = {}, setup.effective_profile
     estimate, epoch = predict_memory(setup).estimate, training_epoch_size(setup)
@@ -44,7 +44,7 @@ def backend_field_notes(setup: Setup) -> dict[str, str]:
     return notes
 
 
-def recipe_field_notes(setup: Setup) -> dict[str, str]:
+def recipe_screen_notes(setup: Setup) -> dict[str, str]:
     """Return what follows from epochs, length, rate, warmup and rank."""
     profile, report, epoch = setup.effective_profile, data_report_at_length_in_force(setup), training_epoch_size(setup)
     recipe, chosen, steps = profile.recipe, profile.finetune, total_training_steps(setup)

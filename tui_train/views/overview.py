@@ -27,7 +27,7 @@ from tui_train.trainers.finetune import default_learning_rate as usual_rate
 from tui_train.trainers.script import script_or_module_to_start
 
 _COUNT_UNIT_FACTOR = 1000
-_DECIMAL_BELOW_SHARE = 0.01  # a share below it is shown with a decimal
+_MIN_SHARE_WITHOUT_DECIMAL = 0.01  # a share below it is shown with a decimal
 _COMMIT_PATTERN, _SHORT_COMMIT_LENGTH = re.compile("[0-9a-f]{40}"), 12
 _SMALLEST_SHORTENED_COUNT = 100_000  # below it a count is shown with all its digits
 
@@ -52,7 +52,7 @@ def overview_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[Over
     return (
         _model_line(setup),
         _finetune_data_line(setup) if trainer_of(setup.effective_profile).wants_data else _data_line(setup),
-        *_sequence_length_lines(setup),
+        *_sequence_length_lines_if_from_data(setup),
         _batch_line(setup),
         _learning_rate_line(setup),
         _steps_line(setup, pace),
@@ -127,13 +127,13 @@ def _finetune_data_line(setup: Setup) -> OverviewLine:
     if trainer.validation_data:
         notes.append(f"evaluated on {_files_text(trainer.validation_data)}")
     elif share:
-        notes.append(f"{percent(share, 1 if share < _DECIMAL_BELOW_SHARE else 0)} kept for evaluations")
+        notes.append(f"{percent(share, 1 if share < _MIN_SHARE_WITHOUT_DECIMAL else 0)} kept for evaluations")
     return OverviewLine(
         "Data", _files_text(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes)))
     )
 
 
-def _sequence_length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
+def _sequence_length_lines_if_from_data(setup: Setup) -> tuple[OverviewLine, ...]:
     """Return the sequence length that follows from the data, and why it is that."""
     held = setup.effective_values["sequence_length"]
     if not isinstance(held.value, int) or not is_unset_by_user(held) or held.source.endswith("default"):

@@ -89,19 +89,19 @@ def read_previous_run(run: RunDir) -> PreviousRun | None:
         run.name,
         profile,
         status.state,
-        _step_seconds(status, run),
+        _read_seconds_per_step(status, run),
         run.plan(),
         yaml_documents.read_document(profile.trainer.config),
     )
 
 
-def files_changed_since(run_name: str, files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...] | None:
+def diffs_of_changed_files(run_name: str, files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...] | None:
     """Return those of a plan's files that an earlier run had otherwise, as the lines that differ; None: it is gone."""
     run, changed = RunDir(runs_folder() / run_name), list[RenderedFile]()
     if not run.plan():
         return None
     for file in files:
-        before = _text_of_file(run, file.path)
+        before = _read_run_file_text(run, file.path)
         # What plan.json says of it, launch.sh says for people.
         if file.path != PLAN_JSON_FILE_NAME and not file.data and before != file.text:
             old, new = (before or "").splitlines(), file.text.splitlines()
@@ -110,7 +110,7 @@ def files_changed_since(run_name: str, files: Iterable[RenderedFile]) -> tuple[R
     return tuple(changed)
 
 
-def _text_of_file(run: RunDir, path: str) -> str | None:
+def _read_run_file_text(run: RunDir, path: str) -> str | None:
     """Return a file of a run, None where it is not there or no text."""
     try:
         return read_regular_file(str(run.path / path), _MAX_FILE_BYTES).decode()
@@ -118,7 +118,7 @@ def _text_of_file(run: RunDir, path: str) -> str | None:
         return None
 
 
-def _step_seconds(status: RunStatus, run: RunDir) -> float | None:
+def _read_seconds_per_step(status: RunStatus, run: RunDir) -> float | None:
     """Return the seconds of a step of a run that finished in one attempt from step 0."""
     from tui_train.runs.follow import read_progress
 
@@ -140,7 +140,7 @@ def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace
     return MeasuredPace(earlier.step_seconds, earlier.run) if same else None
 
 
-def changes_in_effect(earlier: PreviousRun, profile: Profile) -> tuple[ValueDifference, ...]:
+def effective_changes_since(earlier: PreviousRun, profile: Profile) -> tuple[ValueDifference, ...]:
     """Return what differs in effect from an earlier run's profile, values in words that are safe to show."""
     same_file = profile.trainer.config == earlier.profile.trainer.config
     # The new profile's plan may not be made yet: of the earlier one's, only how many processes share a batch is taken.
@@ -162,15 +162,15 @@ def differing_words(before: str, after: str) -> tuple[str, str]:
         return before, after
     same = len([*takewhile(bool, map(eq, old, new))])
     end = len([*takewhile(bool, map(eq, reversed(old[same:]), reversed(new[same:])))])
-    return _words_between(old, same, end), _words_between(new, same, end)
+    return _middle_words_text(old, same, end), _middle_words_text(new, same, end)
 
 
-def _words_between(words: list[str], skipped: int, dropped: int) -> str:
+def _middle_words_text(words: list[str], skipped: int, dropped: int) -> str:
     middle = words[skipped : len(words) - dropped]
     return " ".join(("…" if skipped else "", *middle, "…" if dropped else "")).strip() if middle else "without"
 
 
-def change_lines(differences: tuple[ValueDifference, ...]) -> tuple[str, ...]:
+def value_difference_lines(differences: tuple[ValueDifference, ...]) -> tuple[str, ...]:
     """Return differences as lines: label, old → new."""
     width = max((len(difference.label) for difference in differences), default=0)
     return tuple(

@@ -26,7 +26,7 @@ class ProfileCard(Struct, frozen=True, kw_only=True):
     damage: str = ""
 
 
-class ProfileCards:
+class ProfileCardCache:
     """Reads profiles, and keeps what does not change."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class ProfileCards:
         except OSError:
             return None
         if self._draft is None or self._draft[0] != changed:
-            found, profile, _ = read_training_summary(path)
+            found, profile, _ = read_summary_and_profile(path)
             card = ProfileCard(name=profile.name, about=found) if profile and profile != Profile() else None
             self._draft = changed, card
         return self._draft[1]
@@ -71,7 +71,7 @@ class ProfileCards:
         return kept[1]
 
 
-def read_training_summary(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
+def read_summary_and_profile(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
     """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
     try:
         data: dict[str, Any] = toml_table(read_file_to_parse(path, _MAX_PROFILE_BYTES))
@@ -82,7 +82,7 @@ def read_training_summary(path: Path) -> tuple[TrainingSummary, Profile | None, 
 
 
 def _read_card(path: Path) -> ProfileCard:
-    found, profile, damage = read_training_summary(path)
+    found, profile, damage = read_summary_and_profile(path)
     if profile is None:
         return ProfileCard(name=path.stem, damage=damage)
     gpus, processes = len(profile.hardware.gpus), profile.hardware.processes

@@ -24,14 +24,14 @@ from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.profile_summary import TrainingSummary
 
-from .profile_cards import read_training_summary
+from .profile_cards import read_summary_and_profile
 
 _ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
 _LIVE_LOG_TAIL_BYTES = 1 << 20  # of one that grows
 _MAX_PROFILE_BYTES = 1 << 20
 _CURVE_POINT_COUNT = 48
-_SCRIPT_ERROR_CLASS = "user_exception"
-_ERROR_PATTERN = re.compile(r"(?:Error|Exception)\b")
+_SCRIPT_FAILURE_CLASS = "user_exception"
+_ERROR_NAME_PATTERN = re.compile(r"(?:Error|Exception)\b")
 _CARD_VENDOR_PATTERN = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 
 
@@ -113,7 +113,7 @@ class _CachedDigest(NamedTuple):
     digest: RunDigest
 
 
-class _LiveLog:
+class _LogProgressReader:
     """The log of a run, read from near its end as it grows."""
 
     def __init__(self, log: Path, number: int, last_bytes: int = _LIVE_LOG_TAIL_BYTES) -> None:
@@ -130,8 +130,8 @@ class _LiveLog:
 
 def read_newest_progress(run: RunDir, attempt_number: int) -> Progress:
     """Return the progress of an attempt as the end of its log reports it."""
-    log = _LiveLog(run.attempt_log(attempt_number), attempt_number, _ENDED_LOG_TAIL_BYTES)
-    log.read(_log_reading(_read_plan_summary(run)[0].log))
+    log = _LogProgressReader(run.attempt_log(attempt_number), attempt_number, _ENDED_LOG_TAIL_BYTES)
+    log.read(_compile_log_reading(_read_plan_summary(run)[0].log))
     return log.progress
 
 
@@ -141,7 +141,7 @@ class DigestCache:
     def __init__(self) -> None:
         """Begin with nothing read."""
         self._runs: dict[Path, _CachedDigest] = {}
-        self._live: dict[Path, _LiveLog] = {}
+        self._live: dict[Path, _LogProgressReader] = {}
         self._explained_keys: dict[Path, tuple[int, ...]] = {}
 
     def read_digest(self, run: RunDir) -> RunDigest:
@@ -165,7 +165,7 @@ class DigestCache:
         self._runs[run.path] = _CachedDigest(key, digest)
         return digest
 
-    def known_digest(self, run: RunDir) -> RunDigest:
+    def cached_digest(self, run: RunDir) -> RunDigest:
         """Return what was read of a run before, or that it is there."""
         kept = self._runs.get(run.path)
         return kept.digest if kept else RunDigest(run=run)
@@ -196,8 +196,8 @@ class DigestCache:
         failure = ""
         if diagnosis and (diagnosis.line_number or digest.state == "lost"):
             # An error of the script is told by its own line; the last line of a log may be anything.
-            own = diagnosis.line if _ERROR_PATTERN.search(diagnosis.line) else ""
-            failure = own if diagnosis.failure == _SCRIPT_ERROR_CLASS else failure_heading(diagnosis.failure)
+            own = diagnosis.line if _ERROR_NAME_PATTERN.search(diagnosis.line) else ""
+            failure = own if diagnosis.failure == _SCRIPT_FAILURE_CLASS else failure_heading(diagnosis.failure)
         why, remedy = (visible(words) for words in ((diagnosis.cause, diagnosis.remedy) if diagnosis else ("", "")))
         explained = msgspec.structs.replace(
             digest, failure=visible(failure), why=why, remedy=remedy, why_not_resumable=why_not
@@ -218,7 +218,7 @@ class DigestCache:
             damage=damage or unread,
             note=folders.read_note(run),
             profile=plan.name,
-            about=read_training_summary(run.profile)[0],
+            about=read_summary_and_profile(run.profile)[0],
             devices=_devices_text(plan),
             steps=plan.steps,
         )
@@ -231,11 +231,11 @@ class DigestCache:
         live = self._live.get(run.path)
         if not digest.stoppable:
             self._live.pop(run.path, None)
-            live = _LiveLog(run.attempt_log(attempt.number), attempt.number, _ENDED_LOG_TAIL_BYTES)
+            live = _LogProgressReader(run.attempt_log(attempt.number), attempt.number, _ENDED_LOG_TAIL_BYTES)
         elif live is None or live.number != attempt.number:
-            live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
+            live = self._live[run.path] = _LogProgressReader(run.attempt_log(attempt.number), attempt.number)
             live.progress = progress_for_next_attempt(read_progress(run, status.attempts[:-1]))
-        live.read(_log_reading(plan.log))
+        live.read(_compile_log_reading(plan.log))
         progress = live.progress
         return msgspec.structs.replace(
             digest,
@@ -272,7 +272,7 @@ def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
         return _PlanSummary(), f"{run.plan_file.name}: {error}"
 
 
-def _log_reading(log: LogReadingRules) -> LogReading:
+def _compile_log_reading(log: LogReadingRules) -> LogReading:
     try:
         return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
     except (re.error, RecursionError, OverflowError):

@@ -82,13 +82,13 @@ def _effective_setting(
     if not choices.is_field_shown(key, profile):
         return EffectiveSetting(_NOT_USED_TEXT)
     if chosen:
-        return EffectiveSetting(_shown_value(key, profile))
+        return EffectiveSetting(_shown_profile_value(key, profile))
     if value := _planned_value(key, plan):
         return EffectiveSetting(visible(value), default=True)
-    return EffectiveSetting(_shown_value(key, effective) or _empty_value_text(key, profile), default=True)
+    return EffectiveSetting(_shown_profile_value(key, effective) or _empty_value_text(key, profile), default=True)
 
 
-def _shown_value(key: str, profile: Profile) -> str:
+def _shown_profile_value(key: str, profile: Profile) -> str:
     return visible(displayed_value(profile, key))
 
 

@@ -56,7 +56,7 @@ def facts_text(
         cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
         lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
     if machine.gpus:
-        lines += ["", *_card_lines(machine, judged_for, chosen_uuids, max_width)]
+        lines += ["", *_card_and_set_lines(machine, judged_for, chosen_uuids, max_width)]
     else:
         hidden = any(gap.hides for gap in machine.gaps)
         lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
@@ -71,7 +71,7 @@ def facts_text(
     return "\n".join([*lines, "", text_table(pythons, max_width)])
 
 
-def _card_lines(
+def _card_and_set_lines(
     machine: Machine, judged_for: Toolchain | None, chosen_uuids: tuple[str, ...], max_width: int | None
 ) -> list[str]:
     """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""

@@ -1,4 +1,4 @@
-"""SETS: the package sets for training environments, each with exact, tested versions."""
+"""PACKAGE_SETS: the package sets for training environments, each with exact, tested versions."""
 
 from importlib import resources
 from pathlib import Path

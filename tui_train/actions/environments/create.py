@@ -36,7 +36,7 @@ from tui_train.facts.types import Machine, Toolchain
 _TORCH_IMPORT_SECONDS = 180.0
 _INSTALL_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
 _POLL_SECONDS = 0.2
-_LAST_LINES_KEPT = 40
+_MAX_KEPT_LINES = 40
 _MAX_LINE_BYTES = 1 << 14
 
 # Credentials in a URL: everything before the last @.
@@ -119,15 +119,15 @@ def create_environment(
     with raising_cannot_write(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
-    lock = mark_environment_unfinished(plan.path)
+    lock = mark_unfinished_and_lock(plan.path)
     try:
         for step, command in zip(_INSTALL_STEP_TEXTS, plan.commands, strict=False):
             if on_line:
                 print_message(step)
-            _run_step(command, plan, lock, on_line, cancelled)
+            _run_install_step(command, plan, lock, on_line, cancelled)
         print_message("Checking it …")
         contents = verify_environment(plan, machine, print_message)
-        mark_environment_finished(plan.path)
+        remove_unfinished_mark(plan.path)
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
         raise
@@ -165,12 +165,12 @@ def _refuse_full_disk(plan: InstallPlan) -> None:
         raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
 
 
-def shown_install_command(command: Sequence[str]) -> str:
+def install_command_text(command: Sequence[str]) -> str:
     """Return a command as typed in a shell, safe to show, without credentials in URLs."""
     return visible(_URL_CREDENTIALS_PATTERN.sub("://***@", shlex.join(command)))
 
 
-def _run_step(
+def _run_install_step(
     command: Sequence[str],
     plan: InstallPlan,
     lock: int,
@@ -201,14 +201,14 @@ def _run_step(
             "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"
             " index. If Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
-        raise Unavailable(f"exit code {code}: {shown_install_command(command)}", remedy)
+        raise Unavailable(f"exit code {code}: {install_command_text(command)}", remedy)
 
 
 def _run_and_follow_output(
     command: Sequence[str], options: dict[str, Any], on_line: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> tuple[int, list[str]]:
     """Run a command, hand on its lines, and return its exit code and the last lines; InstallCancelled if told so."""
-    last: deque[str] = deque(maxlen=_LAST_LINES_KEPT)
+    last: deque[str] = deque(maxlen=_MAX_KEPT_LINES)
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **options
     )  # fmt: skip
@@ -282,7 +282,7 @@ def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
     return recommended_torch_build(machine)
 
 
-def mark_environment_unfinished(path: Path) -> int:
+def mark_unfinished_and_lock(path: Path) -> int:
     """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
     with raising_cannot_write(path):
         lock = os.open(
@@ -292,7 +292,7 @@ def mark_environment_unfinished(path: Path) -> int:
     return lock
 
 
-def mark_environment_finished(path: Path) -> None:
+def remove_unfinished_mark(path: Path) -> None:
     """Say that an environment is finished."""
     (path / UNFINISHED_MARKER_NAME).unlink()
 

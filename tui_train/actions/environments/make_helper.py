@@ -18,7 +18,7 @@ from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import Profile
 
 _PIP_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
-_CHANGE_HINT_TEXT = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
+_CHANGE_TORCH_HINT_TEXT = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
 
 
 def torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> list[str]:
@@ -42,7 +42,7 @@ def torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> list[s
         f"--index-url {index} {torch}" if index else torch,
         *messages,
         f"Installing {torch}{source}: {why}.",
-        _CHANGE_HINT_TEXT,
+        _CHANGE_TORCH_HINT_TEXT,
     ]
 
 

@@ -10,8 +10,8 @@ _BYTES_BY_UNIT = {"b": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g":
 # "Downloading torch (506.5MiB)" of uv, "  Downloading torch-2.13.0-….whl (865.2 MB)" of pip.
 _DOWNLOAD_BEGIN_PATTERN = re.compile(r"\s*Downloading (\S+) \(([\d.]+) ?([KMG]i?)?B\)")
 _DOWNLOAD_END_PATTERN = re.compile(r"\s*Downloaded (\S+)")
-_UV_STEP_LINE_PATTERN = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
-_INSTALLED_PATTERN = re.compile(r"Installed \d+ package")
+_STEP_LINE_PATTERN = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
+_UV_INSTALLED_PATTERN = re.compile(r"Installed \d+ package")
 _NETWORK_ERROR_TEXTS = (
     "lookup address", "name resolution", "dns error", "network is unreachable", "connection refused",
     "connection reset", "timed out", "error sending request", "failed to fetch", "newconnectionerror",
@@ -55,10 +55,10 @@ class InstallOutputReader:
             self._open.add(name)
         elif ends := _DOWNLOAD_END_PATTERN.match(line):
             self._open.discard(ends[1])
-        elif _UV_STEP_LINE_PATTERN.match(line):
+        elif _STEP_LINE_PATTERN.match(line):
             self._open.clear()
             # uv compiles then, without a word.
-            self._words = visible(line.strip()) + (", compiling them …" if _INSTALLED_PATTERN.match(line) else "")
+            self._words = visible(line.strip()) + (", compiling them …" if _UV_INSTALLED_PATTERN.match(line) else "")
         total = sum(self._sizes.values())
         done = total - sum(self._sizes[name] for name in self._open)
         words = self._words

@@ -70,7 +70,7 @@ def next_setting(space: SearchSpace, trials: tuple[Trial, ...]) -> TrialSetting 
         _MicroBatchSeries(space, tried, checkpointing=False, precision=precision) for precision in space.precisions
     ]
     for lane in lanes[1:]:
-        if (first := lane.first_setting()) and first not in tried:
+        if (first := lane.start_setting()) and first not in tried:
             return first
     recommended = recommended_trial(trials)
     plain = next((lane for lane in lanes if recommended and lane.precision == recommended.setting.precision), lanes[0])
@@ -79,7 +79,7 @@ def next_setting(space: SearchSpace, trials: tuple[Trial, ...]) -> TrialSetting 
     saving = _MicroBatchSeries(
         space, tried, checkpointing=True, precision=plain.precision, min_index=plain.memory_limit_index()
     )
-    first_saving = tried.get(saving.first_setting() or space.profile_setting)
+    first_saving = tried.get(saving.start_setting() or space.profile_setting)
     plainer = recommended if recommended and not recommended.setting.checkpointing else None
     if (
         first_saving
@@ -123,7 +123,7 @@ class _MicroBatchSeries:
 
     def next_setting(self) -> TrialSetting | None:
         """Return what begins, then neighbours of the fastest; after memory ran out, something between."""
-        begin, top, fastest = self._first_index(), self.memory_limit_index(), self._fastest_index()
+        begin, top, fastest = self._start_index(), self.memory_limit_index(), self._fastest_index()
         places: list[int] = [] if begin is None else [begin]
         if top < self._possible_count and (fastest is None or fastest < top - 1):
             low = -1 if fastest is None else fastest
@@ -135,12 +135,12 @@ class _MicroBatchSeries:
         open_ = (place for place in places if 0 <= place < max(top, (begin or 0) + 1) and self._trials[place] is None)
         return next((self._settings[place] for place in open_), None)
 
-    def first_setting(self) -> TrialSetting | None:
+    def start_setting(self) -> TrialSetting | None:
         """Return the largest that is predicted to fit; without a prediction, one about as large as the own one."""
-        place = self._first_index()
+        place = self._start_index()
         return None if place is None else self._settings[place]
 
-    def _first_index(self) -> int | None:
+    def _start_index(self) -> int | None:
         places = range(self._possible_count)
         fitting = [place for place in places if self._bands.get(self._settings[place]) in {"fits", "tight"}]
         own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._min_index]

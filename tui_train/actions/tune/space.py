@@ -48,7 +48,9 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
         for saving in ((False, True) if can_checkpoint else (False,))
         for precision in tried_precisions
     ]
-    predicted = {setting: predict_memory(set_up(_with_setting(setting, setup), setup.facts)) for setting in settings}
+    predicted = {
+        setting: predict_memory(set_up(_profile_with_setting(setting, setup), setup.facts)) for setting in settings
+    }
     hopeless = frozenset(setting for setting, prediction in predicted.items() if _surely_cannot_fit(prediction))
     bands: dict[TrialSetting, FitBand] = {
         setting: prediction.band for setting, prediction in predicted.items() if prediction.band
@@ -107,7 +109,9 @@ def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, outpu
     for name in ("steps", "checkpoint_every"):
         if name in setup.ladder_context.accepted and not user_options_for_value(name, profile, setup.preset):
             edits[f"recipe.{name}"] = _MAX_TRIAL_STEPS
-    return apply_change(Change("trial", "to see how fast it is", tuple(edits.items())), _with_setting(setting, setup))
+    return apply_change(
+        Change("trial", "to see how fast it is", tuple(edits.items())), _profile_with_setting(setting, setup)
+    )
 
 
 def change_to_setting(chosen_trial: Trial, space: SearchSpace, own_trial: Trial | None) -> Change | None:
@@ -141,7 +145,7 @@ def _setting_edits(setting: TrialSetting) -> tuple[tuple[str, fields.FieldValue]
     )
 
 
-def _with_setting(setting: TrialSetting, setup: Setup) -> Profile:
+def _profile_with_setting(setting: TrialSetting, setup: Setup) -> Profile:
     """Return the profile with a setting; what the trainer does not take, and a value it has by itself, is not set."""
     edits = tuple(
         (key, value)

@@ -95,7 +95,7 @@ def run_trial(
     try:
         process = _start_trial(run, resources.max_seconds)
         _wait_for_start(run, process, cancelled)
-        why = _time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
+        why = _time_steps_or_why_not(run, pace, resources, lambda: cancelled() or memory.host_is_low)
         now = read_status(run)
     finally:
         memory.end()
@@ -146,7 +146,9 @@ def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
     stop_run(run, at_once=True)
 
 
-def _time_steps(run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
+def _time_steps_or_why_not(
+    run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]
+) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
     tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading()
     until = time.monotonic() + resources.max_seconds

@@ -27,13 +27,13 @@ from tui_train.views import show
 _LINE_WIDTH = 78
 _MAX_SAMPLES_SHOWN = 3
 _MAX_SAMPLE_LINES = 14
-_STYLE_BY_STATE: dict[str, dict[str, Any]] = {
+_STYLE_BY_SAMPLE_TEXT_STATE: dict[str, dict[str, Any]] = {
     "read": {"dim": True},
     "learned": {"fg": "green"},
     "rejected": {"fg": "red"},
     "cut": {"fg": "yellow"},
 }
-_LEGEND_TEXT = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
+_MARK_LEGEND_TEXT = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
 
 
 def print_data_report(  # noqa: PLR0913 - one for each option
@@ -48,7 +48,7 @@ def print_data_report(  # noqa: PLR0913 - one for each option
     if model and (folder := expand_home(model).absolute()).is_dir():
         model = str(folder)
     question = msgspec.structs.replace(question, files=paths, model=model, weights=_parse_weights(weights, len(paths)))
-    toolchain = _python_that_reads_data(python)
+    toolchain = _choose_python_to_read_data(python)
     interpreter = toolchain.python
     report = read_data_report(toolchain, question)
     findings, epoch = data_findings(report, question), epoch_size(report, question.method, batch)
@@ -77,7 +77,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
         click.echo(show.finding_text(finding), err=True)
 
 
-def _python_that_reads_data(python_path: str) -> Toolchain:
+def _choose_python_to_read_data(python_path: str) -> Toolchain:
     """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
     trusted_pythons.remember_chosen_python(python_path)
     tools = (probe.probe_toolchain(python_path),) if python_path else probe.probe_toolchains()
@@ -85,10 +85,10 @@ def _python_that_reads_data(python_path: str) -> Toolchain:
     if not usable:
         problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"
         raise Unavailable(f"no Python can read the data: {problem}", "Name one: --python /path/to/python3")
-    return min(usable, key=_suitability_sort_key)
+    return min(usable, key=_finetune_suitability_key)
 
 
-def _suitability_sort_key(tool: Toolchain) -> tuple[bool, bool]:
+def _finetune_suitability_key(tool: Toolchain) -> tuple[bool, bool]:
     return "trl" not in tool.packages, tool.transformers is None
 
 
@@ -113,14 +113,14 @@ def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, in
     ]
     if report.tokens:
         lines.append(f"answers  {report.answers.why or 'can be learned alone (--answers-only)'}")
-        lines += [f"end      {words}"] if (words := data_words.turn_end_text(report, question)) else []
+        lines += [f"end      {words}"] if (words := data_words.passed_end_token_text(report, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
     lines.append(f"read by  {display_path(interpreter)}")
     if report.samples:
-        lines += ["", _LEGEND_TEXT]
+        lines += ["", _MARK_LEGEND_TEXT]
     for sample in report.samples[:_MAX_SAMPLES_SHOWN]:
-        lines += ["", *_sample_lines(sample)]
+        lines += ["", *_marked_sample_lines(sample)]
     return lines
 
 
@@ -131,7 +131,7 @@ def _token_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion
     ]
     long = f"95 % up to {grouped_digits(tokens.p95)}, longest {grouped_digits(tokens.longest)}"
     lines.append(f"         median {grouped_digits(tokens.median)}, {long}")
-    lines.append(f"         0 {data_words.token_histogram(tokens)} {grouped_digits(tokens.longest)}")
+    lines.append(f"         0 {data_words.token_histogram_text(tokens)} {grouped_digits(tokens.longest)}")
     if 0 < question.length < tokens.longest:
         at = question.length * len(tokens.histogram) // tokens.longest
         words = data_words.cut_rows_text(report, tokens, question)
@@ -139,16 +139,16 @@ def _token_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion
     return lines
 
 
-def _sample_lines(sample: DataSample) -> list[str]:
+def _marked_sample_lines(sample: DataSample) -> list[str]:
     """Return a sample's place and its text, each line behind the mark of what is done with it."""
     about = (
         f": {grouped_digits(sample.tokens)} tokens, {grouped_digits(sample.learned)} learned" if sample.tokens else ""
     )
     head = click.style(f"line {sample.line}{about}", bold=True)
     lines: list[str] = []
-    for state, line in data_words.sample_lines(sample):
+    for state, line in data_words.sample_lines_with_states(sample):
         lines += [
-            click.style(f"{data_words.MARK_BY_SAMPLE_TEXT_STATE[state]} {part}", **_STYLE_BY_STATE[state])
+            click.style(f"{data_words.MARK_BY_SAMPLE_TEXT_STATE[state]} {part}", **_STYLE_BY_SAMPLE_TEXT_STATE[state])
             for part in _wrap_line(line)
         ]
     hidden = len(lines) - _MAX_SAMPLE_LINES

@@ -17,7 +17,7 @@ def env_list() -> None:
     """List the Pythons found with what they can train, and the package sets."""
     from tui_train.cli.environments import environments
 
-    environments.print_environments()
+    environments.print_package_sets_and_pythons()
 
 
 @env.command("create")
@@ -35,7 +35,7 @@ def env_create(  # noqa: PLR0913 - one for each option
     """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
-    environments.create_environment(
+    environments.confirm_and_create_environment(
         name, environments.EnvironmentOptions(path, python, index_url), dry_run=dry_run, yes=yes
     )
 

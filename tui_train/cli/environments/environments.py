@@ -22,7 +22,7 @@ from tui_train.trainers import nemo
 from tui_train.trainers.finetune import supported_tunings
 
 
-def print_environments() -> None:
+def print_package_sets_and_pythons() -> None:
     """Print the package sets, and every Python found with what it can train."""
     click.echo(
         aligned_table([("set", "purpose", "on disk"), *((s.name, s.about, s.size_text) for s in _package_sets())])
@@ -84,7 +84,7 @@ class EnvironmentOptions(NamedTuple):
     torch_index: str
 
 
-def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool, yes: bool) -> None:
+def confirm_and_create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool, yes: bool) -> None:
     """Show what will be installed and where, ask, install, and check that it works."""
     package_set = environments.find_package_set(name)
     path, python, index = options
@@ -106,7 +106,7 @@ def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool,
     pins = counted(_pinned_package_count(package_set), "exact version")
     click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
     for command in plan.commands:
-        click.echo(making.shown_install_command(command))
+        click.echo(making.install_command_text(command))
     if plan.variables:
         # Without their values: an address may contain a password.
         click.echo(f"uv gets pip's settings: {', '.join(plan.variables)}")
@@ -116,7 +116,7 @@ def create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool,
         raise Unavailable("no terminal to confirm on", "Add --yes to install without asking.")
     if not yes:
         click.confirm("\nInstall it?", abort=True)
-    making.create_environment(plan, machine, lambda line: click.echo(visible(line)))
+    making.confirm_and_create_environment(plan, machine, lambda line: click.echo(visible(line)))
     click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
 
 
@@ -127,7 +127,7 @@ def _pinned_package_count(package_set: environments.PackageSet) -> int:
     )
 
 
-def print_recipes(python: str, *, as_json: bool) -> None:
+def print_nemo_recipes(python: str, *, as_json: bool) -> None:
     """Print the NeMo recipes of a Python: the given one, or the first that has any."""
     trusted_pythons.remember_chosen_python(python)
     tools = [probe.probe_toolchain(python)] if python else list(probe.probe_toolchains())

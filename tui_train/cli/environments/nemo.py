@@ -37,7 +37,7 @@ def prepare_data_and_report(data: NemoTextToPrepare, python: str, *, force: bool
         tokens = counted(has.get("tokens", 0), "token")
         click.echo(f"{visible(str(path))}: {counted(has.get('documents', 0), 'document')}, {tokens}")
     keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
-    words = [f"--set {keys[name]}={visible(_quote_for_shell_and_list(path))}" for name, path in outputs.items()]
+    words = [f"--set {keys[name]}={visible(_quote_for_shell_and_path_list(path))}" for name, path in outputs.items()]
     tokenizer = result.tokenizer or str(data.tokenizer)
     if result.tokenizer:
         click.echo(f"{visible(tokenizer)}: the tokenizer as NeMo's transformers 4 reads it")
@@ -51,7 +51,7 @@ def prepare_data_and_report(data: NemoTextToPrepare, python: str, *, force: bool
         )
 
 
-def _quote_for_shell_and_list(path: Path) -> str:
+def _quote_for_shell_and_path_list(path: Path) -> str:
     """Return a path quoted twice: for the shell, and for the list of paths, which is split like a shell's words."""
     return shlex.quote(shlex.quote(str(path)))
 

@@ -2,7 +2,7 @@
 
 import click
 
-from tui_train.cli.group import JSON_OPTION, cli, shell_completion
+from tui_train.cli.group import JSON_OPTION, cli, lazy_completer
 
 
 @cli.group(invoke_without_command=True)
@@ -28,7 +28,7 @@ def hosts_add(name: str, address: str, *, force: bool) -> None:
 
 
 @hosts.command("login")
-@click.argument("name", shell_complete=shell_completion("hosts"))
+@click.argument("name", shell_complete=lazy_completer("hosts"))
 def hosts_login(name: str) -> None:
     """Log in to a host that asks for a password, a code or a key's touch; the connection stays for twelve hours."""
     from tui_train.cli.hosts import hosts
@@ -37,7 +37,7 @@ def hosts_login(name: str) -> None:
 
 
 @hosts.command("rm")
-@click.argument("name", shell_complete=shell_completion("hosts"))
+@click.argument("name", shell_complete=lazy_completer("hosts"))
 def hosts_rm(name: str) -> None:
     """Forget a host; its runs stay, there and here."""
     from tui_train.profile import hosts

@@ -4,12 +4,18 @@ from typing import Any
 
 import click
 
-from tui_train.actions.machine_facts import FactsSource, facts_for_profile, require_training_on_this_machine
+from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.checks import find_problems
 from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, load_profile, print_json, unknown_sizes_remedy, with_fetched_config
+from tui_train.cli.plans.plans import (
+    apply_edits,
+    facts_with_fetched_config,
+    load_profile,
+    print_json,
+    unknown_sizes_remedy,
+)
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import Prediction, RungEffect, predict_memory, rung_effects
@@ -29,9 +35,9 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     profile = apply_edits(load_profile(reference), edits)
     if method:
         require_training_on_this_machine(profile, f"--{method}")
-    facts = facts_for_profile(profile, source, columns.report_waiting)
+    facts = probe_facts_for_profile(profile, source, columns.report_waiting)
     if fetch:
-        facts = with_fetched_config(profile, facts, source)
+        facts = facts_with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem

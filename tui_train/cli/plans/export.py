@@ -27,9 +27,11 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Fa
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     source = machine_facts.source_for_profile(profile, source)
-    prepared = prepare_plan(set_up(profile, machine_facts.facts_for_profile(profile, source, columns.report_waiting)))
-    made_plan = plans.require_plan(prepared)
-    target = _write_and_list(folder, prepared.files, force=force)
+    prepared = prepare_plan(
+        set_up(profile, machine_facts.probe_facts_for_profile(profile, source, columns.report_waiting))
+    )
+    made_plan = plans.report_findings_and_require_plan(prepared)
+    target = _write_files_and_print_paths(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / LAUNCH_SCRIPT_FILE_NAME)))
     if source.host or (source.machine and not source.slurm):
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
@@ -41,7 +43,7 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Fa
         click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SUBMITTED}")
         return
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.is_started_by_hand else ""))
-    plans.print_other_machines_notes(made_plan)
+    plans.print_notes_for_other_machines(made_plan)
 
 
 def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
@@ -62,15 +64,15 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
-    setup = set_up(profile, machine_facts.facts_for_profile(profile, source, columns.report_waiting))
-    made_plan = plans.require_plan(_without_image_findings(prepare_plan(setup)))
+    setup = set_up(profile, machine_facts.probe_facts_for_profile(profile, source, columns.report_waiting))
+    made_plan = plans.report_findings_and_require_plan(_without_unused_image_warnings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)
-    _write_and_list(folder, (*cluster.files, RenderedFile(member.FILE_NAME, made.text)), force=force)
+    _write_files_and_print_paths(folder, (*cluster.files, RenderedFile(member.FILE_NAME, made.text)), force=force)
     click.echo("\n".join(map(visible, made.notes)))
 
 
-def _without_image_findings(prepared: PreparedPlan) -> PreparedPlan:
+def _without_unused_image_warnings(prepared: PreparedPlan) -> PreparedPlan:
     """Return it without the findings that the image is not used: a cluster takes it without an engine."""
     if prepared.profile.container.engine != "none":
         return prepared
@@ -87,7 +89,7 @@ def _parse_volume_claim(text: str) -> VolumeClaim:
     return VolumeClaim(name, folder)
 
 
-def _write_and_list(folder: Path, files: Sequence[RenderedFile], *, force: bool) -> Path:
+def _write_files_and_print_paths(folder: Path, files: Sequence[RenderedFile], *, force: bool) -> Path:
     """Write files to a folder, print their paths and return the folder."""
     target = expand_home(str(folder)).absolute()
     rundir.export_plan_files(target, files, overwrite=force)

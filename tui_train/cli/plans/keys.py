@@ -15,7 +15,7 @@ from tui_train.profile.types import Profile
 from tui_train.trainers.finetune import FINETUNE_DEFAULTS
 from tui_train.views import choices
 
-_ALLOWED_VALUES_BY_FIELD_KIND = {
+_ALLOWED_VALUES_TEXT_BY_FIELD_KIND = {
     "text": "text",
     "path": "a path",
     "model": "a folder, or an id of the Hugging Face Hub",
@@ -61,7 +61,7 @@ def _allowed_values_text(row: Field) -> str:
         words = "a whole number" if row.kind == "integer" else "a number"
         return f"{words} from {row.minimum:.12g}" + (f" to {row.maximum:.12g}" if row.maximum is not None else "")
     values = choices.listed_values(row.key)
-    return ", ".join(values) if values else _ALLOWED_VALUES_BY_FIELD_KIND[row.kind]
+    return ", ".join(values) if values else _ALLOWED_VALUES_TEXT_BY_FIELD_KIND[row.kind]
 
 
 def _default_text(row: Field) -> str:

@@ -14,8 +14,8 @@ from tui_train.cli.group import (
     cli,
     facts_source_of_options,
     host_option,
+    lazy_completer,
     machine_options,
-    shell_completion,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def facts(  # noqa: PLR0913 - one for each option
     metavar="[RUN]",
     is_flag=False,
     flag_value="previous",
-    shell_complete=shell_completion("runs"),
+    shell_complete=lazy_completer("runs"),
     help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
 )
 @FETCH_OPTION
@@ -189,7 +189,7 @@ def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None
     """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
     from tui_train.cli.plans import plans
 
-    plans.print_image(image, engine or "", recipe, as_json=as_json)
+    plans.print_image_check(image, engine or "", recipe, as_json=as_json)
 
 
 @cli.group(invoke_without_command=True)
@@ -214,7 +214,7 @@ def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
 
 
 @profiles.command("change")
-@click.argument("name", shell_complete=shell_completion("profiles"))
+@click.argument("name", shell_complete=lazy_completer("profiles"))
 @SET_OPTION
 def profiles_change(name: str, edits: tuple[str, ...]) -> None:
     """Change values of the saved profile NAME; the others stay."""
@@ -222,7 +222,7 @@ def profiles_change(name: str, edits: tuple[str, ...]) -> None:
 
     if not edits:
         raise click.UsageError("nothing to change: name values with --set KEY=VALUE.")
-    plans.change_profile(name, edits)
+    plans.change_saved_profile(name, edits)
 
 
 @profiles.command("mv")
@@ -251,7 +251,7 @@ def profiles_cp(name: str, new: str) -> None:
     "--like",
     metavar="PROFILE",
     default="quickstart",
-    shell_complete=shell_completion("profiles"),
+    shell_complete=lazy_completer("profiles"),
     help="Start from the values of this profile.",
 )
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
@@ -295,4 +295,4 @@ def recipes(python: str, *, as_json: bool) -> None:
     """List the NeMo recipes that a Python has."""
     from tui_train.cli.environments import environments
 
-    environments.print_recipes(python, as_json=as_json)
+    environments.print_nemo_recipes(python, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Commands about machines, profiles and plans; exit codes are in group.EXIT_CODES."""
+"""Commands about machines, profiles and plans; exit codes are in group.MEANING_BY_EXIT_CODE."""
 
 import re
 import shlex
@@ -11,9 +11,9 @@ import msgspec
 
 from tui_train.actions import machine_facts as machines
 from tui_train.actions import model_config
-from tui_train.actions.image_check import validate_image, validation_text
+from tui_train.actions.image_check import check_image, image_check_text
 from tui_train.actions.machine_facts import FactsSource
-from tui_train.actions.training_hosts import facts_for_start
+from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.command import RUNTIME_VARIABLE_NAMES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import size_text, visible
@@ -45,7 +45,7 @@ from tui_train.views.previous_run import PreviousRun
 PREVIOUS_RUN_REFERENCE = "previous"
 _MAX_FIX_ROUNDS = 5
 # JSON allows these, but a terminal would interpret them; a line break occurs only between values.
-_CONTROL_PATTERN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_CONTROL_CHARACTER_PATTERN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class AppliedFix(NamedTuple):
@@ -59,7 +59,7 @@ def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> Non
     """Print the facts of a machine, and write them to `save`, if given."""
     if save:
         machine_files.refuse_to_overwrite(save)
-    machine_facts, toolchain = machines.facts_and_toolchain_of_source(source)
+    machine_facts, toolchain = machines.probe_facts_and_toolchain_of_source(source)
     if as_json:
         print_json(machines.facts_as_json_data(machine_facts, toolchain))
     else:
@@ -94,14 +94,14 @@ def print_plan(  # noqa: PLR0913 - one for each option
     get the config.json of a model whose sizes are not known.
     """
     profile = apply_edits(load_profile(reference), edits)
-    earlier = _run_to_compare(profile, against)
-    facts = facts_for_start(profile, source, columns.report_waiting)
+    earlier = _find_run_to_compare(profile, against)
+    facts = probe_facts_for_start(profile, source, columns.report_waiting)
     if fetch:
-        facts = with_fetched_config(profile, facts, source)
+        facts = facts_with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
     prepared = prepare_plan(setup)
     if as_json:
-        differences = previous_run.changes_in_effect(earlier, profile) if earlier else ()
+        differences = previous_run.effective_changes_since(earlier, profile) if earlier else ()
         since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
         print_json(_plan_data(prepared) | ({"since": since} if against else {}))
         if prepared.plan is None:
@@ -111,21 +111,21 @@ def print_plan(  # noqa: PLR0913 - one for each option
         # What the script takes is needed where its arguments are wrong.
         for line in script_notes(profile, facts):
             click.echo(line, err=True)
-    made_plan = require_plan(prepared)
+    made_plan = report_findings_and_require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
     click.echo(overview.overview_text(overview.overview_lines(setup, pace)))
     if unknown := predict_memory(setup).workload.unknown_model:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {unknown_sizes_remedy(unknown, facts)}")
     if against:
-        click.echo(f"\n{_changes_text(earlier, profile)}")
+        click.echo(f"\n{_changes_since_run_text(earlier, profile)}")
     click.echo(f"\n{show.plan_text(made_plan)}")
     folder = working_folder(profile, setup.preset)
     where = f" (in {visible(folder)})" if folder and folder != str(Path.cwd()) else ""
-    click.echo(f"\ncommand{where}: {_first_command_text(made_plan)}")
+    click.echo(f"\ncommand{where}: {_first_attempt_command_text(made_plan)}")
     click.echo("\nfiles: " + ", ".join(file.path for file in files_with_plan_described(prepared.files)))
 
 
-def with_fetched_config(profile: Profile, facts: Facts, source: FactsSource) -> Facts:
+def facts_with_fetched_config(profile: Profile, facts: Facts, source: FactsSource) -> Facts:
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
     if source.is_other_machine_or_cluster:
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
@@ -139,7 +139,7 @@ def with_fetched_config(profile: Profile, facts: Facts, source: FactsSource) -> 
         return facts
     path = model_config.fetch_model_config(profile, facts.hub, name)
     click.echo(f"fetched {visible(str(path))} ({size_text(path.stat().st_size)})", err=True)
-    return model_config.facts_with_model_shape(profile, facts, name)
+    return model_config.read_model_shape_into_facts(profile, facts, name)
 
 
 def unknown_sizes_remedy(model: str, facts: Facts) -> str:
@@ -149,7 +149,7 @@ def unknown_sizes_remedy(model: str, facts: Facts) -> str:
     return "Add --fetch-config, which fetches its config.json alone, a few kB, from the Hub."
 
 
-def _run_to_compare(profile: Profile, against: str | None) -> PreviousRun | None:
+def _find_run_to_compare(profile: Profile, against: str | None) -> PreviousRun | None:
     """Return the run to compare with: the one that is named, or else the newest of this profile."""
     if not against or against == PREVIOUS_RUN_REFERENCE:
         return previous_run.find_previous_run(profile)
@@ -161,32 +161,32 @@ def _run_to_compare(profile: Profile, against: str | None) -> PreviousRun | None
     return earlier
 
 
-def _changes_text(earlier: PreviousRun | None, profile: Profile) -> str:
+def _changes_since_run_text(earlier: PreviousRun | None, profile: Profile) -> str:
     """Return in lines what has changed since an earlier run."""
     if earlier is None:
         return f"no earlier run of {visible(profile.name)}"
-    changed = previous_run.change_lines(previous_run.changes_in_effect(earlier, profile))
+    changed = previous_run.value_difference_lines(previous_run.effective_changes_since(earlier, profile))
     name = visible(earlier.run)
     return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
 
 
-def print_other_machines_notes(made_plan: Plan) -> None:
+def print_notes_for_other_machines(made_plan: Plan) -> None:
     """Print what to do on the other machines, if there are any."""
     if made_plan.is_started_by_hand:
         click.echo("\n".join(made_plan.notes))
 
 
-def print_image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
+def print_image_check(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
     """Print what an image contains; exits with an error where it cannot train."""
     engine = engine or container_images.choose_engine(name, container_images.read_engines())
     machine = probe.probe_machine()
     content = container_images.read_image(engine, name)
     verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
-    validation = validate_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe)
+    validation = check_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe)
     if as_json:
         print_json(msgspec.to_builtins(validation))
     else:
-        click.echo(validation_text(validation))
+        click.echo(image_check_text(validation))
     if validation.wrong:
         sys.exit(Unavailable.exit_code)
 
@@ -205,15 +205,19 @@ def print_profiles(*, as_json: bool) -> None:
 
 def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `base` with edits under a new name."""
-    _save_and_report(apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits), overwrite=force)
+    _save_profile_and_report(
+        apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits), overwrite=force
+    )
 
 
-def change_profile(name: str, edits: tuple[str, ...]) -> None:
+def change_saved_profile(name: str, edits: tuple[str, ...]) -> None:
     """Save a saved profile with edits; what they do not name stays."""
-    _save_and_report(apply_edits(store.load_profile_file(str(store.saved_profile_path(name))), edits), overwrite=True)
+    _save_profile_and_report(
+        apply_edits(store.load_profile_file(str(store.saved_profile_path(name))), edits), overwrite=True
+    )
 
 
-def _save_and_report(profile: Profile, *, overwrite: bool) -> None:
+def _save_profile_and_report(profile: Profile, *, overwrite: bool) -> None:
     click.echo(f"saved {visible(str(store.save_profile(profile, overwrite=overwrite)))}")
     for secret in find_profile_secrets(profile):
         click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
@@ -239,24 +243,24 @@ def _parse_edit(row: Field, text: str) -> fields.FieldValue:
         return fields.parse_value(row, text)
     except typed_lists.AmbiguousComma as error:
         several, one = (
-            f"--set {_shell_quoted(f'{row.key}={reading}')}"
+            f"--set {_always_quoted_for_shell(f'{row.key}={reading}')}"
             for reading in (error.as_several_values, error.as_single_value)
         )
         raise BadInput(
-            _message_with_key_for_label(row, error),
+            _message_with_key_instead_of_label(row, error),
             typed_lists.both_readings_remedy(visible(several) if error.as_several_values else "", visible(one)),
         ) from None
     except BadInput as error:
-        raise BadInput(_message_with_key_for_label(row, error), error.remedy) from None
+        raise BadInput(_message_with_key_instead_of_label(row, error), error.remedy) from None
 
 
-def _message_with_key_for_label(row: Field, error: BadInput) -> str:
+def _message_with_key_instead_of_label(row: Field, error: BadInput) -> str:
     """Return what is wrong with the key in place of the label, which only the screens show."""
     begins = error.message.startswith((f"{row.label} ", f"{row.label}:"))
     return row.key + error.message[len(row.label) :] if begins else error.message
 
 
-def _shell_quoted(word: str) -> str:
+def _always_quoted_for_shell(word: str) -> str:
     """Return a word quoted for a shell, so that quotes in it can be read."""
     return shlex.quote(word) if re.search(r'["$`\\!]', word) else f'"{word}"'
 
@@ -296,7 +300,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
     return kept
 
 
-def require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
+def report_findings_and_require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
     """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
     for finding in prepared.findings:
         click.echo(show.finding_text(finding), err=True)
@@ -339,12 +343,12 @@ def _plan_data(prepared: PreparedPlan) -> dict[str, Any]:
     if made_plan:
         data["plan"] = msgspec.to_builtins(made_plan)
         for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
-            attempt_data["argv"] = _attempt_command(made_plan, attempt)
+            attempt_data["argv"] = _attempt_argv(made_plan, attempt)
         data["files"] = {file.path: file.text for file in files_with_plan_described(prepared.files)}
     return data
 
 
-def _attempt_command(made_plan: Plan, attempt: Attempt) -> list[str]:
+def _attempt_argv(made_plan: Plan, attempt: Attempt) -> list[str]:
     """Return an attempt's words; values known only while it runs are $NAME."""
     if made_plan.container is None:
         return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
@@ -352,7 +356,7 @@ def _attempt_command(made_plan: Plan, attempt: Attempt) -> list[str]:
     return container.container_command(made_plan.container, attempt.command, values, made_plan.uneven)
 
 
-def _first_command_text(made_plan: Plan) -> str:
+def _first_attempt_command_text(made_plan: Plan) -> str:
     """Return the command of the first attempt, without a container's: one line, quoted as in launch.sh."""
     command = made_plan.attempts[0].command
     words = argv(command, "RUN_FOLDER", address=made_plan.address, uneven_processes=made_plan.uneven)
@@ -365,4 +369,4 @@ def print_json(value: Any) -> None:
         text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except UnicodeEncodeError as error:
         raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None
-    click.echo(_CONTROL_PATTERN.sub(lambda match: f"\\u{ord(match.group()):04x}", text))
+    click.echo(_CONTROL_CHARACTER_PATTERN.sub(lambda match: f"\\u{ord(match.group()):04x}", text))

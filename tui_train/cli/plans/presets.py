@@ -40,7 +40,7 @@ def print_presets(*, as_json: bool) -> None:
             if preset.module
             else "your script"
         )
-        recipe = ", ".join(_recipe_keys_taken(preset)) or "your arguments"
+        recipe = ", ".join(_passed_recipe_names(preset)) or "your arguments"
         resumes = "resumes" if preset.checkpoints else "does not resume"
         rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
     click.echo(description_list(rows))
@@ -74,7 +74,7 @@ def print_preset(name: str) -> None:
         click.echo(visible(line.expandtabs()))
 
 
-def _recipe_keys_taken(preset: Preset) -> list[str]:
+def _passed_recipe_names(preset: Preset) -> list[str]:
     """Return the names of the recipe's values that a preset passes, in the order of the recipe."""
     keys = dict.fromkeys(
         KEY_BY_PLACEHOLDER[name] for name in KEY_BY_PLACEHOLDER if name in accepted_placeholders(preset)

@@ -14,14 +14,14 @@ from tui_train.views.compare import (
     ComparedRun,
     ComparisonRow,
     differing_setting_rows,
+    faster_run_sentence,
     read_compared_runs,
     result_rows,
-    second_run_compared_sentence,
 )
 from tui_train.views.run_settings import shortened_setting_text
 
 _LABEL_WIDTH = 20
-_MAX_LOSS_POINTS = 1000
+_MAX_LOSS_POINTS_IN_JSON = 1000
 
 
 def print_comparison(references: Sequence[str], *, as_json: bool) -> None:
@@ -39,7 +39,7 @@ def print_comparison(references: Sequence[str], *, as_json: bool) -> None:
         click.echo("\n" + "\n".join(_table_lines("setting", differing, len(compared), width)))
     else:
         click.echo("\nThe settings are the same.")
-    if words := second_run_compared_sentence(compared):
+    if words := faster_run_sentence(compared):
         click.echo(f"\n{words}")
 
 
@@ -70,7 +70,9 @@ def _compared_run_data(compared_run: ComparedRun, keys: Sequence[str]) -> dict[s
         "eval_loss_best_step": best.step if best else None,
         "tokens_per_second": progress.tokens_per_second,
         "memory_peak": compared_run.peak or None,
-        "losses": [[point.step, point.loss] for point in progress.curve.thinned_points(_MAX_LOSS_POINTS)],
-        "eval_losses": [[point.step, point.loss] for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS)],
+        "losses": [[point.step, point.loss] for point in progress.curve.thinned_points(_MAX_LOSS_POINTS_IN_JSON)],
+        "eval_losses": [
+            [point.step, point.loss] for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS_IN_JSON)
+        ],
         "settings": {key: compared_run.settings[key].value for key in keys} if compared_run.settings else None,
     }

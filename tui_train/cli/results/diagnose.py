@@ -24,7 +24,7 @@ from tui_train.runs.status import read_status
 from tui_train.views import show
 
 _INTERRUPTED_EXIT_CODE = 130
-_TEXT_BY_STATE = {
+_TEXT_BY_RUN_STATE = {
     "new": "the run has not started",
     "queued": "the run waits in Slurm's queue",
     "unconfirmed": "whether the run has started is not known",
@@ -37,7 +37,7 @@ _TEXT_BY_STATE = {
 
 def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> None:
     """Print why a log's training, or a run's last attempt, failed."""
-    progress = LogProgress()
+    progress = LogReadProgressPrinter()
     name, run, diagnosis = diagnose_log_or_run(reference, exit_code, progress)
     progress.end()
     if as_json:
@@ -50,7 +50,7 @@ def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> 
         sys.exit(_INTERRUPTED_EXIT_CODE)
 
 
-class LogProgress(LogReadObserver):
+class LogReadProgressPrinter(LogReadObserver):
     """Says on stderr what the end of a large log shows, and how much was read: on one line of a terminal, or seldom."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class LogProgress(LogReadObserver):
 def _no_failure_text(name: str, run: RunDir | None) -> str:
     """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
     status = read_status(run) if run else None
-    state = f"; {_TEXT_BY_STATE[status.state]}" if status and status.state in _TEXT_BY_STATE else ""
+    state = f"; {_TEXT_BY_RUN_STATE[status.state]}" if status and status.state in _TEXT_BY_RUN_STATE else ""
     if run and status and status.trains_unsupervised:
         state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
     if run and status and status.live and status.attempts:

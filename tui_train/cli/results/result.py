@@ -20,7 +20,7 @@ from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.results.result import read_result as result_of
 
 _LABEL_WIDTH = 14
-_MAX_SAVED_SHOWN = 3  # files that a line names
+_MAX_SAVED_FILES_SHOWN = 3  # files that a line names
 
 
 def print_result(reference: str, *, as_json: bool) -> None:
@@ -43,8 +43,8 @@ def print_result(reference: str, *, as_json: bool) -> None:
 def no_weights_text(run_result: RunResult) -> str:
     """Return in words that a run left no adapter or model, and what else its script wrote."""
     if run_result.saved:
-        more = len(run_result.saved) - _MAX_SAVED_SHOWN
-        names = ", ".join(map(display_path, run_result.saved[:_MAX_SAVED_SHOWN]))
+        more = len(run_result.saved) - _MAX_SAVED_FILES_SHOWN
+        names = ", ".join(map(display_path, run_result.saved[:_MAX_SAVED_FILES_SHOWN]))
         return f"no adapter or model; written while it trained: {names}{f' and {more} more' if more > 0 else ''}"
     if run_result.written:
         return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
@@ -80,19 +80,19 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
 
 def _labelled_losses(run_result: RunResult) -> Iterator[tuple[str, str]]:
     if run_result.loss:
-        yield "loss", _losses_text(run_result.loss, run_result.loss_best)
+        yield "loss", _last_and_best_loss_text(run_result.loss, run_result.loss_best)
     if run_result.eval_loss:
-        yield "eval loss", _losses_text(run_result.eval_loss, run_result.eval_loss_best)
+        yield "eval loss", _last_and_best_loss_text(run_result.eval_loss, run_result.eval_loss_best)
     if run_result.state == "finished" and not run_result.loss and not run_result.eval_loss:
         yield "loss", "none was found in its log"
 
 
-def _losses_text(last: StepLoss, best: StepLoss | None) -> str:
+def _last_and_best_loss_text(last: StepLoss, best: StepLoss | None) -> str:
     words = f"{loss_text(last.loss)} last, {last.position_text}"
     return f"{words}; {loss_text(best.loss)} best, {best.position_text}" if best and best != last else words
 
 
-def merge_and_report(reference: str, folder: str, options: MergeOptions) -> None:
+def merge_adapter_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
     run = rundir.find_run(reference)
     merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
@@ -158,7 +158,7 @@ def _print_answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = Fals
     for side in chat.sides:
         if chat.compares:
             click.secho(f"── {side}", bold=True)
-        with _stop_on_interrupt(chat) if talking else contextlib.nullcontext():
+        with _stop_answer_on_ctrl_c(chat) if talking else contextlib.nullcontext():
             _print_answer(chat, prompt, side, tokens)
 
 
@@ -174,7 +174,7 @@ def _print_answer(chat: Chat, prompt: str, side: ChatModelSide, tokens: int) -> 
 
 
 @contextlib.contextmanager
-def _stop_on_interrupt(chat: Chat) -> Iterator[None]:
+def _stop_answer_on_ctrl_c(chat: Chat) -> Iterator[None]:
     """Let Ctrl-C end the answer that is being written; where that does not help, a second one ends the chat."""
     interrupts: list[int] = []
 

@@ -32,7 +32,7 @@ def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> No
     from tui_train.actions.merge import MergeOptions
     from tui_train.cli.results import result
 
-    result.merge_and_report(run, folder, MergeOptions(base, python, trusted))
+    result.merge_adapter_and_report(run, folder, MergeOptions(base, python, trusted))
 
 
 @cli.command("try")

@@ -8,7 +8,7 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, visible
 from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, require_plan
+from tui_train.cli.plans.plans import apply_edits, report_findings_and_require_plan
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
@@ -65,7 +65,7 @@ def plan_members(profile: Profile, array_option: str, place: Place) -> tuple[Arr
         prepared = prepare_plan(setup)
         news = tuple(each for each in prepared.findings if each.level == "error" or each.message not in shown_messages)
         shown_messages |= {each.message for each in news}
-        plan = require_plan(msgspec.structs.replace(prepared, findings=news), starts=True)
+        plan = report_findings_and_require_plan(msgspec.structs.replace(prepared, findings=news), starts=True)
         members.append(ArrayMember(edit, prepared, plan))
     return tuple(members)
 

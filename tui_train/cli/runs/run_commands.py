@@ -14,7 +14,7 @@ from tui_train.cli.group import (
     cli,
     facts_source_of_options,
     host_option,
-    shell_completion,
+    lazy_completer,
 )
 
 
@@ -111,7 +111,7 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
 
 
 @cli.command()
-@click.argument("log", shell_complete=shell_completion("logs"))
+@click.argument("log", shell_complete=lazy_completer("logs"))
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
 @JSON_OPTION
 def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
@@ -137,7 +137,7 @@ def stop(run: str, *, now: bool) -> None:
     """End RUN and every process of it; `last` is the newest run that is live."""
     from tui_train.cli.runs import runs
 
-    runs.stop_and_report(run, at_once=now)
+    runs.stop_run_and_report(run, at_once=now)
 
 
 @cli.command()
@@ -170,7 +170,7 @@ def fetch(run: str, *, checkpoints: bool) -> None:
     """Copy what RUN made from its host into its folder here."""
     from tui_train.cli.runs import runs
 
-    runs.fetch_and_report(run, checkpoints=checkpoints)
+    runs.fetch_results_and_report(run, checkpoints=checkpoints)
 
 
 @cli.command()
@@ -181,7 +181,7 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
     """Write RUN to one archive for a colleague or a bug report, without secrets."""
     from tui_train.cli.runs import runs
 
-    runs.write_report(run, file, force=force)
+    runs.write_run_archive(run, file, force=force)
 
 
 @cli.command()

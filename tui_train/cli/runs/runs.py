@@ -33,7 +33,7 @@ from tui_train.views.run_digest import read_newest_progress
 
 def print_runs(host: str, *, as_json: bool) -> None:
     """List the runs of this machine, or those on a host, newest first."""
-    listing = list_runs_on_host(hosts.host_address(host)) if host else _refreshed_runs()
+    listing = list_runs_on_host(hosts.host_address(host)) if host else _refresh_and_list_runs()
     if as_json:
         print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
@@ -46,7 +46,7 @@ def print_runs(host: str, *, as_json: bool) -> None:
         click.echo(f"No runs on {visible(host)}." if host else "No runs yet. Start one: tui-train quickstart")
 
 
-def _refreshed_runs() -> tuple[ListedRun, ...]:
+def _refresh_and_list_runs() -> tuple[ListedRun, ...]:
     try:
         refresh_jobs(rundir.list_runs())
     except TuiTrainError as error:
@@ -99,7 +99,7 @@ def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
     }
 
 
-def stop_and_report(reference: str, *, at_once: bool) -> None:
+def stop_run_and_report(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
     run = next((each.run for each in read_listed_runs() if each.stoppable), None) if reference == "last" else None
     run = run or rundir.find_run(reference)
@@ -140,7 +140,7 @@ def next_commands_text(run: RunDir, status: RunStatus) -> str:
     return f"Resume it: tui-train resume {name}; its log: tui-train logs {name}"
 
 
-def fetch_and_report(reference: str, *, checkpoints: bool) -> None:
+def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
     run = rundir.find_run(reference)
     result = fetching.fetch_results(run, with_checkpoints=checkpoints)
@@ -153,7 +153,7 @@ def fetch_and_report(reference: str, *, checkpoints: bool) -> None:
         click.echo(f"{visible(run.name)} still trains: fetch again when it has ended.")
 
 
-def write_report(reference: str, file: Path | None, *, force: bool) -> None:
+def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None:
     """Write a run's archive, and list what is in it."""
     run = rundir.find_run(reference)
     name = archive.archive_stem(run)
@@ -162,7 +162,7 @@ def write_report(reference: str, file: Path | None, *, force: bool) -> None:
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
         raise archive.already_exists_error(path)
-    files = archive.masked_archive_entries(run, _machine_file_text(run))
+    files = archive.masked_archive_entries(run, _probe_machine_file_text(run))
     archive.write_archive(path, name, files, replace=force)
     rows = [
         (visible(entry.name), size_text(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
@@ -174,18 +174,18 @@ def write_report(reference: str, file: Path | None, *, force: bool) -> None:
     click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
 
 
-def _machine_file_text(run: RunDir) -> str:
+def _probe_machine_file_text(run: RunDir) -> str:
     """Return the machine file of where a run is; empty where that does not answer."""
     place = read_place_elsewhere(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
-        return machine_files.machine_file_text(place_of_run(run).probe_for(_load_run_profile(run)))
+        return machine_files.machine_file_text(place_of_run(run).probe_for(_load_run_profile_or_default(run)))
     except Unavailable as error:
         click.echo(f"Left out what it is: {error}", err=True)
         return ""
 
 
-def _load_run_profile(run: RunDir) -> Profile:
+def _load_run_profile_or_default(run: RunDir) -> Profile:
     try:
         return store.load_profile_file(str(run.profile))
     except TuiTrainError:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import click
 
 from tui_train.actions.machine_facts import FactsSource, require_training_on_this_machine, source_for_profile
-from tui_train.actions.training_hosts import facts_for_start
+from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
 from tui_train.base.text import display_path, duration_text, grouped_digits, size_text, visible
 from tui_train.cli import columns
@@ -16,13 +16,13 @@ from tui_train.cli.plans.plans import (
     apply_edits,
     apply_fixes_of_errors,
     load_profile,
-    print_other_machines_notes,
-    require_plan,
+    print_notes_for_other_machines,
+    report_findings_and_require_plan,
 )
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
 from tui_train.cli.runs.runs import next_commands_text
-from tui_train.cli.runs.watch import ask_detach_or_stop, stream_run, training_exit_code
+from tui_train.cli.runs.watch import ask_then_detach_or_stop, stream_run, training_exit_code
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.memory.data_defaults import set_up
 from tui_train.places import place_of_run
@@ -53,7 +53,7 @@ from tui_train.views import show
 
 def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, detach: bool, array: str = "") -> None:
     """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
-    with _report_not_started():
+    with _report_interrupted_start():
         profile = apply_edits(load_profile(reference), edits)
         if source.slurm:
             # The run says where it was, and opens there again.
@@ -69,13 +69,13 @@ def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, 
         if array:
             arrays.submit_members(arrays.plan_members(profile, array, place), place)
             return
-        prepared = prepare_plan(set_up(profile, facts_for_start(profile, chosen, columns.report_waiting)))
-        plan = require_plan(prepared, starts=True)
+        prepared = prepare_plan(set_up(profile, probe_facts_for_start(profile, chosen, columns.report_waiting)))
+        plan = report_findings_and_require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
         started = place.submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
-            print_other_machines_notes(plan)
-        _watch_started(started, interrupts, detach=detach)
+            print_notes_for_other_machines(plan)
+        _follow_to_end_or_detach(started, interrupts, detach=detach)
 
 
 def resume_run(reference: str, *, detach: bool, force: bool) -> None:
@@ -111,18 +111,18 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
                 click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it begins with the first step.")
             if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")
-        _watch_started(run_dir, interrupts, detach=detach)
+        _follow_to_end_or_detach(run_dir, interrupts, detach=detach)
 
 
 def run_quickstart(edits: tuple[str, ...]) -> None:
     """Plan, train and report with defaults."""
-    with _report_not_started():
+    with _report_interrupted_start():
         prepared, plan, on_cpu = _plan_quickstart(edits)
     with defer_signals(click.echo) as interrupts:
         started = Place().submit(prepared, plan, interrupts)
         with _exit_on_lost_terminal(interrupts):
             click.echo(f"3 Running in {visible(str(started.path))}")
-        progress, status = _follow_started(started, interrupts)
+        progress, status = _stream_started_run(started, interrupts)
     took = "" if status.seconds is None else f" after {duration_text(status.seconds)}"
     click.echo(f"\n4 {show.run_state_text(status)}{took}")
     if progress.first and progress.last:
@@ -154,13 +154,13 @@ def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
     setup = set_up(profile, facts)
     click.echo(show.facts_text(facts, setup.toolchain, (), columns.terminal_width_or_none()).rstrip())
     prepared = prepare_plan(setup)
-    plan = require_plan(prepared, starts=True)
+    plan = report_findings_and_require_plan(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan_text(plan)}\n")
     return prepared, plan, on_cpu
 
 
 @contextmanager
-def _report_not_started() -> Iterator[None]:
+def _report_interrupted_start() -> Iterator[None]:
     """Report that nothing was started where a signal ends the command."""
     try:
         yield
@@ -182,7 +182,7 @@ def _exit_on_lost_terminal(interrupts: Interrupts) -> Iterator[None]:
         sys.exit(interrupts.exit_code)
 
 
-def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
+def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
     name = visible(started.name)
     if detach:
         with suppress(OSError):
@@ -197,7 +197,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
     with _exit_on_lost_terminal(interrupts):
         doing = f"is {words}," if (words := queue_reason_text(started.path)) else "runs"
         click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
-    status = _follow_started(started, interrupts)[1]
+    status = _stream_started_run(started, interrupts)[1]
     if status.state == "new":
         remedy = f"Submit it again: tui-train resume {name}"
         raise Unavailable(
@@ -222,14 +222,14 @@ def _attach_or_stop_hint(name: str) -> str:
     return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
 
 
-def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, RunStatus]:
+def _stream_started_run(started: RunDir, interrupts: Interrupts) -> tuple[Progress, RunStatus]:
     """Print the lines of a run that was started here until it ends; on an earlier exit, print the run's state."""
     try:
         # From here on signals are handled as usual; one that was noted meanwhile is sent again.
         try:
             interrupts.release()
         except KeyboardInterrupt:
-            ask_detach_or_stop(started)
+            ask_then_detach_or_stop(started)
         return stream_run(started, started_here=True)
     except (KeyboardInterrupt, LeftBySignal):
         status, name = read_status(started), visible(started.name)

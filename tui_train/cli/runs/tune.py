@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from tui_train.actions.machine_facts import FactsSource, facts_for_profile, require_training_on_this_machine
+from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
 from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
 from tui_train.actions.tune.space import list_settings
@@ -47,7 +47,7 @@ def tune_profile(
     if as_json:
         print_json(_tuning_data(state))
     else:
-        click.echo("\n".join(_tuning_lines(reference, edits, state)))
+        click.echo("\n".join(_tuning_result_lines(reference, edits, state)))
     sys.exit(code or (0 if state.recommended_trial else 1))
 
 
@@ -57,7 +57,7 @@ def print_settings_to_try(
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
     among = checked_search_space(
-        set_up(profile, facts_for_profile(profile, source, columns.report_waiting)), precisions
+        set_up(profile, probe_facts_for_profile(profile, source, columns.report_waiting)), precisions
     )
     expected = {setting: among.bands.get(setting, "not known") for setting in list_settings(among)}
     if as_json:
@@ -77,7 +77,7 @@ def print_settings_to_try(
     click.echo(f"At most {MAX_TRIALS} of them are tried: the profile's own first, then by the results so far.")
 
 
-def _tuning_lines(reference: str, edits: tuple[str, ...], state: TuningState) -> list[str]:
+def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningState) -> list[str]:
     lines = ["", words.result_sentence(state)]
     if state.trials:
         lines = [

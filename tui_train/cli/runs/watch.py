@@ -7,7 +7,7 @@ import click
 from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError
 from tui_train.base.files import why_unreadable
 from tui_train.base.text import visible
-from tui_train.cli.results.diagnose import LogProgress, diagnosis_text
+from tui_train.cli.results.diagnose import LogReadProgressPrinter, diagnosis_text
 from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
 from tui_train.places.mirror import RunMirror
@@ -28,7 +28,7 @@ from tui_train.wizard import is_wizard_terminal, open_wizard
 def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, or with `follow` the lines until the run ends."""
     run = rundir.find_run(reference)
-    if not follow and (why := _update_local_copy(run)):
+    if not follow and (why := _update_local_copy_or_why_not(run)):
         click.echo(f"— the log may be older than the run: {why}", err=True)
     status = read_status(run)
     if not status.attempts and (damage := read_listed_run(run).damage):
@@ -48,13 +48,13 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         )
         numbers.pop()
     for number in numbers:
-        _print_tail(LogTail(run.attempt_log(number)))
+        _print_unread_lines(LogTail(run.attempt_log(number)))
     if not status.live:
-        _report_mismatch(run, numbers[-1])
-    _require_readable(run, *numbers)
+        _report_rank_mismatch(run, numbers[-1])
+    _require_readable_logs(run, *numbers)
 
 
-def _update_local_copy(run: RunDir) -> str:
+def _update_local_copy_or_why_not(run: RunDir) -> str:
     """Bring what a host has of a run up to date here; return why not, empty where it is."""
     try:
         return RunMirror(run, follow=False).update_once()
@@ -70,7 +70,7 @@ def attach_run(reference: str) -> None:
     sys.exit(training_exit_code(stream_run(run)[1]))
 
 
-def _print_tail(tail: LogTail) -> None:
+def _print_unread_lines(tail: LogTail) -> None:
     while tail.unread_bytes:
         if lines := tail.next_lines():
             click.echo("\n".join(lines))
@@ -78,7 +78,7 @@ def _print_tail(tail: LogTail) -> None:
         click.echo(tail.unfinished_line)
 
 
-def _require_readable(run: RunDir, *attempts: int) -> None:
+def _require_readable_logs(run: RunDir, *attempts: int) -> None:
     """Raise BadInput where the log of an attempt cannot be read."""
     for number in attempts:
         log = run.attempt_log(number)
@@ -92,12 +92,12 @@ def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, Ru
     """Print a run's lines until it ends; Ctrl-C ends only this command, and asks first about a run `started_here`."""
     mirror = RunMirror(run, _report_host_problem)
     try:
-        progress, number = _print_lines(run, started_here=started_here)
+        progress, number = _print_lines_until_end(run, started_here=started_here)
         ended = wait_for_end(run)
         if number and (problem := why_unreadable(run.attempt_log(number))):
             click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
         else:
-            _report_mismatch(run, number)
+            _report_rank_mismatch(run, number)
             _report_failure(run)
         return progress, ended
     finally:
@@ -110,7 +110,7 @@ def _report_host_problem(problem: str) -> None:
         click.echo(f"— {problem}; the run goes on there", err=True)
 
 
-def _print_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
+def _print_lines_until_end(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
     """Print the lines; return the progress and the newest attempt's number."""
     progress, number = Progress(), 0
     slow_rank, slow_rank_sentence = SlowRankReader(), ""
@@ -137,11 +137,11 @@ def _print_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
     except KeyboardInterrupt:
         if not started_here:
             raise
-        ask_detach_or_stop(run)
+        ask_then_detach_or_stop(run)
     return progress, number
 
 
-def _report_mismatch(run: RunDir, attempt: int) -> None:
+def _report_rank_mismatch(run: RunDir, attempt: int) -> None:
     """Report on stderr where an attempt's processes did not compute as planned."""
     for sentence in read_attempt_ranks(run, attempt).mismatch:
         click.echo(f"error: {sentence}", err=True)
@@ -150,7 +150,7 @@ def _report_mismatch(run: RunDir, attempt: int) -> None:
 def _report_failure(run: RunDir) -> None:
     """Report on stderr why a run failed, and what to do."""
     try:
-        progress = LogProgress()
+        progress = LogReadProgressPrinter()
         diagnosis = diagnose_run(run, observer=progress)
         progress.end()
     except TuiTrainError as error:
@@ -169,11 +169,11 @@ def _with_curve_ends_only(progress: Progress) -> Progress:
 
 
 def training_exit_code(status: RunStatus) -> int:
-    """Return the exit code of a command that waited for a run: the training's own; see EXIT_CODES."""
+    """Return the exit code of a command that waited for a run: the training's own; see MEANING_BY_EXIT_CODE."""
     return 137 if status.state == "lost" else status.exit_code or 0
 
 
-def ask_detach_or_stop(run: RunDir) -> None:
+def ask_then_detach_or_stop(run: RunDir) -> None:
     """Ask in a terminal whether to detach from a run or to stop it; without one, stop it."""
     name = visible(run.name)
     if sys.stdin.isatty():

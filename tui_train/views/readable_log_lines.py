@@ -7,21 +7,21 @@ from collections.abc import Iterator, Sequence
 from tui_train.base.text import visible
 from tui_train.runner.lines import StyledPart
 
-_DIM = "2"
+_DIM_STYLE = "2"
 _MIN_VALUE_CELLS = 9  # 1.234e-05
 _MAX_WHOLE_NUMBER = 1e15
-_MAX_WHOLE_CAUSE = 200  # of a longer one only the beginning is known
+_MAX_WHOLE_CAUSE_CHARACTERS = 200  # of a longer one only the beginning is known
 _MIN_CAUSE_CHARACTERS = 8  # fewer are found in other lines as well
 _MAX_READ_CHARACTERS = 2000  # of a longer line the expressions would take long
-_VALUES_PATTERN = re.compile(r"""(?P<before>(?:\[\w{1,12}\]: ?)?)\{(?P<values>(?:["'][^"'{}]{1,60}["']: ?"""
+_LINE_OF_VALUES_PATTERN = re.compile(r"""(?P<before>(?:\[\w{1,12}\]: ?)?)\{(?P<values>(?:["'][^"'{}]{1,60}["']: ?"""
                              r"""(?:["'][^"'{}]{0,40}["']|[^\s,"'{}\[\]]{1,40})(?:, ?|\}$))+)""")  # fmt: skip
-_VALUE_PATTERN = re.compile(
+_NAME_AND_VALUE_PATTERN = re.compile(
     r"""["'](?P<name>[^"']+)["']: ?(?:["'](?P<quoted>[^"'{}]*)["']|(?P<bare>[^\s,"'{}\[\]]+))"""
 )
 # It may be what ended the training.
-_ERROR_PATTERN = re.compile(r"\b\w*(?:Error|Exception)\b")
+_ERROR_NAME_PATTERN = re.compile(r"\b\w*(?:Error|Exception)\b")
 # What says how far the training is, which is read first, and what one trains for.
-_POSITION_NAMES = ("epoch", "step", "global_step", "iter", "iteration")
+_PROGRESS_VALUE_NAMES = ("epoch", "step", "global_step", "iter", "iteration")
 # They are about the library's own code or say what it does by itself: nothing of the training changes with them.
 _NOISE_PATTERN = re.compile(
     r"\b(?:Future|Deprecation|PendingDeprecation|Syntax)Warning: |^\s+warnings\.warn\("
@@ -36,50 +36,50 @@ _NOISE_PATTERN = re.compile(
 )
 
 
-def readable_parts(parts: Sequence[StyledPart]) -> tuple[StyledPart, ...]:
+def readable_line_parts(parts: Sequence[StyledPart]) -> tuple[StyledPart, ...]:
     """Return the parts of a line, which say the same, in another form and colour where that reads better."""
     text = "".join(part.text for part in parts)
     if not text or len(text) > _MAX_READ_CHARACTERS:
         return tuple(parts)
-    if (match := _VALUES_PATTERN.fullmatch(text.strip())) and _is_a_number_in(match["values"]):
-        return tuple(_columns(match["before"], match["values"]))
-    is_noise = _NOISE_PATTERN.search(text) and not _ERROR_PATTERN.search(text)
-    return (StyledPart(text, _DIM),) if is_noise else tuple(parts)
+    if (match := _LINE_OF_VALUES_PATTERN.fullmatch(text.strip())) and _has_number_value(match["values"]):
+        return tuple(_name_and_value_parts(match["before"], match["values"]))
+    is_noise = _NOISE_PATTERN.search(text) and not _ERROR_NAME_PATTERN.search(text)
+    return (StyledPart(text, _DIM_STYLE),) if is_noise else tuple(parts)
 
 
-def shows_cause(parts: Sequence[StyledPart], cause: str) -> bool:
+def line_shows_cause(parts: Sequence[StyledPart], cause: str) -> bool:
     """Return whether a line holds the one that shows why the run failed, which is empty for none."""
     text = visible("".join(part.text for part in parts)).rstrip()
-    is_there = cause in text if len(cause) >= _MAX_WHOLE_CAUSE else text.endswith(cause)
+    is_there = cause in text if len(cause) >= _MAX_WHOLE_CAUSE_CHARACTERS else text.endswith(cause)
     return len(cause) >= _MIN_CAUSE_CHARACTERS and is_there
 
 
-def _is_a_number_in(values: str) -> bool:
-    return any(_number_text(value) is not None for _, value in _names_and_values(values))
+def _has_number_value(values: str) -> bool:
+    return any(_column_number_text(value) is not None for _, value in _names_and_values(values))
 
 
 def _names_and_values(values: str) -> list[tuple[str, str]]:
-    found = _VALUE_PATTERN.finditer(values)
+    found = _NAME_AND_VALUE_PATTERN.finditer(values)
     return [(match["name"], (match["quoted"] or match["bare"] or "").strip()) for match in found]
 
 
-def _columns(before: str, values: str) -> Iterator[StyledPart]:
+def _name_and_value_parts(before: str, values: str) -> Iterator[StyledPart]:
     """Yield names and values, so wide that the values of equal names stand below each other."""
     if before:
-        yield StyledPart(f"{before.rstrip()} ", _DIM)
-    pairs = sorted(_names_and_values(values), key=lambda pair: _rank_of_name(pair[0]))
+        yield StyledPart(f"{before.rstrip()} ", _DIM_STYLE)
+    pairs = sorted(_names_and_values(values), key=lambda pair: _sort_rank_of_name(pair[0]))
     for number, (name, value) in enumerate(pairs, start=1):
-        shown = _number_text(value) or value
-        yield StyledPart(f"{name} ", _DIM)
+        shown = _column_number_text(value) or value
+        yield StyledPart(f"{name} ", _DIM_STYLE)
         # Spaces at the end would make another row where lines are wrapped.
         yield StyledPart(f"{shown:<{_MIN_VALUE_CELLS}}  " if number < len(pairs) else shown)
 
 
-def _rank_of_name(name: str) -> int:
-    return 0 if name in _POSITION_NAMES else 1 if name.rpartition("/")[2].endswith("loss") else 2
+def _sort_rank_of_name(name: str) -> int:
+    return 0 if name in _PROGRESS_VALUE_NAMES else 1 if name.rpartition("/")[2].endswith("loss") else 2
 
 
-def _number_text(value: str) -> str | None:
+def _column_number_text(value: str) -> str | None:
     """Return a number that fits into a column, a longer one with four digits; None for what is no number."""
     try:
         number = float(value)

@@ -3,11 +3,11 @@
 import pytest
 
 from tui_train.runner.lines import StyledPart
-from tui_train.views.log_reading import readable_parts, shows_cause
+from tui_train.views.readable_log_lines import line_shows_cause, readable_line_parts
 
 
 def read(text):
-    return readable_parts([StyledPart(text)])
+    return readable_line_parts([StyledPart(text)])
 
 
 def text_of(parts):
@@ -52,15 +52,15 @@ def test_other_lines_stay_as_they_are(line):
 def test_known_noise_is_dimmed_and_a_colour_of_its_own_kept_elsewhere():
     assert [part.colour for part in read("/x.py:3: FutureWarning: `y` is old.")] == ["2"]
     coloured = (StyledPart("step 1 ", "1;32"), StyledPart("loss 2"))
-    assert readable_parts(coloured) == coloured
+    assert readable_line_parts(coloured) == coloured
 
 
 def test_the_line_that_shows_the_cause_is_found_behind_its_rank():
     line = "RuntimeError: CUDA error: an illegal memory access was encountered"
     written = [StyledPart("[rank1]: "), StyledPart(line, "31")]
-    assert shows_cause(written, line)
-    assert not shows_cause(written, "another error")
-    assert not shows_cause([StyledPart("KeyError: 12")], "KeyError: 1")
-    assert not shows_cause([StyledPart("    raise AssertionError(x)")], "AssertionError")
-    assert not shows_cause([StyledPart("Error")], "Error")
-    assert not shows_cause(written, "")
+    assert line_shows_cause(written, line)
+    assert not line_shows_cause(written, "another error")
+    assert not line_shows_cause([StyledPart("KeyError: 12")], "KeyError: 1")
+    assert not line_shows_cause([StyledPart("    raise AssertionError(x)")], "AssertionError")
+    assert not line_shows_cause([StyledPart("Error")], "Error")
+    assert not line_shows_cause(written, "")
