@@ -116,7 +116,7 @@ def confirm_and_create_environment(name: str, options: EnvironmentOptions, *, dr
         raise Unavailable("no terminal to confirm on", "Add --yes to install without asking.")
     if not yes:
         click.confirm("\nInstall it?", abort=True)
-    making.confirm_and_create_environment(plan, machine, lambda line: click.echo(visible(line)))
+    making.create_environment(plan, machine, lambda line: click.echo(visible(line)))
     click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
 
 
