@@ -122,10 +122,10 @@ class ProfileEditingApp(DiscoveryApp):
 
     def _with_webhook_stored(self, profile: Profile) -> Profile:
         """Return the profile with the webhook's address in a file, once all of it was typed; said if that fails."""
-        from tui_train.profile.store import with_webhook_stored
+        from tui_train.profile.store import store_webhook_of_profile
 
         try:
-            return with_webhook_stored(profile)
+            return store_webhook_of_profile(profile)
         except TuiTrainError as error:
             self.show_error(error)
             return profile
@@ -179,13 +179,13 @@ class ProfileEditingApp(DiscoveryApp):
 
     def _facts_parts_affected(self, profile: Profile, previous: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
-        from tui_train.trainers import profile_paths
+        from tui_train.trainers import profile_paths_to_check
 
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": (profile_paths(profile), *_model_choice_of(profile))
-            != (profile_paths(previous), *_model_choice_of(previous)),
+            "paths": (profile_paths_to_check(profile), *_model_choice_of(profile))
+            != (profile_paths_to_check(previous), *_model_choice_of(previous)),
             "hub": _hub_choice_of(profile) != _hub_choice_of(previous),
             "toolchains": python != previous.trainer.python and python not in {"", *known},
             "images": _image_choice_of(profile) != _image_choice_of(previous),

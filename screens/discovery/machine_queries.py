@@ -83,7 +83,7 @@ def facts_of_host(profile: Profile, source: "FactsSource", typed_host: str) -> "
     from tui_train.profile import hosts
 
     found = probe_facts_for_profile(profile, source)
-    if typed_host and typed_host == source.host and typed_host not in hosts.saved_hosts():
+    if typed_host and typed_host == source.host and typed_host not in hosts.address_by_saved_host():
         with suppress(TuiTrainError):
             hosts.save_host(typed_host)
     return found

@@ -237,7 +237,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def action_choose_machine(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
         try:
-            known = hosts.saved_hosts()
+            known = hosts.address_by_saved_host()
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
             return
@@ -316,7 +316,7 @@ def _meaning_of_zero_processes(setup: Setup) -> str:
 
 def _valid_host_address(address: str) -> str:
     """Return the name of a host as it was typed; BadInput where it is none."""
-    if (address := address.strip()) not in hosts.saved_hosts():
+    if (address := address.strip()) not in hosts.address_by_saved_host():
         ssh.require_host_name(address)
     return address
 

@@ -129,7 +129,7 @@ Those that change the training ask for your consent; the others keep it the same
     def _make_groups(self, setup: Setup | None) -> Iterable[FormGroup]:
         """Return the sections, the script's own arguments first: they are what surely reaches it."""
         source = self._script_source(setup)
-        found = {finding.row_key: finding for finding in reversed(self.findings()) if finding.argument}
+        found = {finding.form_row_key: finding for finding in reversed(self.findings()) if finding.argument}
         if source and setup:
             yield script_rows.make_script_group(source, self.profile.trainer.arguments, setup, found)
         yield from super()._make_groups(setup)

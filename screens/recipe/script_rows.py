@@ -12,7 +12,7 @@ from tui_train.profile.rows import Field, FieldKind
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.recipe.given_arguments import GivenArgument, argument_row_key
 from tui_train.setup.setup import Setup
-from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, parameters_in_scope
+from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT, parameters_in_scope
 from tui_train.views.choices import UNSET_LABEL, FieldOption
 
 from ..steps.step_rows import hint_and_fix_texts
@@ -70,10 +70,16 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
     if finding and finding.level == "note":
         note = f"may be the {_recipe_label(given_arguments.likely_placeholder(parameter))}"
     default = {"True": "yes", "False": "no"}.get(parameter.default, parameter.default)
-    held = f"{SCRIPT_DEFAULT_SOURCE} ({default})" if default else "" if parameter.required else SCRIPT_DEFAULT_SOURCE
+    held = (
+        f"{SCRIPT_OWN_VALUE_SOURCE_TEXT} ({default})"
+        if default
+        else ""
+        if parameter.required
+        else SCRIPT_OWN_VALUE_SOURCE_TEXT
+    )
     if field.kind in {"choice", "switch"}:
         # A choice has less room than what is typed.
-        note = f"{SCRIPT_DEFAULT_SOURCE}{', ' + note if note else ''}" if value is None and default else note
+        note = f"{SCRIPT_OWN_VALUE_SOURCE_TEXT}{', ' + note if note else ''}" if value is None and default else note
         held = default or held
     return FormRow(
         field=field,

@@ -227,12 +227,12 @@ class StepScreen(FindingsScreen):
         form = self.form
         here = form.cursor if form.holds_focus else ""
         forbidding = [finding for finding in self.findings() if finding.forbids_plan]
-        wrong = min(forbidding, key=lambda finding: finding.row_key != here, default=None)
+        wrong = min(forbidding, key=lambda finding: finding.form_row_key != here, default=None)
         if not form.state.unparsable_row_key and wrong is None:
             self.post_message(OpenStep(self.next_step_module, self))
             return
         self.app.bell()
-        key = form.state.unparsable_row_key or (wrong.row_key if wrong else "")
+        key = form.state.unparsable_row_key or (wrong.form_row_key if wrong else "")
         if any(row.key == key for row in form.state.rows):
             form.go_to_row(key)
         elif wrong:

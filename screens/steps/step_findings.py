@@ -107,10 +107,10 @@ class FindingsScreen(WizardScreen):
         )
         found = self._shown_findings()
         here = form.cursor if in_form and form else words
-        known = tuple((finding.row_key, finding.level) for finding in found)
+        known = tuple((finding.form_row_key, finding.level) for finding in found)
         if known != self._findings_shown:
             self._findings_shown, self._row_when_shown = known, here
-        mine = next((finding for finding in found if in_form and finding.row_key == here), None)
+        mine = next((finding for finding in found if in_form and finding.form_row_key == here), None)
         first = next(iter(_certain_findings(found)), None)
         if finding := mine or (first if here == self._row_when_shown else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
@@ -138,14 +138,14 @@ class FindingsScreen(WizardScreen):
         if form is None or not form.state.unparsable_text_fix:
             return False
         return form.state.is_cursor_row_unparsable or not any(
-            finding.row_key == form.cursor for finding in self._shown_findings()
+            finding.form_row_key == form.cursor for finding in self._shown_findings()
         )
 
     def finding_to_fix(self) -> Finding | None:
         """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
         found = self._shown_findings()
         form = next(iter(self.query(Form)), None)
-        mine = [finding for finding in found if form and form.holds_focus and finding.row_key == form.cursor]
+        mine = [finding for finding in found if form and form.holds_focus and finding.form_row_key == form.cursor]
         if mine and mine[0].level == "error":
             mine = mine[:1]
             found = ()

@@ -32,7 +32,7 @@ from tui_train.facts.types import (
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, PresetArgument, UserPreset
 from tui_train.profile.types import SCHEMA_VERSION, Profile
-from tui_train.trainers import profile_paths
+from tui_train.trainers import profile_paths_to_check
 from tui_train.trainers.finetune import Finetune
 from tui_train.views import show
 
@@ -847,8 +847,8 @@ def test_untrusted_text_is_shown_safely():
 def test_all_paths_are_asked_for():
     keys = ("script", "working_directory", "model", "output", "accelerate_config")
     values = {f"trainer.{key}": f"/{key}" for key in keys} | {"trainer.data": ("/a", "/b", "/a")}
-    assert sorted(profile_paths(profile(values))) == sorted(["/a", "/b", *(f"/{key}" for key in keys)])
-    assert profile_paths(Profile()) == ()
+    assert sorted(profile_paths_to_check(profile(values))) == sorted(["/a", "/b", *(f"/{key}" for key in keys)])
+    assert profile_paths_to_check(Profile()) == ()
 
 
 def test_there_is_a_fault_for_every_check():

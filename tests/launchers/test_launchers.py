@@ -29,7 +29,7 @@ from tui_train.base.command import ADDRESS_VARIABLE, argv
 from tui_train.facts.machine import probe
 from tui_train.launchers import LAUNCHERS, choose_launcher, launchers_supporting, torchrun
 from tui_train.launchers.job import LauncherJob
-from tui_train.profile.types import Launcher, Strategy
+from tui_train.profile.types import LauncherName, Strategy
 
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
 WAYS = [*itertools.product(
@@ -164,7 +164,7 @@ def torchrun_words(torchrun_flags, nodes):
         nodes=nodes,
         port=1234,
     )
-    return argv_of(torchrun.Torchrun(job).parts())[3:]
+    return argv_of(torchrun.Torchrun(job).command_parts())[3:]
 
 
 @pytest.mark.whole
@@ -248,16 +248,16 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     job = LauncherJob(
         python="/py", processes=1, gpus=UUIDS[:1], precision="bf16", strategy=strategy, nodes=nodes, port=29500
     )
-    told = " ".join(map(str, (*launcher(job).parts(), *launcher(job).configs())))
+    told = " ".join(map(str, (*launcher(job).command_parts(), *launcher(job).config_files())))
     assert job.python in told
     assert (ADDRESS_VARIABLE.variable in told) == (nodes > 1)
-    assert (launcher(job).configs() != launcher(msgspec.structs.replace(job, strategy="ddp")).configs()) == (
+    assert (launcher(job).config_files() != launcher(msgspec.structs.replace(job, strategy="ddp")).config_files()) == (
         strategy != "ddp"
     )
 
 
 def test_the_names_in_a_profile_are_the_launchers():
-    assert get_args(Launcher) == tuple(LAUNCHERS)
+    assert get_args(LauncherName) == tuple(LAUNCHERS)
     assert [choose_launcher(1, "ddp", machines, reads_ranks=True) for machines in (1, 2)] == ["torchrun", "torchrun"]
     assert choose_launcher(1, "fsdp2", reads_ranks=True) == "accelerate"
     assert all(choose_launcher(processes, strategy) in LAUNCHERS for processes in (1, 2) for strategy in STRATEGIES)

@@ -315,11 +315,11 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         assert "for lab" in shows(pilot)
         assert not app.place_for(profile()).name
         await keys("h", "down", "down", "enter", *"lab", "enter")(pilot)
-        assert [*hosts.saved_hosts()] == ["lab"]
+        assert [*hosts.address_by_saved_host()] == ["lab"]
         await keys("h", "down", "down", "enter", *"nowhere-at-all", "enter")(pilot)
         await reached(pilot, "Hardware")
         assert "nowhere-at-all is not known" in " ".join(shows(pilot).split())
-        assert "nowhere-at-all" not in hosts.saved_hosts(), "it has not answered"
+        assert "nowhere-at-all" not in hosts.address_by_saved_host(), "it has not answered"
         assert "CPU" not in shows(pilot).split("nowhere-at-all is not known")[1], "nothing is known of its CPU"
         await keys("h", "enter")(pilot)
         await reached(pilot, "Hardware")

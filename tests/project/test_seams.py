@@ -136,7 +136,7 @@ def test_a_launcher_is_added(project):
         .replace("return (*command,", "return (*command, CommandPart((self.job.python,)),")
     )
     add(package / "launchers/__init__.py", 'from tui_train.launchers import toy\nLAUNCHERS["toy"] = toy.Torchrun')
-    name(package, "Launcher")
+    name(package, "LauncherName")
     chosen = ("--set", "trainer.launcher=toy", *ON_CPU)
     made = json.loads(printed(project, "plan", "quickstart", "--json", *chosen))["plan"]
     assert "under toy" in made["title"]

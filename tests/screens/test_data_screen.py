@@ -25,7 +25,7 @@ from tui_train.profile.fields import FIELDS, profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
-from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD
+from tui_train.trainers.finetune import FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD
 from tui_train.views import choices
 from tui_train.wizard import make_wizard
 
@@ -264,7 +264,10 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_
         await press(pilot, "f2")
         # Unset, so that it follows the method.
         assert pilot.app.profile.recipe.learning_rate is None
-        assert pilot.app.screen.setup.effective_profile.recipe.learning_rate == LEARNING_RATES_BY_METHOD["sft"][1]
+        assert (
+            pilot.app.screen.setup.effective_profile.recipe.learning_rate
+            == FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD["sft"][1]
+        )
 
 
 @pytest.mark.whole

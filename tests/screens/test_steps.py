@@ -94,7 +94,7 @@ async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
     """Also where something else is wrong, and was found first."""
     machine(SEED)
     async with opened(PRETRAIN, "enter", "left", size=(80, 40)) as pilot:
-        wrong = [finding.row_key for finding in pilot.app.screen.findings() if finding.forbids_plan]
+        wrong = [finding.form_row_key for finding in pilot.app.screen.findings() if finding.forbids_plan]
         assert {"trainer.model", "trainer.data"} < set(wrong)
         form = pilot.app.screen.query_one(Form)
         for row in ("trainer.data", "trainer.model"):

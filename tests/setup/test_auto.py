@@ -22,7 +22,7 @@ from tui_train.profile import fields
 from tui_train.profile.store import profile_from_toml
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
-from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
+from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.trainers.auto_preset import arguments_summary as said
 from tui_train.views.run_settings import effective_settings
 from tui_train.wizard import make_wizard
@@ -281,9 +281,9 @@ def test_what_the_script_does_not_say_is_its_own(tmp_path):
     assert "Read of train.py: no arguments." in made.notes
     assert not any("5e-05" in line for line in (*made.notes, *made.numbers))
     settings = effective_settings(chosen, {})
-    assert settings["recipe.learning_rate"].text == SCRIPT_DEFAULT_SOURCE
+    assert settings["recipe.learning_rate"].text == SCRIPT_OWN_VALUE_SOURCE_TEXT
     held = Setup(chosen, known).values["learning_rate"]
-    assert (held.value, held.display_text) == (None, SCRIPT_DEFAULT_SOURCE)
+    assert (held.value, held.display_text) == (None, SCRIPT_OWN_VALUE_SOURCE_TEXT)
 
 
 @pytest.mark.parametrize("given", [("-b", "4"), ("--bs=4",), ("--batch-size", "4")])
@@ -367,7 +367,7 @@ def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     held = Setup(chosen, known).values
     assert held["learning_rate"].display_text == "1.0, the script's default"
     assert held["epochs"].display_text == "14.0, the script's default"
-    assert held["seed"].display_text == SCRIPT_DEFAULT_SOURCE
+    assert held["seed"].display_text == SCRIPT_OWN_VALUE_SOURCE_TEXT
     assert effective_settings(chosen, {})["recipe.learning_rate"].text == "1.0 (default)"
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
 
-from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, RunLibraries, why_ineffective
+from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, VariableReaders, why_ineffective
 from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
@@ -165,18 +165,22 @@ def test_a_sick_card_matters_to_nccl_only():
 @pytest.mark.parametrize(
     ("name", "run", "words"),
     [
-        ("ACCELERATE_USE_GLOO", RunLibraries(toolchain(), "accelerate", "nccl"), "no version of accelerate"),
-        ("MASTER_PORT", RunLibraries(toolchain(), "torchrun", "nccl"), "arguments only"),
-        ("MASTER_PORT", RunLibraries(toolchain(), "python", ""), ""),
-        ("TORCH_NCCL_AVOID_RECORD_STREAMS", RunLibraries(toolchain(torch="2.13.0"), "python", "nccl"), "default since"),
-        ("TORCH_NCCL_AVOID_RECORD_STREAMS", RunLibraries(toolchain(torch="2.7.1"), "python", "nccl"), ""),
-        ("WANDB_DISABLED", RunLibraries(toolchain(transformers="5.23.0"), "python", ""), "WANDB_MODE"),
-        ("WANDB_DISABLED", RunLibraries(toolchain(transformers="4.57.6"), "python", ""), ""),
-        ("PYTORCH_ALLOC_CONF", RunLibraries(toolchain(torch="2.8.0"), "python", ""), "ignores it"),
-        ("PYTORCH_ALLOC_CONF", RunLibraries(toolchain(torch="2.13.0"), "python", ""), ""),
-        ("NCCL_P2P_DISABLE", RunLibraries(toolchain(), "torchrun", "gloo"), "only NCCL reads it"),
-        ("NCCL_P2P_DISABLE", RunLibraries(toolchain(), "torchrun", "nccl"), ""),
-        ("HF_HOME", RunLibraries(None, "torchrun", ""), ""),
+        ("ACCELERATE_USE_GLOO", VariableReaders(toolchain(), "accelerate", "nccl"), "no version of accelerate"),
+        ("MASTER_PORT", VariableReaders(toolchain(), "torchrun", "nccl"), "arguments only"),
+        ("MASTER_PORT", VariableReaders(toolchain(), "python", ""), ""),
+        (
+            "TORCH_NCCL_AVOID_RECORD_STREAMS",
+            VariableReaders(toolchain(torch="2.13.0"), "python", "nccl"),
+            "default since",
+        ),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", VariableReaders(toolchain(torch="2.7.1"), "python", "nccl"), ""),
+        ("WANDB_DISABLED", VariableReaders(toolchain(transformers="5.23.0"), "python", ""), "WANDB_MODE"),
+        ("WANDB_DISABLED", VariableReaders(toolchain(transformers="4.57.6"), "python", ""), ""),
+        ("PYTORCH_ALLOC_CONF", VariableReaders(toolchain(torch="2.8.0"), "python", ""), "ignores it"),
+        ("PYTORCH_ALLOC_CONF", VariableReaders(toolchain(torch="2.13.0"), "python", ""), ""),
+        ("NCCL_P2P_DISABLE", VariableReaders(toolchain(), "torchrun", "gloo"), "only NCCL reads it"),
+        ("NCCL_P2P_DISABLE", VariableReaders(toolchain(), "torchrun", "nccl"), ""),
+        ("HF_HOME", VariableReaders(None, "torchrun", ""), ""),
     ],
 )
 def test_dead_variables(name, run, words):
@@ -184,7 +188,7 @@ def test_dead_variables(name, run, words):
 
 
 def test_every_dead_variable_has_its_reason_somewhere():
-    runs = [RunLibraries(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
+    runs = [VariableReaders(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
             for launcher in LAUNCHERS for talks in ("", "nccl")]  # fmt: skip
     assert all(any(why(run) for run in runs) for why in REASON_FINDER_BY_VARIABLE.values())
 
@@ -243,11 +247,11 @@ def test_a_variable_is_checked_as_its_key_is(chosen, variables, message):
 
 
 def test_a_variable_of_a_cure_that_is_not_read_is_said():
-    run = RunLibraries(toolchain(packages={"nvidia-nccl-cu12": "2.20.5"}), "torchrun", "nccl")
+    run = VariableReaders(toolchain(packages={"nvidia-nccl-cu12": "2.20.5"}), "torchrun", "nccl")
     assert "begins with NCCL 2.23, this is 2.20.5" in why_ineffective("NCCL_CUMEM_HOST_ENABLE", run)
-    run = RunLibraries(None, "accelerate", "")
+    run = VariableReaders(None, "accelerate", "")
     assert "choose recipe.precision" in why_ineffective("ACCELERATE_MIXED_PRECISION", run)
-    assert why_ineffective("ACCELERATE_MIXED_PRECISION", RunLibraries(None, "torchrun", "")) == ""
+    assert why_ineffective("ACCELERATE_MIXED_PRECISION", VariableReaders(None, "torchrun", "")) == ""
 
 
 def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path):

@@ -186,7 +186,7 @@ def test_a_value_of_another_type_or_choice_names_its_row(tmp_path):
     words = ("d", "--bs", "abc", "--optim=lion", "--eta={learning_rate}", "--layers", "1", "x")
     chosen = script(tmp_path, TEXT, trainer__arguments=words, recipe__learning_rate=0.1)
     found = [one for one in seen(chosen) if one.argument]
-    assert [(one.argument, one.row_key) for one in found] == [
+    assert [(one.argument, one.form_row_key) for one in found] == [
         (name, f"trainer.arguments {name}") for name in ("--bs", "--layers", "--optim")
     ]
     assert found[0].message == "--bs is 'abc', which is not a whole number (line 7 of the script)"

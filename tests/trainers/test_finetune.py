@@ -56,7 +56,12 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_about_data
-from tui_train.trainers.finetune import LEARNING_RATES_BY_METHOD, Finetune, default_learning_rate, supported_tunings
+from tui_train.trainers.finetune import (
+    FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD,
+    Finetune,
+    default_learning_rate,
+    supported_tuning_labels,
+)
 from tui_train.trainers.finetune_options import adapter_options
 from tui_train.views.overview import overview_lines
 
@@ -84,15 +89,15 @@ def config(chosen, found=None):
 def test_the_defaults_are_those_of_the_method():
     assert config(tuning())["learning_rate"] == 2e-4
     assert config(tuning(finetune__tuning="full"))["learning_rate"] == 2e-5
-    for method, (_, of_adapters) in LEARNING_RATES_BY_METHOD.items():
+    for method, (_, of_adapters) in FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD.items():
         values = config(tuning(finetune__method=method))
         assert values["learning_rate"] == default_learning_rate(tuning(finetune__method=method).finetune) == of_adapters
         preferring = method != "sft"
         assert values["num_train_epochs"] == (1 if preferring else 3)
         assert values["warmup_steps"] == (0.1 if preferring else 0.03)
         assert values["save_total_limit"] == 2
-    assert LEARNING_RATES_BY_METHOD["kto"] == (5e-7, 5e-7)
-    assert LEARNING_RATES_BY_METHOD["reward"][1] == 1e-4
+    assert FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD["kto"] == (5e-7, 5e-7)
+    assert FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD["reward"][1] == 1e-4
     shown = ready(tuning(finetune__method="dpo"), facts(packages=LIBRARIES)).plan.numbers
     assert "1 epoch (as in TRL's example for dpo)" in shown
     assert "10 % of the steps to warm up (as in the alignment handbook)" in shown
@@ -705,9 +710,9 @@ def test_the_options_that_are_read_are_those_of_trl(trl):
         "print(json.dumps([[word for one in parser._actions for word in one.option_strings] for parser in parsers]))"
     )
     said = subprocess.run(
-        [TRL, "-c", code, *LEARNING_RATES_BY_METHOD], capture_output=True, text=True, check=True
+        [TRL, "-c", code, *FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD], capture_output=True, text=True, check=True
     ).stdout
-    for method, words in zip(LEARNING_RATES_BY_METHOD, json.loads(said.splitlines()[-1]), strict=True):
+    for method, words in zip(FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD, json.loads(said.splitlines()[-1]), strict=True):
         names = {word.lstrip("-").replace("-", "_") for word in words}
         listed = {*trl.trl_options[""], *trl.trl_options[method]}
         assert listed - names == set()
@@ -810,8 +815,8 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
 )
 def test_what_a_python_can_do_is_known(without, cuda, able):
     packages = {name: version for name, version in LIBRARIES.items() if name != without}
-    assert supported_tunings(toolchain(cuda=cuda, packages=packages)) == able
-    assert supported_tunings(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
+    assert supported_tuning_labels(toolchain(cuda=cuda, packages=packages)) == able
+    assert supported_tuning_labels(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
 
 
 def test_a_trainer_says_what_it_does():

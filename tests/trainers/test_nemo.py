@@ -388,7 +388,7 @@ def test_a_line_of_megatron_is_read():
 def test_a_python_with_megatron_bridge_goes_between_recipes_and_automodel():
     automodel, bridge, toolkit = AUTOMODEL.toolchains[0], BRIDGE.toolchains[0], WITH_NEMO.toolchains[0]
     assert [nemo.nemo_flavour(tool) for tool in (automodel, bridge, toolkit)] == ["automodel", "bridge", "recipes"]
-    assert sorted((automodel, bridge, toolkit), key=nemo.flavour_rank) == [toolkit, bridge, automodel]
+    assert sorted((automodel, bridge, toolkit), key=nemo.flavour_preference_rank) == [toolkit, bridge, automodel]
     both = facts(packages=BRIDGED | {"nemo_automodel": "0.7.0"}).toolchains[0]
     assert nemo.nemo_flavour(both) == "bridge"
 
@@ -407,7 +407,7 @@ def test_the_recipes_that_are_offered_do_the_task():
     finetune = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
     assert "llama3_8b_64k" not in [option.value for option in finetune]
     known = (*recipe_lists.known_tasks_by_recipe(), *recipe_lists.known_tasks_by_recipe("bridge"))
-    assert all(map(nemo.is_python_name, known))
+    assert all(map(nemo.is_valid_recipe_name, known))
     bridged = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
     assert "qwen25_500m" in [option.value for option in bridged]
     assert "deepseek_v3" not in [option.value for option in bridged]

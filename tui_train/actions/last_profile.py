@@ -15,7 +15,9 @@ def remember_profile_without_secrets(profile: Profile) -> tuple[SecretPosition, 
     """
     rest, left = profile_without_secrets(profile)
     try:
-        write_atomically(last_profile_file(), store.profile_to_toml(store.with_webhook_stored(rest)), PRIVATE_FILE_MODE)
+        write_atomically(
+            last_profile_file(), store.profile_to_toml(store.store_webhook_of_profile(rest)), PRIVATE_FILE_MODE
+        )
     except TuiTrainError:
         return ()
     return left

@@ -14,7 +14,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel import ssh
 from tui_train.profile.types import Profile
-from tui_train.trainers import profile_paths
+from tui_train.trainers import profile_paths_to_check
 
 _INSTALL_RSYNC_REMEDY = "Install it on both machines (apt install rsync), or copy the files yourself."
 # The exit codes of rsync by which the other side has none, and by which ssh failed.
@@ -31,7 +31,7 @@ def files_to_send(profile: Profile) -> tuple[Path, ...]:
     container = {profile.container.image, *(mount.partition(":")[0] for mount in profile.container.mounts)}
     # A working folder may hold anything: secrets, other data, the results of earlier runs.
     left_out = {profile.trainer.output, profile.trainer.working_directory, *container}
-    named = [Path(path) for path in profile_paths(profile) if path not in left_out]
+    named = [Path(path) for path in profile_paths_to_check(profile) if path not in left_out]
     existing = [path for path in named if path.exists()]
     if not existing:
         why = (

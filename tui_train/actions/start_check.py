@@ -6,13 +6,13 @@ from tui_train.checks import Finding
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
-from tui_train.profile.store import with_webhook_stored
+from tui_train.profile.store import store_webhook_of_profile
 from tui_train.profile.types import Profile
 
 
 def prepare_plan_and_place(profile: Profile) -> tuple[PreparedPlan, Place]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
-    kept = with_webhook_stored(profile)
+    kept = store_webhook_of_profile(profile)
     return prepare_plan(set_up(kept, probe_facts_for_start(kept, FactsSource()))), source_for_profile(
         kept, FactsSource()
     ).place

@@ -12,7 +12,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
-from tui_train.trainers import profile_paths
+from tui_train.trainers import profile_paths_to_check
 
 
 class TrainingHostsQuestion(NamedTuple):
@@ -36,7 +36,7 @@ def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource)
     toolchain = setup.toolchain
     if setup.recipe_problem or toolchain is None or profile.container.engine != "none":
         return None
-    paths = tuple(path for path in profile_paths(profile) if path != profile.trainer.output)
+    paths = tuple(path for path in profile_paths_to_check(profile) if path != profile.trainer.output)
     return TrainingHostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")
 
 

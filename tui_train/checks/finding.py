@@ -43,7 +43,7 @@ class Finding(Struct, frozen=True):
         return self.install or self.change
 
     @property
-    def row_key(self) -> str:
+    def form_row_key(self) -> str:
         """The row of a form that it is of."""
         return argument_row_key(self.argument) if self.argument else self.key
 

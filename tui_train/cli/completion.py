@@ -51,7 +51,7 @@ def complete_hosts(_context: click.Context, _parameter: click.Parameter, text: s
     from tui_train.profile import hosts
 
     with suppress(TuiTrainError):
-        return [CompletionItem(name) for name in hosts.saved_hosts() if name.startswith(text)]
+        return [CompletionItem(name) for name in hosts.address_by_saved_host() if name.startswith(text)]
     return []
 
 

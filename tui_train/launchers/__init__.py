@@ -6,19 +6,20 @@ from tui_train.launchers.accelerate import Accelerate
 from tui_train.launchers.launcher import Launcher
 from tui_train.launchers.python import Python
 from tui_train.launchers.torchrun import Torchrun
-from tui_train.profile.types import Launcher as Name
-from tui_train.profile.types import Strategy
+from tui_train.profile.types import LauncherName, Strategy
 
 # In order of preference for the automatic choice.
-LAUNCHERS: dict[Name, type[Launcher]] = {"python": Python, "torchrun": Torchrun, "accelerate": Accelerate}
+LAUNCHERS: dict[LauncherName, type[Launcher]] = {"python": Python, "torchrun": Torchrun, "accelerate": Accelerate}
 
 
-def choose_launcher(processes: int, strategy: Strategy, machines: int = 1, *, reads_ranks: bool = False) -> Name:
+def choose_launcher(
+    processes: int, strategy: Strategy, machines: int = 1, *, reads_ranks: bool = False
+) -> LauncherName:
     """Return the launcher for that many processes on each machine and this strategy.
 
     reads_ranks: the script needs RANK and its like for a single process too.
     """
-    able: list[Name] = [
+    able: list[LauncherName] = [
         name
         for name, launcher in LAUNCHERS.items()
         if (strategy == "ddp" or strategy in launcher.shards)
@@ -30,11 +31,11 @@ def choose_launcher(processes: int, strategy: Strategy, machines: int = 1, *, re
     return able[0]
 
 
-def launcher_labels(is_able: Callable[[type[Launcher]], bool]) -> str:
+def able_launchers_text(is_able: Callable[[type[Launcher]], bool]) -> str:
     """Return the launchers that can do something, in words."""
     return " or ".join(launcher.label for launcher in LAUNCHERS.values() if is_able(launcher))
 
 
-def launchers_supporting(strategy: Strategy) -> tuple[Name, ...]:
+def launchers_supporting(strategy: Strategy) -> tuple[LauncherName, ...]:
     """Return the launchers that shard a model by a strategy."""
     return tuple(name for name, launcher in LAUNCHERS.items() if strategy in launcher.shards)

@@ -22,10 +22,10 @@ from tui_train.launchers.launcher import Launcher
 from tui_train.profile.types import Strategy
 
 CONFIG_FILE_NAME = "accelerate.yaml"
-_WHY_CONFIG_FILE = "otherwise your default_config.yaml would be used"
+_CONFIG_FILE_REASON_TEXT = "otherwise your default_config.yaml would be used"
 
 
-def _as_table(value: PlainData) -> dict[str, PlainData]:
+def _table_or_empty(value: PlainData) -> dict[str, PlainData]:
     return value if isinstance(value, dict) else {}
 
 
@@ -42,9 +42,9 @@ class Accelerate(Launcher):
     sets_precision = True
     address_in_words = True
 
-    def parts(self) -> tuple[CommandPart, ...]:
+    def command_parts(self) -> tuple[CommandPart, ...]:
         """Return accelerate launch with its config file and the options that it does not read from there."""
-        why = "with the values kept from your accelerate config" if self.job.user_config else _WHY_CONFIG_FILE
+        why = "with the values kept from your accelerate config" if self.job.user_config else _CONFIG_FILE_REASON_TEXT
         command = (
             CommandPart((self.job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
             CommandPart((word_in_run_dir(self.job.config_file or CONFIG_FILE_NAME, "--config_file="),), why),
@@ -66,14 +66,14 @@ class Accelerate(Launcher):
             ),
         )
 
-    def settings(self) -> tuple[EnvSetting, ...]:
+    def environment_settings(self) -> tuple[EnvSetting, ...]:
         """Return the variable that makes accelerate use the CPU; no config key does for several processes."""
         if self.job.gpus:
             return ()
         why = "without it accelerate starts unconnected processes on a machine without GPUs"
         return (EnvSetting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
 
-    def configs(self) -> tuple[ConfigFile, ...]:
+    def config_files(self) -> tuple[ConfigFile, ...]:
         """Return the configuration; keys as in accelerate 1.6 to 1.15."""
         several = self.job.world_size > 1
         types: dict[str, str] = {"ddp": "MULTI_GPU" if several else "NO", "fsdp2": "FSDP"}
@@ -99,9 +99,12 @@ class Accelerate(Launcher):
             values["gpu_ids"] = ",".join(self.job.gpus)
         kept = accelerate_config.kept_settings(self.job.user_config, self.job.strategy, fp8=self.job.precision == "fp8")
         if self.job.strategy == "fsdp2":
-            values["fsdp_config"] = {**self._fsdp_config(), **_as_table(kept.pop("fsdp_config", {}))}
+            values["fsdp_config"] = {**self._fsdp_config(), **_table_or_empty(kept.pop("fsdp_config", {}))}
         elif self.job.strategy != "ddp":
-            values["deepspeed_config"] = {**self._deepspeed_config(), **_as_table(kept.pop("deepspeed_config", {}))}
+            values["deepspeed_config"] = {
+                **self._deepspeed_config(),
+                **_table_or_empty(kept.pop("deepspeed_config", {})),
+            }
         return (ConfigFile(CONFIG_FILE_NAME, why, {**values, **kept}),)
 
     def _fsdp_config(self) -> dict[str, PlainData]:

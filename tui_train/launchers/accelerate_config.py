@@ -12,9 +12,9 @@ from typing import Any
 from tui_train.base.command import PlainData
 from tui_train.profile.types import Strategy
 
-_PRECISION_BY_NAME = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
-_DISTRIBUTED_TYPES = frozenset({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"})
-_FOLLOWED_CONFIG_KEYS = frozenset(
+_PRECISION_BY_ACCELERATE_NAME = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
+_SUPPORTED_DISTRIBUTED_TYPES = frozenset({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"})
+_ACCELERATE_CONFIG_KEYS = frozenset(
     {
         "compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes",
         "machine_rank", "num_machines", "gpu_ids", "main_process_ip", "main_process_port", "rdzv_backend",
@@ -43,18 +43,18 @@ _FSDP1_ONLY_STATE_DICT_TYPE = "LOCAL_STATE_DICT"
 _KEPT_DEEPSPEED_KEYS = frozenset({"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"})
 
 
-def config_problem(config: Mapping[str, Any]) -> str:
+def why_config_unusable(config: Mapping[str, Any]) -> str:
     """Return why nothing of a config can be used, as words that follow its name; empty if it can."""
     if config.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         return f"is for {config['compute_environment']}"
     kind = str(config.get("distributed_type", ""))
-    if config and kind not in _DISTRIBUTED_TYPES:
+    if config and kind not in _SUPPORTED_DISTRIBUTED_TYPES:
         return f"is for {kind}, which is not supported here" if kind else "has no distributed_type"
     if config and read_precision(config) is None:
         return f"has a mixed_precision that accelerate does not know: {config.get('mixed_precision')}"
     not_tables = (
         key
-        for key in sorted(_FOLLOWED_CONFIG_KEYS & config.keys())
+        for key in sorted(_ACCELERATE_CONFIG_KEYS & config.keys())
         if key.endswith("_config") and not isinstance(config[key], dict | None)
     )
     return next((f"has no table under {key}" for key in not_tables), "")
@@ -66,7 +66,7 @@ def read_precision(config: Mapping[str, Any]) -> str | None:
     if named is None:
         return "fp16" if config.get("fp16") else ""
     # YAML reads a bare `no` as false.
-    return _PRECISION_BY_NAME.get("no" if named is False else str(named).lower())
+    return _PRECISION_BY_ACCELERATE_NAME.get("no" if named is False else str(named).lower())
 
 
 def read_strategy(config: Mapping[str, Any]) -> Strategy:
@@ -90,7 +90,7 @@ def offloads_shards(config: Mapping[str, Any]) -> bool:
 
 def deepspeed_accumulation(config: Mapping[str, Any]) -> int | None:
     """Return the gradient accumulation that it gives DeepSpeed, which alone reads it from there."""
-    return positive_integer((config.get("deepspeed_config") or {}).get("gradient_accumulation_steps"))
+    return parse_positive_integer((config.get("deepspeed_config") or {}).get("gradient_accumulation_steps"))
 
 
 def deepspeed_clipping_norm(config: Mapping[str, Any]) -> float | None:
@@ -104,7 +104,7 @@ def deepspeed_clipping_norm(config: Mapping[str, Any]) -> float | None:
     return number if 0 < number < math.inf else None
 
 
-def positive_integer(value: object) -> int | None:
+def parse_positive_integer(value: object) -> int | None:
     """Return a positive whole number, as text too, as accelerate takes it; None for anything else."""
     number = value if isinstance(value, int) and not isinstance(value, bool) else 0
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value, re.ASCII):
@@ -117,7 +117,7 @@ def is_for_cpu(config: Mapping[str, Any]) -> bool:
     return _is_switched_on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
 
 
-def without_gpu_precision(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def config_without_gpu_only_precision(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a plan on the CPU uses of it: of one for GPUs no precision that only GPUs have."""
     if is_for_cpu(config) or read_precision(config) not in {"fp16", "fp8"}:
         return config
@@ -129,7 +129,7 @@ def checkpoints_activations(config: Mapping[str, Any]) -> bool:
     return _is_switched_on(_fsdp_settings(config).get("fsdp_activation_checkpointing"))
 
 
-def binds_cpus(config: Mapping[str, Any]) -> bool:
+def asks_to_bind_cpus(config: Mapping[str, Any]) -> bool:
     """Return whether it asks to bind each process to the CPUs near its GPU."""
     return _is_switched_on(config.get("enable_cpu_affinity"))
 
@@ -147,15 +147,15 @@ def unsupported_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
     return (*keys, *(["deepspeed_config.deepspeed_config_file"] if named else []))
 
 
-def dropped_settings(config: Mapping[str, Any], chosen_strategy: Strategy) -> dict[str, str]:
+def reason_by_dropped_setting(config: Mapping[str, Any], chosen_strategy: Strategy) -> dict[str, str]:
     """Return what of it cannot be kept for a strategy, each with why, as words that follow."""
-    reasons = {key: "is not a key of accelerate's" for key in config if key not in _FOLLOWED_CONFIG_KEYS}
+    reasons = {key: "is not a key of accelerate's" for key in config if key not in _ACCELERATE_CONFIG_KEYS}
     if _is_switched_on((config.get("ipex_config") or {}).get("ipex")):
         reasons["ipex_config"] = "is for Intel's extension, which is not supported here"
     for key in ("num_processes", "num_machines"):
         value = config.get(key)
         # -1: to be named at each start.
-        if value not in (None, -1) and positive_integer(value) is None:
+        if value not in (None, -1) and parse_positive_integer(value) is None:
             reasons[f"{key}: {value}"] = "is not a positive whole number"
     if chosen_strategy == "fsdp2":
         key, sharding = _sharding_key_and_strategy(config)
@@ -216,16 +216,16 @@ def _sharding_key_and_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
         return key, "FULL_SHARD"
     if named in {"FALSE", "NO", "OFF", "0"}:
         return key, "SHARD_GRAD_OP"
-    return key, _name_of_number(named, _FSDP1_STRATEGIES)
+    return key, _name_for_number(named, _FSDP1_STRATEGIES)
 
 
 def _state_dict_type(config: Mapping[str, Any]) -> str:
-    return _name_of_number(
+    return _name_for_number(
         str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICT_TYPES
     )
 
 
-def _name_of_number(name_or_number: str, names: tuple[str, ...]) -> str:
+def _name_for_number(name_or_number: str, names: tuple[str, ...]) -> str:
     """Return the name that a number stands for, from 1."""
     return next((name for number, name in enumerate(names, 1) if name_or_number == str(number)), name_or_number)
 

@@ -37,14 +37,14 @@ class Launcher:
         """Bind it to a job."""
         self.job = job
 
-    def parts(self) -> tuple[CommandPart, ...]:
+    def command_parts(self) -> tuple[CommandPart, ...]:
         """Return the arguments before the training script."""
         raise NotImplementedError
 
-    def settings(self) -> tuple[EnvSetting, ...]:
+    def environment_settings(self) -> tuple[EnvSetting, ...]:
         """Return the variables that this launcher needs."""
         return ()
 
-    def configs(self) -> tuple[ConfigFile, ...]:
+    def config_files(self) -> tuple[ConfigFile, ...]:
         """Return the files that this launcher reads."""
         return ()

@@ -11,6 +11,6 @@ class Python(Launcher):
     about = "one process on one device"
     starts_recipes = True
 
-    def parts(self) -> tuple[CommandPart, ...]:
+    def command_parts(self) -> tuple[CommandPart, ...]:
         """Return the interpreter alone."""
         return (CommandPart((self.job.python,)),)

@@ -26,7 +26,7 @@ class Torchrun(Launcher):
     sets_ranks = True
     starts_recipes = True
 
-    def parts(self) -> tuple[CommandPart, ...]:
+    def command_parts(self) -> tuple[CommandPart, ...]:
         """Return the torchrun command for one of the machines."""
         command = [CommandPart((self.job.python, "-m", "torch.distributed.run"), "torchrun of this Python")]
         if self.job.nodes == 1:
@@ -50,7 +50,7 @@ class Torchrun(Launcher):
         why = "a restart would fail again; the next attempt changes something"
         return (*command, *self._flag_parts("--max-restarts", "0", why))
 
-    def settings(self) -> tuple[EnvSetting, ...]:
+    def environment_settings(self) -> tuple[EnvSetting, ...]:
         """Return the variables for several processes on the CPU; none for GPUs."""
         if self.job.gpus or self.job.world_size == 1:
             return ()

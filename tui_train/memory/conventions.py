@@ -40,7 +40,7 @@ def unquantized_weight_dtype(setup: Setup, file_dtype: str, *, trains_lora: bool
 def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: ShardingKind, loaded_dtype: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
     profile = setup.effective_profile
-    if trainer_of(profile).library_conventions_preset() != "trl" or is_known_older(
+    if trainer_of(profile).library_preset_name() != "trl" or is_known_older(
         _library_version(setup, "trl") or "1.0", "1.0"
     ):
         return "fp32"
@@ -49,7 +49,7 @@ def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: Shardin
 
 def _upcasts_what_is_not_quantized(setup: Setup) -> bool:
     """Return whether PEFT's prepare_model_for_kbit_training is called: by the script, or by TRL before 0.26."""
-    if trainer_of(setup.effective_profile).library_conventions_preset() == "trl":
+    if trainer_of(setup.effective_profile).library_preset_name() == "trl":
         shares_out = setup.effective_profile.trainer.strategy == "fsdp2" or "fsdp" in setup.trainer_options
         return is_known_older(_library_version(setup, "trl") or "1.0", "0.26") and not shares_out
     source = setup.script_source
@@ -60,7 +60,7 @@ def _load_dtype_set_by_trainer(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
     profile, options = setup.effective_profile, setup.trainer_options
     precision = profile.recipe.precision or "fp32"
-    conventions = trainer_of(profile).library_conventions_preset()
+    conventions = trainer_of(profile).library_preset_name()
     if conventions == "llama-factory":
         if not lora and not options.is_on("pure_bf16"):
             return "fp32"
@@ -82,7 +82,7 @@ def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[LossComputation, Fus
     method = profile.finetune.method if trainer_has_own_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""
-    if trainer_of(profile).library_conventions_preset() == "trl":
+    if trainer_of(profile).library_preset_name() == "trl":
         trl = _library_version(setup, "trl")
         if is_at_least_or_unknown(trl, "1.15"):
             return "tiled", "liger" if liger else ""

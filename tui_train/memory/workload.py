@@ -319,7 +319,7 @@ def _nemo_workload(setup: Setup) -> MemoryWorkload:
         return MemoryWorkload(
             why_unknown="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
-    if nemo_trainer.model_size_can_differ(profile, setup.nemo_flavour):
+    if nemo_trainer.can_set_model_size(profile, setup.nemo_flavour):
         model = _with_recipe_sizes(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
         return MemoryWorkload(why_unknown="the recipe's batch is unknown: set micro batch and sequence length")

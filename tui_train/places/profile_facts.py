@@ -39,7 +39,7 @@ from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.help_question import script_help_question_for_auto_preset
-from tui_train.profile.presets import UserPreset, UserPresets, get_preset
+from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.paths import free_bytes_for_path, why_unwritable
@@ -47,7 +47,7 @@ from tui_train.runs.conflicts import resources_in_use
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
-from tui_train.trainers import profile_paths, trainer_has_own_field
+from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
 
 
@@ -75,7 +75,7 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
     sources = read_script_sources(profile)
     outputs = _user_output_folders(profile, config_documents, presets, sources.get(script))
     return ProfileFiles(
-        paths=probe.read_path_states((*profile_paths(profile), *outputs)),
+        paths=probe.read_path_states((*profile_paths_to_check(profile), *outputs)),
         unwritable={path: why_unwritable(path) for path in (profile.trainer.output, *outputs) if path},
         free={path: free_bytes_for_path(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
         documents=config_documents,
@@ -114,7 +114,7 @@ def read_profile_model_shape(profile: Profile, model: str) -> ModelFolder:
 
 
 def _user_output_folders(
-    profile: Profile, documents: dict[str, YamlDocument], user_presets: UserPresets, source: ScriptSource | None
+    profile: Profile, documents: dict[str, YamlDocument], user_presets: UserPresetByName, source: ScriptSource | None
 ) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:
@@ -225,7 +225,7 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
     """Return the facts of a host that a profile needs, with what the runs on it that are known here hold."""
     script = profile.trainer.script if trainer_has_own_field(profile, "trainer.script") else ""
     facts = remote.read_planning_facts(
-        host, python_named_in_profile(profile), profile_paths(profile), config_file_paths(profile), script
+        host, python_named_in_profile(profile), profile_paths_to_check(profile), config_file_paths(profile), script
     )
     return msgspec.structs.replace(with_local_files(profile, facts), resources_in_use=resources_in_use(host=host))
 

@@ -45,7 +45,7 @@ def build_attempt(
     save_arguments = save_on_stop_arguments(setup, passed_values)
     resume = tuple(_fill_checkpoint_placeholder(word) for word in rule.resume) if rule else ()
     parts = (
-        *LAUNCHERS[setup.launcher](job).parts(),
+        *LAUNCHERS[setup.launcher](job).command_parts(),
         *setup.trainer.program_parts(),
         *([CommandPart(save_arguments, "saves when the run is stopped")] if save_arguments else []),
         *_preset_and_user_arguments(setup, passed_values, config_path),

@@ -16,8 +16,8 @@ from tui_train.setup.recipe import data_questions, launcher_config
 from tui_train.setup.recipe.effective import global_batch_change_sentence, is_unset_by_user
 from tui_train.setup.recipe.given_arguments import script_source
 from tui_train.setup.setup import Setup
-from tui_train.trainers import nemo, profile_paths, trainer_has_own_field, trainer_of
-from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE, arguments_summary
+from tui_train.trainers import nemo, profile_paths_to_check, trainer_has_own_field, trainer_of
+from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT, arguments_summary
 from tui_train.trainers.finetune import keeps_best_checkpoint
 
 _WANDB_OFFLINE_MODES = frozenset({"offline", "dryrun"})
@@ -118,7 +118,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     """Return what the user should know of the plan besides its numbers."""
     profile, facts = setup.profile, setup.facts
     sentences = [f"Made for another machine: {facts.other_machine}."] if facts.other_machine else []
-    if facts.other_machine and not facts.paths and profile_paths(profile):
+    if facts.other_machine and not facts.paths and profile_paths_to_check(profile):
         sentences.append("Whether its paths exist was not checked.")
     sentences += script_notes(profile, facts)
     sentences += _launcher_notes(setup)
@@ -233,11 +233,11 @@ def batch_arithmetic_text(setup: Setup, job: LauncherJob) -> str:
     first = setup.first_effective_profile.recipe
     unchanged = (recipe.micro_batch, recipe.global_batch) == (first.micro_batch, first.global_batch)
     with_source = [
-        value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_DEFAULT_SOURCE}
+        value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_OWN_VALUE_SOURCE_TEXT}
     ]
     sources = dict.fromkeys(value.source for value in with_source)
     source = visible(f" ({', '.join(sources)})") if sources else ""
     if recipe.global_batch is None:
-        return f"micro batch {recipe.micro_batch}{source} x {processes}, accumulation: {SCRIPT_DEFAULT_SOURCE}"
+        return f"micro batch {recipe.micro_batch}{source} x {processes}, accumulation: {SCRIPT_OWN_VALUE_SOURCE_TEXT}"
     product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     return f"{product} = global batch {recipe.global_batch}{source}"

@@ -49,7 +49,7 @@ def attempt_variables(
         settings += [] if job.scheduled else [EnvSetting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
     else:
         settings.append(EnvSetting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
-    settings += LAUNCHERS[setup.launcher](job).settings()
+    settings += LAUNCHERS[setup.launcher](job).environment_settings()
     settings += overridden_variables.backend_variables(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None

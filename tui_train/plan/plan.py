@@ -190,7 +190,7 @@ def _build_jobs(setups: tuple[Setup, ...]) -> tuple[tuple[LauncherJob, ...], tup
     files: list[ConfigFile] = []
     for setup in setups:
         job = _build_job(setup)
-        for wanted in LAUNCHERS[setup.launcher](job).configs():
+        for wanted in LAUNCHERS[setup.launcher](job).config_files():
             config = next((file for file in files if file.values == wanted.values), None)
             if config is None:
                 stem, dot, ending = wanted.path.rpartition(".")

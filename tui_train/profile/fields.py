@@ -29,7 +29,7 @@ _MIN_KEY_SIMILARITY = 0.7
 _LEADING_NUMBER_PATTERN = re.compile(
     r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE
 )
-_MAX_FACTOR_ABOVE_LIMIT = 10  # times the largest value: what was meant is another number
+_MAX_CLAMPED_FACTOR_ABOVE_LIMIT = 10  # times the largest value: what was meant is another number
 _FACTOR_BY_SUFFIX = {"": 1, "k": 1_000, "m": 1_000_000}
 
 _EMPTY_PROFILE = Profile()
@@ -148,9 +148,9 @@ def most_likely_value(row: Field, text: str) -> FieldValue:
     """
     if row.kind not in {"integer", "number"}:
         return (
-            _parsed_or_none(row, typed_lists.commas_to_spaces(row, text))
-            or _parsed_or_none(row, text + "'")
-            or _parsed_or_none(row, text + '"')
+            _parsed_value_or_none(row, typed_lists.commas_to_spaces(row, text))
+            or _parsed_value_or_none(row, text + "'")
+            or _parsed_value_or_none(row, text + '"')
         )
     match = _LEADING_NUMBER_PATTERN.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
     if match is None:
@@ -159,14 +159,14 @@ def most_likely_value(row: Field, text: str) -> FieldValue:
     if not math.isfinite(amount):
         return None
     low, high = row.minimum, row.maximum
-    if high is not None and amount > high * _MAX_FACTOR_ABOVE_LIMIT:
+    if high is not None and amount > high * _MAX_CLAMPED_FACTOR_ABOVE_LIMIT:
         return None
     amount = amount if low is None else max(low, amount)
     amount = amount if high is None else min(high, amount)
-    return _parsed_or_none(row, str(round(amount)) if row.kind == "integer" else repr(amount))
+    return _parsed_value_or_none(row, str(round(amount)) if row.kind == "integer" else repr(amount))
 
 
-def _parsed_or_none(row: Field, text: str) -> FieldValue:
+def _parsed_value_or_none(row: Field, text: str) -> FieldValue:
     try:
         return parse_value(row, text)
     except BadInput:

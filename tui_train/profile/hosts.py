@@ -12,14 +12,14 @@ from tui_train.base.text import visible
 from tui_train.channel import ssh
 
 _HOST_NAME_PATTERN = re.compile(r"[^\W_][\w.@:%+-]{0,79}|\[[\w.:%]{2,79}\]")
-_MAX_FILE_BYTES = 1 << 20  # bytes
+_MAX_HOSTS_FILE_BYTES = 1 << 20  # bytes
 
 
-def saved_hosts() -> dict[str, str]:
+def address_by_saved_host() -> dict[str, str]:
     """Return the address of each saved host by its name; BadInput where the file cannot be read."""
     path = hosts_file()
     try:
-        addresses = toml_table(read_file_to_parse(path, _MAX_FILE_BYTES))
+        addresses = toml_table(read_file_to_parse(path, _MAX_HOSTS_FILE_BYTES))
     except MissingFile:
         return {}
     except Unparsable as error:
@@ -38,7 +38,7 @@ def saved_hosts() -> dict[str, str]:
 
 def host_address(name: str) -> str:
     """Return the address of a saved host; any other name is one for ssh itself."""
-    return saved_hosts().get(name, name)
+    return address_by_saved_host().get(name, name)
 
 
 def save_host(name: str, address: str = "", *, may_replace: bool = False) -> None:
@@ -48,7 +48,7 @@ def save_host(name: str, address: str = "", *, may_replace: bool = False) -> Non
         raise BadInput(f"{words} is no name for a host", "Use letters, digits and . @ : + - _.")
     address = address or name
     ssh.require_host_name(address)
-    saved = saved_hosts()
+    saved = address_by_saved_host()
     if saved.get(name, address) != address and not may_replace:
         raise AlreadyExists(f"{visible(name)} is {visible(saved[name])}", "Use another name, or --force to replace it.")
     _write_hosts({**saved, name: address})
@@ -56,7 +56,7 @@ def save_host(name: str, address: str = "", *, may_replace: bool = False) -> Non
 
 def remove_host(name: str) -> None:
     """Forget a host; nothing on it or of its runs is removed."""
-    saved = saved_hosts()
+    saved = address_by_saved_host()
     if name not in saved:
         raise NotFound(f"no host is saved as {visible(name)}", "List them: tui-train hosts")
     _write_hosts({other: address for other, address in saved.items() if other != name})

@@ -21,12 +21,12 @@ from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
 from tui_train.profile.upgrade import upgrade_schema_1
 
 # A profile has some hundred lines at most.
-_MAX_FILE_BYTES = 1 << 20
+_MAX_PROFILE_FILE_BYTES = 1 << 20
 _PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 # The line with the name at the top of a file, before its sections.
 _NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
-_BUILTIN_PRESET = "builtin"
+_BUILTIN_TRAINER_PRESET = "builtin"
 _WEBHOOK_PROFILE_KEY = "notify.webhook"
 
 
@@ -81,7 +81,7 @@ def load_profile_file(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = profile_path(reference)
     try:
-        text = read_file_to_parse(path, _MAX_FILE_BYTES)
+        text = read_file_to_parse(path, _MAX_PROFILE_FILE_BYTES)
     except MissingFile:
         saved = visible(", ".join(saved_profile_names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
@@ -114,10 +114,10 @@ def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
             remedy = "Name it under trainer.secrets, and export it where you start the run."
             message = f"{visible(secret.description)} looks like a secret, and profiles are files: it is not saved"
             raise BadInput(message, remedy)
-    return _write_profile(profile, profile_to_toml(with_webhook_stored(profile)), overwrite=overwrite)
+    return _write_profile(profile, profile_to_toml(store_webhook_of_profile(profile)), overwrite=overwrite)
 
 
-def with_webhook_stored(profile: Profile) -> Profile:
+def store_webhook_of_profile(profile: Profile) -> Profile:
     """Write the address of a webhook to its file, and return the profile that names that; CannotWrite if it fails."""
     return fields.profile_with_value(profile, _WEBHOOK_PROFILE_KEY, webhook.store_webhook(profile.notify.webhook))
 
@@ -166,7 +166,9 @@ def duplicate_profile(name: str, new_name: str) -> Path:
     copied = fields.profile_with_value(load_profile_file(name), "name", new_name)
     check_profile_name(new_name)
     text, count = _NAME_LINE_PATTERN.subn(
-        lambda _: f"name = {_toml_quoted(new_name)}", read_file_to_parse(path, _MAX_FILE_BYTES).decode("utf-8-sig"), 1
+        lambda _: f"name = {_toml_string_literal(new_name)}",
+        read_file_to_parse(path, _MAX_PROFILE_FILE_BYTES).decode("utf-8-sig"),
+        1,
     )
     try:
         reads_back = count == 1 and profile_from_toml(text, folder=path.parent) == copied
@@ -175,7 +177,7 @@ def duplicate_profile(name: str, new_name: str) -> Path:
     return _write_profile(copied, text if reads_back else profile_to_toml(copied))
 
 
-def _toml_quoted(name: str) -> str:
+def _toml_string_literal(name: str) -> str:
     return tomli_w.dumps({"name": name}).partition(" = ")[2].strip()
 
 
@@ -193,9 +195,9 @@ def check_preset_exists(profile: Profile) -> None:
     known = tuple(
         name
         for name in dict.fromkeys((AUTO_PRESET, *shipped_presets(), *user_preset_names()))
-        if name != _BUILTIN_PRESET
+        if name != _BUILTIN_TRAINER_PRESET
     )
-    if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN_PRESET:
+    if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN_TRAINER_PRESET:
         raise BadInput(
             f"trainer.preset is {visible(trainer.preset)!r}", fields.similar_word_remedy(trainer.preset, known)
         )
@@ -207,12 +209,12 @@ def _refuse_unknown_keys(data: dict[str, Any], source: str) -> None:
         if name in sections and isinstance(value, dict):
             for key in value:
                 if f"{name}.{key}" not in fields.FIELDS:
-                    _raise_for_unknown_key(f"{name}.{key}", source)
+                    _refuse_unknown_key(f"{name}.{key}", source)
         elif name not in sections and name not in {"schema", "name"}:
-            _raise_for_unknown_key(name, source)
+            _refuse_unknown_key(name, source)
 
 
-def _raise_for_unknown_key(key: str, source: str) -> None:
+def _refuse_unknown_key(key: str, source: str) -> None:
     sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
     remedy = fields.similar_key_remedy(key) if "." in key else fields.similar_word_remedy(key, ("schema", *sections))
     raise BadInput(f"{source}: {visible(key)} is not a key", remedy)

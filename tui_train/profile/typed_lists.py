@@ -21,7 +21,7 @@ _AMBIGUOUS_COMMA_PATTERN_BY_KIND: dict[FieldKind, re.Pattern[str]] = {
     "paths": re.compile(r","),
 }
 LIST_KINDS = frozenset({*_COMMA_SEPARATED_KINDS, *_AMBIGUOUS_COMMA_PATTERN_BY_KIND})
-_COMMA_MARK = "\0"
+_QUOTED_COMMA_MARK = "\0"
 
 
 class AmbiguousComma(BadInput):
@@ -45,7 +45,7 @@ def both_readings_remedy(as_several_values: str, as_single_value: str) -> str:
 
 def split_values(row: Field, text: str) -> tuple[str, ...]:
     """Return the values in a text; BadInput for a quote that is not closed, and where a comma may separate two."""
-    marked = text if _COMMA_MARK in text else _mark_quoted_commas(text)
+    marked = text if _QUOTED_COMMA_MARK in text else _mark_quoted_commas(text)
     if row.kind in _COMMA_SEPARATED_KINDS:
         marked = marked.replace(",", " ")
     try:
@@ -56,19 +56,19 @@ def split_values(row: Field, text: str) -> tuple[str, ...]:
         for word in words:
             if pattern.search(word):
                 raise _ambiguity_error(row, word, pattern)
-    if _COMMA_MARK in text:
+    if _QUOTED_COMMA_MARK in text:
         return tuple(words)
-    return tuple(word.replace(_COMMA_MARK, ",") for word in words)
+    return tuple(word.replace(_QUOTED_COMMA_MARK, ",") for word in words)
 
 
 def commas_to_spaces(row: Field, text: str) -> str:
     """Return a text with spaces for the commas that may separate values."""
     pattern = _AMBIGUOUS_COMMA_PATTERN_BY_KIND.get(row.kind)
-    if pattern is None or _COMMA_MARK in text:
+    if pattern is None or _QUOTED_COMMA_MARK in text:
         return text
     # The end of a word is that of the text in the expressions.
     words = (pattern.sub(" ", word) for word in re.split(r"(\s+)", _mark_quoted_commas(text)))
-    return "".join(words).replace(_COMMA_MARK, ",")
+    return "".join(words).replace(_QUOTED_COMMA_MARK, ",")
 
 
 def join_values(words: Iterable[str]) -> str:
@@ -77,8 +77,8 @@ def join_values(words: Iterable[str]) -> str:
 
 
 def _ambiguity_error(row: Field, word: str, pattern: re.Pattern[str]) -> AmbiguousComma:
-    parts = [part.replace(_COMMA_MARK, ",") for part in _split_at_commas(word, pattern)]
-    unmarked = word.replace(_COMMA_MARK, ",")
+    parts = [part.replace(_QUOTED_COMMA_MARK, ",") for part in _split_at_commas(word, pattern)]
+    unmarked = word.replace(_QUOTED_COMMA_MARK, ",")
     message = f"{row.label}: the comma in {visible(unmarked)} may end a value or belong to it"
     return AmbiguousComma(message, join_values(parts) if len(parts) > 1 else "", _quote_always(unmarked))
 
@@ -113,7 +113,7 @@ def _mark_quoted_commas(text: str) -> str:
     marked, quote, escaped = [], "", False
     for letter in text:
         protected = letter == "," and (escaped or quote)
-        marked.append(_COMMA_MARK if protected else letter)
+        marked.append(_QUOTED_COMMA_MARK if protected else letter)
         if escaped:
             escaped = False
         elif letter == "\\" and quote != "'":

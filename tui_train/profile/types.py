@@ -14,7 +14,7 @@ Device = Literal["auto", "cuda", "cpu"]
 TrainerKind = Literal["finetune", "builtin", "script", "nemo"]
 FinetuneMethod = Literal["sft", "dpo", "kto", "reward"]
 FinetuneTuning = Literal["lora", "qlora", "full"]
-Launcher = Literal["python", "torchrun", "accelerate"]
+LauncherName = Literal["python", "torchrun", "accelerate"]
 Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
 ContainerEngine = Literal["none", "docker", "podman", "apptainer"]
 CommunicationBackend = Literal["auto", "nccl", "gloo"]
@@ -45,7 +45,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     """
 
     kind: TrainerKind = "builtin"
-    launcher: Literal["auto", Launcher] = "auto"
+    launcher: Literal["auto", LauncherName] = "auto"
     strategy: Strategy = "ddp"
     offload: bool = False
     accelerate_config: str = ""

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from tui_train.profile.presets import KEY_BY_PLACEHOLDER, UserPresets, accepted_placeholders, get_preset
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, UserPresetByName, accepted_placeholders, get_preset
 
 _MODEL_SIZE_NAMES = ("layers", "hidden_size", "heads")
 # Defaults of schema 1 for values that a file does not set.
-_DEFAULT_BY_SCHEMA_1_NAME: dict[str, Any] = {
+_SCHEMA_1_DEFAULT_BY_NAME: dict[str, Any] = {
     "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
     "learning_rate": 3e-3, "precision": "fp32", "steps": 60, "activation_checkpointing": False,
     "checkpoint_every": 20, "seed": 1,
 }  # fmt: skip
 
 
-def upgrade_schema_1(data: dict[str, Any], user_presets: UserPresets) -> dict[str, Any]:
+def upgrade_schema_1(data: dict[str, Any], user_presets: UserPresetByName) -> dict[str, Any]:
     """Return the content of a profile file of schema 1 with only the values that reached the trainer.
 
     BadInput if its preset cannot be used. Sections that are not tables are kept; the caller rejects them.
@@ -33,7 +33,7 @@ def upgrade_schema_1(data: dict[str, Any], user_presets: UserPresets) -> dict[st
             passed.add("precision")
     else:
         keeps_model_size = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
-        passed = _DEFAULT_BY_SCHEMA_1_NAME.keys() - set(_MODEL_SIZE_NAMES if keeps_model_size else ())
-    complete = {**{name: value for name, value in _DEFAULT_BY_SCHEMA_1_NAME.items() if name in passed}, **recipe}
-    dropped = _DEFAULT_BY_SCHEMA_1_NAME.keys() - passed
+        passed = _SCHEMA_1_DEFAULT_BY_NAME.keys() - set(_MODEL_SIZE_NAMES if keeps_model_size else ())
+    complete = {**{name: value for name, value in _SCHEMA_1_DEFAULT_BY_NAME.items() if name in passed}, **recipe}
+    dropped = _SCHEMA_1_DEFAULT_BY_NAME.keys() - passed
     return {**data, **sections, "recipe": {name: value for name, value in complete.items() if name not in dropped}}

@@ -15,7 +15,7 @@ from tui_train.facts.types import Facts, Gpu, GpuVerdict, ScriptSource, Toolchai
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields
 from tui_train.profile.presets import Preset
-from tui_train.profile.types import Launcher, Profile
+from tui_train.profile.types import LauncherName, Profile
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.ladder_context import LadderContext
 from tui_train.setup.machine import communication
@@ -35,7 +35,7 @@ from tui_train.setup.recipe.effective import (
 )
 from tui_train.setup.recipe.options import TrainerOptions, script_options
 from tui_train.trainers import auto_preset, trainer_has_own_field, trainer_of
-from tui_train.trainers.nemo import Flavour
+from tui_train.trainers.nemo import NemoFlavour
 from tui_train.trainers.script import script_or_module_to_start
 from tui_train.trainers.trainer import Trainer
 
@@ -133,7 +133,7 @@ class Setup:
         return "cuda" if self._chosen_cards or self.profile.hardware.device == "cuda" else "cpu"
 
     @cached_property
-    def launcher(self) -> Launcher:
+    def launcher(self) -> LauncherName:
         """What starts the processes."""
         return choose_profile_launcher(self.profile, self._chosen_cards, reads_ranks=bool(self.line_needing_ranks_text))
 
@@ -171,7 +171,7 @@ class Setup:
     @cached_property
     def model_copies(self) -> int:
         """The copies of the model that take samples of their own: one a process, unless NeMo splits it."""
-        return self.trainer.data_parallel_copies(self.world_size)
+        return self.trainer.data_parallel_copy_count(self.world_size)
 
     @cached_property
     def backend(self) -> str:
@@ -223,9 +223,9 @@ class Setup:
         return replace(self._preset, defaults={**self._preset.defaults, **by_cards, **ours})
 
     @property
-    def nemo_flavour(self) -> Flavour | None:
+    def nemo_flavour(self) -> NemoFlavour | None:
         """Which flavour of NeMo trains, None for other trainers."""
-        return self.trainer.flavour
+        return self.trainer.nemo_flavour
 
     @cached_property
     def accepted_placeholders(self) -> frozenset[str]:
@@ -250,7 +250,7 @@ class Setup:
     @cached_property
     def effective_profile(self) -> Profile:
         """The profile with the values in force, None where unknown: of the first attempt, or that of `for_attempt`."""
-        return auto_preset.with_shipped_preset(
+        return auto_preset.profile_with_shipped_preset_for_auto(
             with_effective_values(self._profile_with_data_values, self.effective_values), self.facts.sources
         )
 

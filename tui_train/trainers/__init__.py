@@ -45,7 +45,7 @@ def hub_model_id(profile: Profile) -> str:
     return "" if model.startswith("/") else model
 
 
-def profile_paths(profile: Profile) -> tuple[str, ...]:
+def profile_paths_to_check(profile: Profile) -> tuple[str, ...]:
     """Return the paths in the profile whose state the checks need; the Python is probed elsewhere."""
     trainer = profile.trainer
     mounted = (mount.host for mount in map(mounts.parse_mount, profile.container.mounts) if mount)

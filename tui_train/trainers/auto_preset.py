@@ -22,11 +22,11 @@ from tui_train.profile.presets import (
 from tui_train.profile.rows import Field
 from tui_train.profile.types import AUTO_PRESET, Profile
 
-SCRIPT_DEFAULT_SOURCE = "the script's own"
-SCRIPT_DECLARED_SOURCE = f"{SCRIPT_LABEL}'s default"
+SCRIPT_OWN_VALUE_SOURCE_TEXT = "the script's own"
+SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT = f"{SCRIPT_LABEL}'s default"
 
 # Names of arguments that leave no doubt, dashes as underscores, by the placeholder that they take.
-_SURE_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
+_SURE_ARGUMENT_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
     "output": frozenset({"output_dir", "out_dir", "output_folder", "save_dir"}),
     "model": frozenset({"model_name_or_path"}),
     "micro_batch": frozenset({"batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"}),
@@ -53,7 +53,7 @@ _SURE_NAMES_BY_PLACEHOLDER: Mapping[str, frozenset[str]] = {
 }
 _INTEGER_PLACEHOLDER_BY_PLACEHOLDER = {"epochs": "whole_epochs"}
 # A help in which the first is found, and the second is not, says that an argument is something else than its name.
-_CONTRADICTING_HELP_BY_PLACEHOLDER = {
+_CONTRADICTING_AND_USUAL_HELP_PATTERNS_BY_PLACEHOLDER = {
     "micro_batch": (
         re.compile(r"\b(total|global|effective|overall)\b[\w -]{0,12}\bbatch|\btokens\b|\b(across|of|over) all "),
         re.compile(r"\b(per|each|every|micro|(one|a|single) (gpu|device|process))\b"),
@@ -63,7 +63,7 @@ _CONTRADICTING_HELP_BY_PLACEHOLDER = {
     "output": (re.compile(r"\bfiles?\b"), re.compile(r"\b(folders?|dir|directory|directories)\b")),
 }
 # What a name says in so many words, no help takes back: it speaks of what is written there, or follows from it.
-_CERTAIN_NAME_PATTERN = re.compile(r"dir$|folder$|^per_device_|^micro_batch")
+_UNMISTAKABLE_ARGUMENT_NAME_PATTERN = re.compile(r"dir$|folder$|^per_device_|^micro_batch")
 _RECIPE_NAME_BY_PLACEHOLDER = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
 # Placeholders that stand for the same value in another form.
 _PLACEHOLDERS_BY_RECIPE_NAME = {
@@ -71,9 +71,9 @@ _PLACEHOLDERS_BY_RECIPE_NAME = {
     "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
     "accumulation": ("accumulation", "total_accumulation"),
 }
-_CONFIGS_WITHOUT_SEQUENCE_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
+_TRL_CONFIGS_WITHOUT_SEQUENCE_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
 _MIXED_PRECISION_BY_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
-_ENDINGS_OF_FILES_WITH_VALUES = (".json", ".yaml", ".yml", "{config}")
+_ENDINGS_OF_ARGUMENT_FILES = (".json", ".yaml", ".yml", "{config}")
 _ACCUMULATION_FIELD = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 _LABEL_BY_SOURCE_KIND = {
     "": "arguments not known", "none": "no arguments", "hf-trainer": "HfArgumentParser", "trl": "TRL's parser",
@@ -89,28 +89,28 @@ def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str]
 
     It passes nothing where no source is known.
     """
-    source = _source_without_options_beside_file(source or ScriptSource(), user_arguments)
+    source = _source_without_parameters_if_file_given_alone(source or ScriptSource(), user_arguments)
     source = msgspec.structs.replace(source, parameters=parameters_in_scope(source, user_arguments))
-    if named := _shipped_preset_name(source):
-        return _with_declared_arguments(
-            _without_sequence_length(shipped_presets()[named], source), source, takes_all=True
+    if named := _shipped_preset_name_for_source(source):
+        return _preset_with_declared_arguments(
+            _preset_without_sequence_length_if_unsuitable(shipped_presets()[named], source), source, takes_all=True
         )
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.creates_accelerator else ""
     own = Preset(label=SCRIPT_LABEL, about="what its source declares")
-    return _with_declared_arguments(
+    return _preset_with_declared_arguments(
         _script_preset_limited_to_declared(shipped_presets()[like], own, source) if like else own, source
     )
 
 
-def file_read_alone(source: ScriptSource, user_arguments: Sequence[str]) -> str:
+def argument_file_given_alone(source: ScriptSource, user_arguments: Sequence[str]) -> str:
     """Return the user's only argument where it is a file from which the script reads all values; empty for none."""
     name = user_arguments[0] if source.takes_file_alone and len(user_arguments) == 1 else ""
-    return name if name.endswith(_ENDINGS_OF_FILES_WITH_VALUES) and not name.startswith("-") else ""
+    return name if name.endswith(_ENDINGS_OF_ARGUMENT_FILES) and not name.startswith("-") else ""
 
 
-def _source_without_options_beside_file(source: ScriptSource, user_arguments: Sequence[str]) -> ScriptSource:
+def _source_without_parameters_if_file_given_alone(source: ScriptSource, user_arguments: Sequence[str]) -> ScriptSource:
     """Return the source without arguments where the user's only one is a file that the script reads if it is alone."""
-    file = file_read_alone(source, user_arguments)
+    file = argument_file_given_alone(source, user_arguments)
     if not file:
         return source
     why = f"it reads them from {file}, as long as that is its only argument"
@@ -140,7 +140,7 @@ def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str]
     """
     if source is None:
         return ""
-    source = _source_without_options_beside_file(source, user_arguments)
+    source = _source_without_parameters_if_file_given_alone(source, user_arguments)
     if source.problem:
         return visible(f"its arguments are not known: {source.problem}")
     line = f", line {source.line}" if source.line else ""
@@ -165,25 +165,27 @@ def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str]
     return visible(f"{said}{inherits}{accelerated}{where}{chosen}{listed}")
 
 
-def _shipped_preset_name(source: ScriptSource) -> str:
+def _shipped_preset_name_for_source(source: ScriptSource) -> str:
     """Return the shipped preset that suits a source as it is, empty for none."""
     return source.kind if source.kind in {"hf-trainer", "trl"} else ""
 
 
-def with_shipped_preset(profile: Profile, sources: Mapping[str, ScriptSource]) -> Profile:
+def profile_with_shipped_preset_for_auto(profile: Profile, sources: Mapping[str, ScriptSource]) -> Profile:
     """Return the profile with the shipped preset that `auto` stands for, where it stands for one."""
     source = sources.get(profile.trainer.script)
     if source is None or profile.trainer.preset != AUTO_PRESET:
         return profile
-    name = _shipped_preset_name(_source_without_options_beside_file(source, profile.trainer.arguments))
+    name = _shipped_preset_name_for_source(
+        _source_without_parameters_if_file_given_alone(source, profile.trainer.arguments)
+    )
     chosen = msgspec.structs.replace(profile.trainer, preset=name)
     return msgspec.structs.replace(profile, trainer=chosen) if name else profile
 
 
-def _with_declared_arguments(preset: Preset, source: ScriptSource, *, takes_all: bool = False) -> Preset:
+def _preset_with_declared_arguments(preset: Preset, source: ScriptSource, *, takes_all: bool = False) -> Preset:
     """Return the preset with what the source declares under sure names; `takes_all`: the script takes all of it."""
     passed = accepted_placeholders(preset)
-    matched = dict(_unambiguous_placeholder_parameters(source.parameters))
+    matched = dict(_placeholders_and_sure_parameters(source.parameters))
     more = [
         PresetArgument(
             (f"{each.name}={{{name}}}",),
@@ -203,13 +205,13 @@ def _with_declared_arguments(preset: Preset, source: ScriptSource, *, takes_all:
 
 def names_of_declared_defaults(source: ScriptSource, user_arguments: Sequence[str]) -> Iterator[str]:
     """Yield the recipe's names of the defaults that a script's own source writes out."""
-    matched = dict(_unambiguous_placeholder_parameters(parameters_in_scope(source, user_arguments)))
+    matched = dict(_placeholders_and_sure_parameters(parameters_in_scope(source, user_arguments)))
     yield from (name for name, _ in _declared_defaults(matched))
 
 
-def _without_sequence_length(preset: Preset, source: ScriptSource) -> Preset:
+def _preset_without_sequence_length_if_unsuitable(preset: Preset, source: ScriptSource) -> Preset:
     """Return the preset without the length of a sequence for what has none: GRPO and similar count two of them."""
-    if source.base not in _CONFIGS_WITHOUT_SEQUENCE_LENGTH:
+    if source.base not in _TRL_CONFIGS_WITHOUT_SEQUENCE_LENGTH:
         return preset
     kept = tuple(each for each in preset.arguments if not any("{sequence_length}" in word for word in each.words))
     return msgspec.structs.replace(preset, arguments=kept)
@@ -224,7 +226,7 @@ def _script_preset_limited_to_declared(preset: Preset, script_preset: Preset, so
         for flag in parameter.flags
     }
     declared = {flag: parameter.name for flag, parameter in options.items()}
-    arguments = filter(None, (_in_script_spelling(argument, declared) for argument in preset.arguments))
+    arguments = filter(None, (_argument_in_script_spelling(argument, declared) for argument in preset.arguments))
     resume = preset.checkpoints.resume if preset.checkpoints else ()
     resumes = all(_normalized_flag(word.partition("=")[0]) in declared for word in resume)
     precision = options.get("mixed_precision")
@@ -245,7 +247,7 @@ def _precision_arguments(parameter: ScriptParameter) -> Iterator[PresetArgument]
             yield PresetArgument((f"{parameter.name}={value}",), f"precision={precision}")
 
 
-def _in_script_spelling(argument: PresetArgument, declared: Mapping[str, str]) -> PresetArgument | None:
+def _argument_in_script_spelling(argument: PresetArgument, declared: Mapping[str, str]) -> PresetArgument | None:
     """Return an argument in the script's own spelling, None where the script does not take it."""
     words = [
         (declared.get(_normalized_flag(option)), equals, value)
@@ -267,28 +269,31 @@ def _single_value_options(parameters: tuple[ScriptParameter, ...]) -> Iterator[S
             yield each
 
 
-def _unambiguous_placeholder_parameters(
+def _placeholders_and_sure_parameters(
     parameters: tuple[ScriptParameter, ...],
 ) -> Iterator[tuple[str, ScriptParameter]]:
     """Yield each placeholder that exactly one argument takes by its name."""
-    for placeholder, names in _SURE_NAMES_BY_PLACEHOLDER.items():
+    for placeholder, names in _SURE_ARGUMENT_NAMES_BY_PLACEHOLDER.items():
         matches = [
             each
             for each in _single_value_options(parameters)
             if names & {_normalized_flag(flag) for flag in (each.name, *each.flags)}
-            and not contradicts_its_name(each, placeholder)
+            and not help_contradicts_name(each, placeholder)
         ]
         if len(matches) == 1 and not matches[0].choices:
             integer_form = matches[0].type in {"int", ""} and _INTEGER_PLACEHOLDER_BY_PLACEHOLDER.get(placeholder)
             yield integer_form or placeholder, matches[0]
 
 
-def contradicts_its_name(parameter: ScriptParameter, placeholder: str) -> bool:
+def help_contradicts_name(parameter: ScriptParameter, placeholder: str) -> bool:
     """Return whether the help of an argument says that it is something else than the value that its name may mean."""
-    if any(_CERTAIN_NAME_PATTERN.search(_normalized_flag(flag)) for flag in (parameter.name, *parameter.flags)):
+    if any(
+        _UNMISTAKABLE_ARGUMENT_NAME_PATTERN.search(_normalized_flag(flag))
+        for flag in (parameter.name, *parameter.flags)
+    ):
         return False
     name, help_text = _RECIPE_NAME_BY_PLACEHOLDER.get(placeholder, placeholder), parameter.help.lower()
-    contradicting, usual = _CONTRADICTING_HELP_BY_PLACEHOLDER.get(name, (None, None))
+    contradicting, usual = _CONTRADICTING_AND_USUAL_HELP_PATTERNS_BY_PLACEHOLDER.get(name, (None, None))
     return bool(contradicting and usual and contradicting.search(help_text) and not usual.search(help_text))
 
 

@@ -28,10 +28,10 @@ PREPARED_DATA_FOLDER = "data"
 MIN_TRL_VERSION = "1.0"
 # Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
 KEPT_TRL_CHECKPOINT_COUNT = 2
-METHOD_LABELS: dict[FinetuneMethod, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
+LABEL_BY_METHOD: dict[FinetuneMethod, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
 # reward model, whose program has none, in TRL's documentation and as the default of RewardConfig.
-LEARNING_RATES_BY_METHOD: dict[FinetuneMethod, tuple[float, float]] = {
+FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD: dict[FinetuneMethod, tuple[float, float]] = {
     "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
 }  # fmt: skip
 # One pass and a longer warm-up, as those examples and the alignment handbook have them.
@@ -94,7 +94,7 @@ _CONFIG_FILE_VALUES = (
     TrainerFileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
 # transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
-_CHECKPOINT_LAYOUT = CheckpointRules(
+_CHECKPOINT_RULES = CheckpointRules(
     prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
 )
 # On SIGTERM it waits 3 s, then saves. Several processes would not agree on the step, and hang.
@@ -157,7 +157,7 @@ class Finetune(Trainer):
         """Return the method and what is trained, such as SFT LoRA."""
         chosen = self.profile.finetune
         tuning = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
-        return f"{METHOD_LABELS[chosen.method]} {tuning}"
+        return f"{LABEL_BY_METHOD[chosen.method]} {tuning}"
 
     def title(self) -> str:
         """Return the method and the program."""
@@ -180,7 +180,9 @@ class Finetune(Trainer):
         if may_fall_back and profile.recipe.learning_rate is None:
             values = (
                 *values,
-                TrainerFileValue("learning_rate", LEARNING_RATES_BY_METHOD[chosen.method][1], when="lora=yes"),
+                TrainerFileValue(
+                    "learning_rate", FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[chosen.method][1], when="lora=yes"
+                ),
             )
         return Preset(
             label="TRL",
@@ -194,7 +196,7 @@ class Finetune(Trainer):
             },
             arguments=arguments,
             file=TrainerFile(needs_user_file=False, values=values),
-            checkpoints=_CHECKPOINT_LAYOUT,
+            checkpoints=_CHECKPOINT_RULES,
             stop=_GRACEFUL_STOP,
             strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
         )
@@ -231,7 +233,7 @@ class Finetune(Trainer):
         values = {item.key: item.value for item in trl_options(chosen, "") if item.when in {"", condition}}
         return values | ({"eval_strategy": "steps"} if has_evaluation_data(self.profile) else {})
 
-    def library_conventions_preset(self) -> str:
+    def library_preset_name(self) -> str:
         """Return TRL's preset."""
         return "trl"
 
@@ -258,7 +260,7 @@ class Finetune(Trainer):
         return (*prepare, *super().program_files())
 
 
-def supported_tunings(toolchain: Toolchain) -> tuple[str, ...]:
+def supported_tuning_labels(toolchain: Toolchain) -> tuple[str, ...]:
     """Return how a Python can fine-tune: all weights, adapters, adapters on weights in 4 bits; empty if it cannot."""
     packages = toolchain.packages
     basis = toolchain.torch, toolchain.accelerate, toolchain.transformers, packages.get("datasets"), packages.get("trl")
@@ -271,7 +273,7 @@ def supported_tunings(toolchain: Toolchain) -> tuple[str, ...]:
 
 def default_learning_rate(settings: FinetuneSettings) -> float:
     """Return the learning rate that suits the method and what is trained."""
-    return LEARNING_RATES_BY_METHOD[settings.method][settings.tuning != "full"]
+    return FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[settings.method][settings.tuning != "full"]
 
 
 def _adapter_arguments(settings: FinetuneSettings) -> tuple[str, ...]:

@@ -25,19 +25,19 @@ def preparation_parts(profile: Profile, folder: str, *, marked_answers: bool) ->
         CommandPart((word_in_run_dir(folder, "--into="),)),
         *validation,
         *held_out,
-        *_chat_template_parts(profile),
+        *_model_and_chat_template_parts(profile),
         *((CommandPart(("--marked-answers",), "other data than chats is refused"),) if marked_answers else ()),
         *_data_weight_parts(profile),
         CommandPart(profile.trainer.data),
     )
 
 
-def _chat_template_parts(profile: Profile) -> tuple[CommandPart, ...]:
+def _model_and_chat_template_parts(profile: Profile) -> tuple[CommandPart, ...]:
     """Return whose chat template tries the rows: the model's, unless the training takes another one."""
     if not profile.trainer.model:
         return ()
     own = (f"--chat-template={path}",) if (path := chosen_chat_template(profile)) else ()
-    only = ("--answers-only",) if profile.finetune.answers_only else _detect_answers_option(profile)
+    only = ("--answers-only",) if profile.finetune.answers_only else _find_answers_option_if_undecided(profile)
     # A reward model writes nothing that could end.
     keeps = profile.finetune.method == "reward" or _user_argument_value(profile, "--eos_token")
     end = ("--keep-end",) if keeps else ()
@@ -46,7 +46,7 @@ def _chat_template_parts(profile: Profile) -> tuple[CommandPart, ...]:
     return (CommandPart(words, "rows that its chat template refuses are left out"), *_length_limit_parts(profile))
 
 
-def _detect_answers_option(profile: Profile) -> tuple[str, ...]:
+def _find_answers_option_if_undecided(profile: Profile) -> tuple[str, ...]:
     """Return that the preparation finds out whether answers are marked, where nothing here says it."""
     undecided = profile.finetune.method == "sft" and profile.finetune.answers_only is None
     return ("--find-answers",) if undecided and not _user_argument_value(profile, "--assistant_only_loss") else ()

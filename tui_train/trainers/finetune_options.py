@@ -4,7 +4,7 @@ from tui_train.profile.presets import Scalar, TrainerFileValue
 from tui_train.profile.types import Finetune as FinetuneSettings
 
 # What TRL calls a completion has a prompt of its own.
-_PROMPT_FORMATS = frozenset({"prompt_completion", "alpaca"})
+_PROMPT_DATA_FORMATS = frozenset({"prompt_completion", "alpaca"})
 
 
 def learns_marked_answers(settings: FinetuneSettings, data_format: str) -> bool:
@@ -12,7 +12,7 @@ def learns_marked_answers(settings: FinetuneSettings, data_format: str) -> bool:
 
     An empty format, of data that was not read, is taken for chats.
     """
-    return settings.method == "sft" and bool(settings.answers_only) and data_format not in _PROMPT_FORMATS
+    return settings.method == "sft" and bool(settings.answers_only) and data_format not in _PROMPT_DATA_FORMATS
 
 
 def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[TrainerFileValue, ...]:
@@ -21,7 +21,7 @@ def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[TrainerFi
     if settings.method == "sft":
         values["packing"] = settings.packing
         if settings.answers_only is not None:
-            prompted = data_format in _PROMPT_FORMATS
+            prompted = data_format in _PROMPT_DATA_FORMATS
             if not prompted:
                 values["assistant_only_loss"] = settings.answers_only
             if prompted or not (data_format or settings.answers_only):
@@ -34,13 +34,13 @@ def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[TrainerFi
     return (*unconditional, *_weight_dtype_values(settings))
 
 
-ALL_LINEAR_TARGETS = "all-linear"
+ALL_LINEAR_LORA_TARGET = "all-linear"
 
 
 def _lora_targets(names: tuple[str, ...]) -> str | list[str]:
     """Return LoRA's targets as TRL takes them."""
-    if names in {(), (ALL_LINEAR_TARGETS,)}:
-        return ALL_LINEAR_TARGETS
+    if names in {(), (ALL_LINEAR_LORA_TARGET,)}:
+        return ALL_LINEAR_LORA_TARGET
     # Of a list of one TRL makes a text, which PEFT takes for an expression that has to fit the whole path.
     return [*names, *names] if len(names) == 1 else list(names)
 

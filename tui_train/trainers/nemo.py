@@ -25,9 +25,9 @@ from tui_train.profile.types import Nemo, Profile
 from tui_train.trainers import nemo_settings
 from tui_train.trainers.nemo_file import NemoFile
 
-Flavour = Literal["recipes", "bridge", "automodel"]
+NemoFlavour = Literal["recipes", "bridge", "automodel"]
 
-RECOMMENDED_IMAGES = "nvcr.io/nvidia/nemo:25.04 or newer"
+RECOMMENDED_IMAGES_TEXT = "nvcr.io/nvidia/nemo:25.04 or newer"
 _MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # Values that the file sets itself, besides those that arguments of the attempts change.
 _PLACEHOLDERS_IN_FILE = frozenset(
@@ -36,7 +36,7 @@ _PLACEHOLDERS_IN_FILE = frozenset(
         "steps", "checkpoint_every", "seed", "activation_checkpointing",
     }
 )  # fmt: skip
-FILE_NAME_BY_FLAVOUR: dict[Flavour, str] = {
+FILE_NAME_BY_FLAVOUR: dict[NemoFlavour, str] = {
     "recipes": "nemo_recipe.py",
     "bridge": "megatron_bridge.py",
     "automodel": "automodel.yaml",
@@ -54,7 +54,7 @@ _RECIPE_PROGRAM_ARGUMENTS = (
     PresetArgument(("--sequence-length={sequence_length}",)),
     PresetArgument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
 )
-PRESET_BY_FLAVOUR: dict[Flavour, Preset] = {
+PRESET_BY_FLAVOUR: dict[NemoFlavour, Preset] = {
     "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo", arguments=_RECIPE_PROGRAM_ARGUMENTS),
     "bridge": Preset(
         label="Megatron-Bridge recipe",
@@ -85,32 +85,32 @@ PRESET_BY_FLAVOUR: dict[Flavour, Preset] = {
 }
 
 
-def nemo_flavour(toolchain: Toolchain | None) -> Flavour | None:
+def nemo_flavour(toolchain: Toolchain | None) -> NemoFlavour | None:
     """Return the flavour of NeMo that a Python has, None if it has none."""
     if toolchain is None:
         return None
-    return next((flavour for flavour, _, lack in _PREFERRED_FLAVOURS if not lack(toolchain.packages)), None)
+    return next((flavour for flavour, _, lack in _FLAVOURS_BY_PREFERENCE if not lack(toolchain.packages)), None)
 
 
-def flavour_rank(toolchain: Toolchain | None) -> int:
+def flavour_preference_rank(toolchain: Toolchain | None) -> int:
     """Return the rank of a Python among those that have NeMo; the lowest is preferred."""
-    flavours = [flavour for flavour, *_ in _PREFERRED_FLAVOURS]
+    flavours = [flavour for flavour, *_ in _FLAVOURS_BY_PREFERENCE]
     current = nemo_flavour(toolchain)
     return flavours.index(current) if current else len(flavours)
 
 
 def why_nemo_unusable(packages: dict[str, str]) -> str:
     """Return what these packages lack to train with NeMo, as words that follow "has"; empty if nothing."""
-    if not all(lack(packages) for *_, lack in _PREFERRED_FLAVOURS):
+    if not all(lack(packages) for *_, lack in _FLAVOURS_BY_PREFERENCE):
         return ""
     return next(
-        (lack(packages) for _, name, lack in _PREFERRED_FLAVOURS if name in packages), _why_no_recipes(packages)
+        (lack(packages) for _, name, lack in _FLAVOURS_BY_PREFERENCE if name in packages), _why_no_recipes(packages)
     )
 
 
-def nemo_packages() -> tuple[str, ...]:
+def nemo_package_names() -> tuple[str, ...]:
     """Return the names of the packages that train with NeMo."""
-    return tuple(name for _, name, _ in _PREFERRED_FLAVOURS)
+    return tuple(name for _, name, _ in _FLAVOURS_BY_PREFERENCE)
 
 
 def _why_no_automodel(packages: dict[str, str]) -> str:
@@ -139,56 +139,56 @@ def _why_no_bridge(packages: dict[str, str]) -> str:
 
 
 # Flavours in order of preference, each with its package and the function that returns what is missing.
-_PREFERRED_FLAVOURS: tuple[tuple[Flavour, str, Callable[[dict[str, str]], str]], ...] = (
+_FLAVOURS_BY_PREFERENCE: tuple[tuple[NemoFlavour, str, Callable[[dict[str, str]], str]], ...] = (
     ("recipes", "nemo_toolkit", _why_no_recipes),
     ("bridge", "megatron-bridge", _why_no_bridge),
     ("automodel", "nemo_automodel", _why_no_automodel),
 )
 
 
-def nemo_preset(profile: Profile, flavour: Flavour | None) -> Preset:
+def nemo_preset(profile: Profile, flavour: NemoFlavour | None) -> Preset:
     """Return the preset by which the values that attempts may change are passed to NeMo."""
     chosen = PRESET_BY_FLAVOUR[flavour or "recipes"]
     more: tuple[PresetArgument, ...] = ()
     if flavour == "automodel":
         length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
         more = (PresetArgument((f"--dataset.{length}={{sequence_length}}",)),)
-    elif model_size_can_differ(profile, flavour) and profile.recipe.layers is not None:
+    elif can_set_model_size(profile, flavour) and profile.recipe.layers is not None:
         more = (PresetArgument(("--layers={layers}",)),)
     return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
 
 
-def placeholders_reaching_nemo(profile: Profile, flavour: Flavour | None) -> frozenset[str]:
+def placeholders_reaching_nemo(profile: Profile, flavour: NemoFlavour | None) -> frozenset[str]:
     """Return the placeholders whose values reach NeMo."""
-    size = _MODEL_SIZE_PLACEHOLDERS if model_size_can_differ(profile, flavour) else frozenset()
+    size = _MODEL_SIZE_PLACEHOLDERS if can_set_model_size(profile, flavour) else frozenset()
     warmup = frozenset() if flavour == "automodel" else frozenset({"warmup"})
     return _PLACEHOLDERS_IN_FILE | {"output", "validation_data", "test_data"} | size | warmup
 
 
-def model_size_can_differ(profile: Profile, flavour: Flavour | None) -> bool:
+def can_set_model_size(profile: Profile, flavour: NemoFlavour | None) -> bool:
     """Return whether the model size can differ from the recipe's: not if weights are loaded."""
     return not (flavour == "automodel" or profile.nemo.task == "finetune" or profile.trainer.model)
 
 
-def required_task(nemo: Nemo, flavour: Flavour | None) -> str:
+def required_recipe_task(nemo: Nemo, flavour: NemoFlavour | None) -> str:
     """Return the task that the recipe must support; Megatron-Bridge has a separate one for LoRA."""
     return "lora" if flavour == "bridge" and nemo.task == "finetune" and nemo.peft == "lora" else nemo.task
 
 
-def own_recipe_defaults(nemo: Nemo, flavour: Flavour | None) -> RecipeDefaults | None:
+def known_recipe_defaults(nemo: Nemo, flavour: NemoFlavour | None) -> RecipeDefaults | None:
     """Return what the recipe sets by itself, None if it is unknown."""
     name = (nemo.recipe, nemo.task if nemo.task == "pretrain" else nemo.peft)
     return nemo_models.known_defaults_by_recipe_and_task().get(name) if flavour == "recipes" else None
 
 
-def model_parallel_sizes(nemo: Nemo, flavour: Flavour | None) -> dict[str, int]:
+def model_parallel_sizes(nemo: Nemo, flavour: NemoFlavour | None) -> dict[str, int]:
     """Return the sizes in force of tensor, pipeline and context parallel: chosen, else the recipe's own, else 1."""
-    defaults = own_recipe_defaults(nemo, flavour)
+    defaults = known_recipe_defaults(nemo, flavour)
     names = ("tensor_parallel", "pipeline_parallel", "context_parallel")
     return {name: getattr(nemo, name) or (getattr(defaults, name) if defaults else 1) for name in names}
 
 
-def gpus_per_model_copy(nemo: Nemo, flavour: Flavour | None) -> int:
+def gpus_per_model_copy(nemo: Nemo, flavour: NemoFlavour | None) -> int:
     """Return the number of GPUs that share one copy of the model."""
     return math.prod(model_parallel_sizes(nemo, flavour).values())
 
@@ -202,12 +202,12 @@ def opened_data_files(profile: Profile) -> tuple[str, ...]:
     return tuple(f"{path}/{name}.jsonl" for path in trainer.data for name in ("training", "validation"))
 
 
-def is_python_name(recipe: str) -> bool:
+def is_valid_recipe_name(recipe: str) -> bool:
     """Return whether a recipe's name is a valid Python name."""
     return recipe.isidentifier() and recipe.isascii() and not keyword.iskeyword(recipe)
 
 
-def nemo_program_parts(flavour: Flavour | None) -> tuple[CommandPart, ...]:
+def nemo_program_parts(flavour: NemoFlavour | None) -> tuple[CommandPart, ...]:
     """Return the arguments that start NeMo with its file."""
     if flavour == "automodel":
         return (
@@ -224,11 +224,11 @@ def nemo_program_parts(flavour: Flavour | None) -> tuple[CommandPart, ...]:
 
 
 def build_nemo_file(
-    profile: Profile, flavour: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts, toolchain: Toolchain | None
+    profile: Profile, flavour: NemoFlavour | None, gpus: tuple[Gpu, ...], facts: Facts, toolchain: Toolchain | None
 ) -> NemoFile:
     """Return the content of the file that configures NeMo."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
-    own_size = model_size_can_differ(profile, flavour)
+    own_size = can_set_model_size(profile, flavour)
     validation_file = facts.paths.get(
         opened_data_files(profile)[-1] if trainer.data else "", "file" if facts.other_machine else "missing"
     )
@@ -267,7 +267,7 @@ def build_nemo_file(
     )
 
 
-def variables_for_split_model(nemo: Nemo, flavour: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[EnvSetting, ...]:
+def variables_for_split_model(nemo: Nemo, flavour: NemoFlavour | None, gpus: tuple[Gpu, ...]) -> tuple[EnvSetting, ...]:
     """Return the environment variables for a model that is split over GPUs."""
     sizes = model_parallel_sizes(nemo, flavour)
     before_blackwell = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
@@ -278,7 +278,7 @@ def variables_for_split_model(nemo: Nemo, flavour: Flavour | None, gpus: tuple[G
 
 
 def nemo_script_notes(
-    profile: Profile, flavour: Flavour | None, facts: Facts, toolchain: Toolchain | None
+    profile: Profile, flavour: NemoFlavour | None, facts: Facts, toolchain: Toolchain | None
 ) -> tuple[str, ...]:
     """Return notes for the reader of the script."""
     notes = []

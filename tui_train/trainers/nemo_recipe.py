@@ -7,7 +7,7 @@ from typing import ClassVar
 from tui_train.base.command import CommandPart
 from tui_train.profile.presets import Preset
 from tui_train.trainers import nemo
-from tui_train.trainers.nemo import Flavour
+from tui_train.trainers.nemo import NemoFlavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 
@@ -44,14 +44,14 @@ class NemoRecipe(Trainer):
     @cached_property
     def preset(self) -> Preset:
         """The preset for the values that attempts may change."""
-        return nemo.nemo_preset(self.profile, self.flavour)
+        return nemo.nemo_preset(self.profile, self.nemo_flavour)
 
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders that its file or its arguments set."""
-        return nemo.placeholders_reaching_nemo(self.profile, self.flavour)
+        return nemo.placeholders_reaching_nemo(self.profile, self.nemo_flavour)
 
     @cached_property
-    def flavour(self) -> Flavour | None:
+    def nemo_flavour(self) -> NemoFlavour | None:
         """The flavour of NeMo that a Python has."""
         return nemo.nemo_flavour(self.toolchain)
 
@@ -59,13 +59,13 @@ class NemoRecipe(Trainer):
         """Return the missing packages."""
         return nemo.why_nemo_unusable(self.packages)
 
-    def toolchain_rank(self) -> int:
+    def toolchain_preference_rank(self) -> int:
         """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""
-        return nemo.flavour_rank(self.toolchain)
+        return nemo.flavour_preference_rank(self.toolchain)
 
-    def data_parallel_copies(self, world_size: int) -> int:
+    def data_parallel_copy_count(self, world_size: int) -> int:
         """Return the processes divided by the GPUs that share one copy."""
-        return max(1, world_size // nemo.gpus_per_model_copy(self.profile.nemo, self.flavour))
+        return max(1, world_size // nemo.gpus_per_model_copy(self.profile.nemo, self.nemo_flavour))
 
     def own_paths(self) -> tuple[str, ...]:
         """Return the tokenizer, the data files, and the files that a model folder must have."""
@@ -75,7 +75,7 @@ class NemoRecipe(Trainer):
 
     def title(self) -> str:
         """Return the flavour and the name of the recipe, if it has one."""
-        recipe = f" {self.profile.nemo.recipe}" if self.flavour in {"recipes", "bridge"} else ""
+        recipe = f" {self.profile.nemo.recipe}" if self.nemo_flavour in {"recipes", "bridge"} else ""
         return self.preset.label + recipe
 
     def unset_value_source(self) -> str:
@@ -84,4 +84,4 @@ class NemoRecipe(Trainer):
 
     def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the arguments that start its flavour of NeMo."""
-        return nemo.nemo_program_parts(self.flavour)
+        return nemo.nemo_program_parts(self.nemo_flavour)

@@ -10,8 +10,8 @@ from tui_train.facts.types import ScriptSource
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.trainers.auto_preset import (
-    SCRIPT_DECLARED_SOURCE,
-    SCRIPT_DEFAULT_SOURCE,
+    SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT,
+    SCRIPT_OWN_VALUE_SOURCE_TEXT,
     names_of_declared_defaults,
     preset_for_source,
 )
@@ -43,19 +43,19 @@ class Script(Trainer):
         """The preset that is named, or what suits the script; without facts the script is read here."""
         if self.profile.trainer.preset != AUTO_PRESET:
             return super().preset
-        return preset_for_source(self._source(), self.profile.trainer.arguments)
+        return preset_for_source(self._script_source(), self.profile.trainer.arguments)
 
-    def _source(self) -> ScriptSource | None:
+    def _script_source(self) -> ScriptSource | None:
         script = self.profile.trainer.script
         return self.facts.sources.get(script) if self.facts else read_source(script) if script else None
 
     def own_default_source_by_name(self) -> Mapping[str, str]:
         """Return the script as the source of the defaults that it writes out itself."""
-        source = self._source() if self.profile.trainer.preset == AUTO_PRESET else None
+        source = self._script_source() if self.profile.trainer.preset == AUTO_PRESET else None
         names = names_of_declared_defaults(source, self.profile.trainer.arguments) if source else ()
-        return dict.fromkeys(names, SCRIPT_DECLARED_SOURCE)
+        return dict.fromkeys(names, SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT)
 
-    def library_conventions_preset(self) -> str:
+    def library_preset_name(self) -> str:
         """Return the preset."""
         return self.profile.trainer.preset
 
@@ -66,7 +66,7 @@ class Script(Trainer):
     def unset_value_source(self) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
         by_preset = are_preset_defaults_in_force(self.profile, self.preset) and self.preset.module
-        return f"{self.preset.label}'s default" if by_preset else SCRIPT_DEFAULT_SOURCE
+        return f"{self.preset.label}'s default" if by_preset else SCRIPT_OWN_VALUE_SOURCE_TEXT
 
     def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the script or the module."""

@@ -12,7 +12,7 @@ from tui_train.profile.presets import Preset
 from tui_train.profile.presets import accepted_placeholders as preset_placeholders
 from tui_train.profile.presets import get_preset as find_preset
 from tui_train.profile.types import Profile
-from tui_train.trainers.nemo import Flavour
+from tui_train.trainers.nemo import NemoFlavour
 
 SHIM_FOLDER_NAME = "shim"
 
@@ -101,7 +101,7 @@ class Trainer:
         """Return the options that its own section of an effective profile sets, by the name that its library has."""
         return {}
 
-    def library_conventions_preset(self) -> str:
+    def library_preset_name(self) -> str:
         """Return the preset whose library decides what the options do not say; empty: none is known."""
         return ""
 
@@ -115,7 +115,7 @@ class Trainer:
         return self.toolchain.packages if self.toolchain else {}
 
     @cached_property
-    def flavour(self) -> Flavour | None:
+    def nemo_flavour(self) -> NemoFlavour | None:
         """Which flavour of NeMo its Python uses, None for other trainers."""
         return None
 
@@ -123,11 +123,11 @@ class Trainer:
         """Return what its Python lacks besides the needed packages, as words that follow "has"; empty if nothing."""
         return ""
 
-    def toolchain_rank(self) -> int:
+    def toolchain_preference_rank(self) -> int:
         """Return the rank of its Python among those that can train; the lowest is preferred."""
         return 0
 
-    def data_parallel_copies(self, world_size: int) -> int:
+    def data_parallel_copy_count(self, world_size: int) -> int:
         """Return the number of data-parallel copies of the model."""
         return world_size
 

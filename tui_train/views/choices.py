@@ -12,7 +12,7 @@ from tui_train.facts.models import recipe_lists
 from tui_train.facts.models.hub import CachedModel
 from tui_train.facts.other_machines.cluster import sbatch_time_limit_text
 from tui_train.facts.other_machines.slurm import find_partitions
-from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.memory.ladder.rungs import RUNGS
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
@@ -23,7 +23,7 @@ from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS, nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import arguments_summary
-from tui_train.trainers.finetune import METHOD_LABELS
+from tui_train.trainers.finetune import LABEL_BY_METHOD
 from tui_train.views import clusters
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
@@ -93,7 +93,7 @@ def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
             *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
         ),
         "trainer.python": (("", _AUTOMATIC_PYTHON_LABEL),),
-        "finetune.method": tuple((name, label) for name, label in METHOD_LABELS.items()),
+        "finetune.method": tuple((name, label) for name, label in LABEL_BY_METHOD.items()),
     }
     row = fields.get_field(key)
     unset = (("", UNSET_LABEL),) if row.optional else ()
@@ -145,7 +145,7 @@ def _nemo_recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
     python = setup.toolchain.python if setup.toolchain else ""
     tasks_of, listed = recipe_lists.tasks_by_recipe_and_whether_probed(setup.facts, python, setup.nemo_flavour)
     note = "this Python has it" if listed else ""
-    task = nemo.required_task(setup.profile.nemo, setup.nemo_flavour)
+    task = nemo.required_recipe_task(setup.profile.nemo, setup.nemo_flavour)
     names = [name for name, tasks in tasks_of.items() if task in tasks]
     return tuple(FieldOption(name, name, note) for name in names)
 
@@ -184,7 +184,7 @@ def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
         elif not launcher.spans_machines and profile.nodes.machine_count > 1:
             reason = "starts processes on one machine only"
         elif not launcher.starts_recipes and trainer_has_own_field(profile, "nemo"):
-            reason = f"NeMo runs under {launcher_labels(lambda other: other.starts_recipes)}"
+            reason = f"NeMo runs under {able_launchers_text(lambda other: other.starts_recipes)}"
         elif tool and (missing := [package for package in launcher.needs if not installed.get(package)]):
             reason = f"the chosen Python has no {missing[0]}"
         elif profile.trainer.strategy not in {"ddp", *launcher.shards}:
@@ -226,7 +226,7 @@ _NOTE_BY_FINETUNE_METHOD: dict[FinetuneMethod, str] = {
 
 
 def _finetune_method_options(_setup: Setup) -> tuple[FieldOption, ...]:
-    return tuple(FieldOption(name, METHOD_LABELS[name], about) for name, about in _NOTE_BY_FINETUNE_METHOD.items())
+    return tuple(FieldOption(name, LABEL_BY_METHOD[name], about) for name, about in _NOTE_BY_FINETUNE_METHOD.items())
 
 
 def _finetune_tuning_options(setup: Setup) -> tuple[FieldOption, ...]:

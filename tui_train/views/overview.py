@@ -22,7 +22,7 @@ from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
-from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
+from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.trainers.finetune import default_learning_rate as usual_rate
 from tui_train.trainers.script import script_or_module_to_start
 
@@ -187,7 +187,7 @@ def _learning_rate_line(setup: Setup) -> OverviewLine:
 
 
 def _trainer_default_text(profile: Profile) -> str:
-    return SCRIPT_DEFAULT_SOURCE if trainer_has_own_field(profile, "trainer.script") else "the trainer's own"
+    return SCRIPT_OWN_VALUE_SOURCE_TEXT if trainer_has_own_field(profile, "trainer.script") else "the trainer's own"
 
 
 def usual_learning_rate_text(chosen: Finetune) -> str:

@@ -14,7 +14,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective import effective_values, with_effective_values
 from tui_train.trainers import field_with_trainer_texts, trainer_has_own_field, trainer_of
-from tui_train.trainers.auto_preset import SCRIPT_DEFAULT_SOURCE
+from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.views import choices
 
 DEFAULT_MARK = " (default)"
@@ -42,7 +42,9 @@ class EffectiveSetting(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The value, marked where it is a default."""
-        return f"{self.value}{DEFAULT_MARK}" if self.default and self.value != SCRIPT_DEFAULT_SOURCE else self.value
+        return (
+            f"{self.value}{DEFAULT_MARK}" if self.default and self.value != SCRIPT_OWN_VALUE_SOURCE_TEXT else self.value
+        )
 
 
 def effective_settings(
@@ -69,7 +71,7 @@ def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: Yaml
     except BadInput:
         return profile
     world_size = plan.get("world_size") or profile.nodes.world_size(profile.hardware.processes)
-    copies = trainer.data_parallel_copies(max(1, world_size if isinstance(world_size, int) else 1))
+    copies = trainer.data_parallel_copy_count(max(1, world_size if isinstance(world_size, int) else 1))
     by_launcher = launcher_config.recipe_values_of_config(
         profile, preset, launcher_config.launcher_config_in_plan(plan)
     )
@@ -107,7 +109,7 @@ def _empty_value_text(key: str, profile: Profile) -> str:
     """Return what an empty value means."""
     row = field_with_trainer_texts(key, profile)
     if row.optional and trainer_has_own_field(profile, "trainer.script"):
-        return SCRIPT_DEFAULT_SOURCE
+        return SCRIPT_OWN_VALUE_SOURCE_TEXT
     if row.optional or trainer_has_own_field(profile, "nemo"):
         return "the trainer's own"
     return row.empty or "none"

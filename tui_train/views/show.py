@@ -31,7 +31,7 @@ from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.status import training_seconds
-from tui_train.trainers.finetune import supported_tunings
+from tui_train.trainers.finetune import supported_tuning_labels
 
 _CARD_TABLE_HEADER = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
 _COLUMNS_COMPARED_FOR_EQUAL_CARDS = (1, 2, 3, 7)  # the columns that equal cards share
@@ -66,7 +66,7 @@ def facts_text(
     pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "fine-tuning", "")]
     for tool in machine_facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
-        tunes = ", ".join(supported_tunings(tool)) or "-"
+        tunes = ", ".join(supported_tuning_labels(tool)) or "-"
         pythons.append((visible(tool.python), *map(visible, versions), tunes, visible(tool.problem or tool.label)))
     return "\n".join([*lines, "", text_table(pythons, max_width)])
 

@@ -50,7 +50,7 @@ def idle_card_messages(facts: Facts) -> list[str]:
     """Return why cards would stay idle with the installed packages, and what to do."""
     profile = Profile()
     setup = set_up(profile, facts)
-    findings = [*idle.all_cards_idle_on_cpu(setup), *idle.cards_idle_without_torch_code(setup)]
+    findings = [*idle.all_cards_idle_while_cpu_trains(setup), *idle.cards_idle_without_torch_code(setup)]
     lines = [line for finding in findings for line in (f"! {finding.message}", f"  {finding.remedy}")]
     # In make, the program is not on PATH.
     return [line.replace("tui-train env", ".venv/bin/tui-train env") for line in lines]

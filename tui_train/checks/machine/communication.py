@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, RunLibraries, why_ineffective
+from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, VariableReaders, why_ineffective
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -13,7 +13,7 @@ from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_gloo_tra
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
-_ENVIRONMENT_KEY = "trainer.environment"
+_ENVIRONMENT_PROFILE_KEY = "trainer.environment"
 
 
 def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def why_gloo_refused(setup: Setup) -> str:
     return trainer_of(profile).why_no_gloo or why_gloo_trains_wrongly(sharded=trainer.strategy == "fsdp2", torch=torch)
 
 
-def invalid_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
+def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
     """Cures that exist and that the installed versions read."""
     key = "communication.without"
     for name in dict.fromkeys(setup.profile.communication.without):
@@ -70,10 +70,10 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
     for name in overridden_variables.NETWORK_INTERFACE_VARIABLES if setup.backend else ():
         names, exact = overridden_variables.interfaces_and_is_exact(name, own.get(name, ""))
         exists = any(known == named or (not exact and known.startswith(named)) for named in names for known in existing)
-        if names and not exists and not why_ineffective(name, _run_libraries_of_setup(setup)):
+        if names and not exists and not why_ineffective(name, _variable_readers(setup)):
             message = f"{name}={visible(own[name])}: this machine has no such network interface"
             yield error(
-                _ENVIRONMENT_KEY,
+                _ENVIRONMENT_PROFILE_KEY,
                 message,
                 remedy,
                 change=_remove_variable_change(profile, name, "the interface is found without it"),
@@ -81,11 +81,11 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
             )
 
 
-def overridden_keys(setup: Setup) -> Iterator[Finding]:
+def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
     """Variables of the environment that say otherwise than a key that was chosen."""
     for each in overridden_variables.variables_overriding_keys(setup):
         yield error(
-            _ENVIRONMENT_KEY,
+            _ENVIRONMENT_PROFILE_KEY,
             f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
             f"Take it out, or leave {each.key} unset.",
             change=_remove_variable_change(setup.profile, each.name, f"{each.key} is used"),
@@ -95,23 +95,23 @@ def overridden_keys(setup: Setup) -> Iterator[Finding]:
 def _remove_variable_change(profile: Profile, name: str, why: str) -> Change:
     """Return the change that takes a variable out of the environment."""
     rest = {other: value for other, value in profile.trainer.environment.items() if other != name}
-    return Change(f"without {name}", why, ((_ENVIRONMENT_KEY, rest),))
+    return Change(f"without {name}", why, ((_ENVIRONMENT_PROFILE_KEY, rest),))
 
 
-def _run_libraries_of_setup(setup: Setup) -> RunLibraries:
-    return RunLibraries(setup.toolchain, setup.launcher, setup.backend, setup.nemo_flavour is not None)
+def _variable_readers(setup: Setup) -> VariableReaders:
+    return VariableReaders(setup.toolchain, setup.launcher, setup.backend, setup.nemo_flavour is not None)
 
 
 def ineffective_variables(setup: Setup) -> Iterator[Finding]:
     """Variables, of the profile or inherited, that have no effect or a bad one here."""
     profile = setup.profile
-    run = _run_libraries_of_setup(setup)
+    run = _variable_readers(setup)
     environment = profile.trainer.environment
     for name in environment:
         if why := why_ineffective(name, run):
             change = _remove_variable_change(profile, name, why)
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
-            yield warning(_ENVIRONMENT_KEY, message, remedy, change=change)
+            yield warning(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     for variable in setup.facts.variables:
         if (
             variable.name in REASON_FINDER_BY_VARIABLE
@@ -119,7 +119,7 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
             and (why := why_ineffective(variable.name, run))
         ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
-            yield note(_ENVIRONMENT_KEY, message, "Remove it.")
+            yield note(_ENVIRONMENT_PROFILE_KEY, message, "Remove it.")
         elif variable.source != "the environment" and setup.backend == "nccl":
             message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
             yield note("communication.backend", message, "Check that this is intended.")

@@ -17,10 +17,12 @@ from tui_train.setup.setup import Setup
 _STOP_REMEDY_TEMPLATE = "Wait for it, or end it (tui-train stop {})"
 
 
-def cards_in_use(setup: Setup) -> Iterator[Finding]:
+def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     """Cards on which a live run trains: two on one card run out of its memory, or halve each other's speed."""
     facts = setup.facts
-    for words, other in _resource_conflicts(ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts):
+    for words, other in _conflict_texts_and_other_runs(
+        ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts
+    ):
         used = {uuid for run in facts.resources_in_use for uuid in run.gpus}
         pairs = zip(facts.machine.gpus, setup.verdicts, strict=True)
         free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
@@ -36,9 +38,9 @@ def cards_in_use(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def output_in_use(setup: Setup) -> Iterator[Finding]:
+def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
-    for words, other in _resource_conflicts(
+    for words, other in _conflict_texts_and_other_runs(
         ResourcesInUse(outputs=normalized_path_as_tuple(setup.profile.trainer.output or setup.user_output_folder)),
         setup.facts,
     ):
@@ -46,27 +48,27 @@ def output_in_use(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.output", words, remedy, machine=True, start=True)
 
 
-def own_output_in_use(setup: Setup) -> Iterator[Finding]:
+def script_output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     """An argument of the script that names what a live run writes: only by its name is it known to be an output."""
     source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
     words, folder = setup.profile.trainer.arguments, Path(working_folder(setup.profile, setup.preset) or "/")
     for path in given_arguments.likely_output_paths(source, words) if source else ():
         wanted = ResourcesInUse(outputs=normalized_path_as_tuple(absolute_path(path, folder)))
-        for message, other in _resource_conflicts(wanted, setup.facts):
+        for message, other in _conflict_texts_and_other_runs(wanted, setup.facts):
             remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or give the script another path."
             yield warning("trainer.arguments", message, remedy, machine=True)
 
 
-def port_in_use(setup: Setup) -> Iterator[Finding]:
+def port_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     """The port at which several machines meet: the first one has to open it."""
     profile, facts = setup.profile, setup.facts
     if profile.nodes.machine_count == 1 or facts.scheduler:
         return
-    for words, _ in _resource_conflicts(ResourcesInUse(port=profile.nodes.port), facts):
+    for words, _ in _conflict_texts_and_other_runs(ResourcesInUse(port=profile.nodes.port), facts):
         remedy = "Choose another one, for all machines (nodes.port)."
         yield error("nodes.port", words, remedy, machine=True, start=True)
 
 
-def _resource_conflicts(resources: ResourcesInUse, facts: Facts) -> Iterator[tuple[str, ResourcesInUse]]:
+def _conflict_texts_and_other_runs(resources: ResourcesInUse, facts: Facts) -> Iterator[tuple[str, ResourcesInUse]]:
     conflicts = ((resource_conflict_text(resources, other), other) for other in facts.resources_in_use)
     yield from ((words, other) for words, other in conflicts if words)

@@ -26,14 +26,14 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     if free < required.checkpoint_bytes * (1 - required.error):
         yield error(
             key,
-            f"a checkpoint takes {size_text(required.checkpoint_bytes)} ({_checkpoint_parts_text(required)}),"
+            f"a checkpoint takes {size_text(required.checkpoint_bytes)} ({_checkpoint_size_parts_text(required)}),"
             f" and {free_text}",
             f"{remedy}.",
             start=True,
         )
     # What is there already of a run that goes on is removed as it goes.
     elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
-        change = _fewer_checkpoints_change(setup, required, free)
+        change = _keep_or_save_fewer_checkpoints_change(setup, required, free)
         at_once = f"{counted(required.max_count_at_once or 1, 'checkpoint')} of {size_text(required.checkpoint_bytes)}"
         yield warning(
             key,
@@ -43,11 +43,11 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _checkpoint_parts_text(required: CheckpointDiskUse) -> str:
+def _checkpoint_size_parts_text(required: CheckpointDiskUse) -> str:
     return f"weights {size_text(required.weights)}, optimizer {size_text(required.states)}"
 
 
-def _fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: int) -> Change | None:
+def _keep_or_save_fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: int) -> Change | None:
     """Return the change with which the most checkpoints stay for which there is room, None if there is none."""
     profile = setup.profile
     max_kept = free // required.checkpoint_bytes - 1

@@ -12,7 +12,7 @@ from tui_train.facts.gpus.verdicts import (
     why_gpu_unsupported_and_remedy,
 )
 from tui_train.facts.types import Gpu
-from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
 
@@ -31,14 +31,14 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
         matches = find_gpus_by_name(gpus, name)
         if len(matches) != 1:
             message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
-            remedy = f"Choose the GPUs again{_gpu_choices_text(matches or gpus)}."
+            remedy = f"Choose the GPUs again{_gpu_list_after_colon(matches or gpus)}."
             yield error("hardware.gpus", message, remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
-            if profile.container.engine == "none" and _is_supported_by_other_torch(matches[0], setup):
+            if profile.container.engine == "none" and _is_supported_only_by_other_torch(matches[0], setup):
                 remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield error("hardware.gpus", message, remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
@@ -51,13 +51,13 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
             yield warning("hardware.gpus", message, remedy)
 
 
-def _is_supported_by_other_torch(gpu: Gpu, setup: Setup) -> bool:
+def _is_supported_only_by_other_torch(gpu: Gpu, setup: Setup) -> bool:
     tool = setup.toolchain
     no_code = tool is not None and bool(why_gpu_unsupported_and_remedy(gpu, tool, setup.facts.machine.driver_cuda)[0])
     return no_code and not gpu.problem and some_torch_supports(gpu)
 
 
-def _gpu_choices_text(gpus: tuple[Gpu, ...]) -> str:
+def _gpu_list_after_colon(gpus: tuple[Gpu, ...]) -> str:
     return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
 
 
@@ -80,7 +80,7 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
         yield warning("hardware.gpus", message, f"Train on one GPU, {alternative}")
 
 
-def training_ended_by_logout(setup: Setup) -> Iterator[Finding]:
+def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
     """Effect of a logout on the training."""
     policy = setup.facts.machine.logout
     if policy and policy.kills:
@@ -97,7 +97,7 @@ def training_ended_by_logout(setup: Setup) -> Iterator[Finding]:
         yield note("hardware.device", message, remedy)
 
 
-def wrong_process_count(setup: Setup) -> Iterator[Finding]:
+def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
     """As many processes as devices, and a launcher that can start them."""
     profile = setup.profile
     process_count, cards = setup.processes, len(setup.gpus)
@@ -107,7 +107,7 @@ def wrong_process_count(setup: Setup) -> Iterator[Finding]:
     starts_only_one = not launcher.starts_several and world_size > 1
     if starts_only_one or (not launcher.spans_machines and machines > 1):
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
-        suitable = launcher_labels(lambda other: other.spans_machines or (machines == 1 and other.starts_several))
+        suitable = able_launchers_text(lambda other: other.spans_machines or (machines == 1 and other.starts_several))
         what = f"one process, and {world_size}" if starts_only_one else f"processes on one machine, and {machines}"
         yield error(
             "trainer.launcher",

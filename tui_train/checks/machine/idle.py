@@ -7,7 +7,7 @@ from tui_train.base.text import display_path
 from tui_train.checks.finding import EnvironmentInstall, Finding, error
 from tui_train.facts.gpus.verdicts import recommended_uuids
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.idle_cards import (
@@ -22,10 +22,10 @@ from tui_train.trainers import trainer_of
 
 _CPU_REMEDY = "train on the CPU: --set hardware.device=cpu"
 # What its wheel and the libraries of CUDA take to download.
-_DOWNLOAD_SIZE_TEXT = "about 2.4 GB"
+_TORCH_DOWNLOAD_SIZE_TEXT = "about 2.4 GB"
 
 
-def all_cards_idle_on_cpu(setup: Setup) -> Iterator[Finding]:
+def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle while the CPU trains."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.hardware
@@ -48,11 +48,11 @@ def all_cards_idle_on_cpu(setup: Setup) -> Iterator[Finding]:
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
-        why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
         subject = _idle_cards_clause(idle) if idle.cards else "what GPUs there are stay idle"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or {_CPU_REMEDY}."
-        change, install = _use_python_change(idle) or change, _install_for_idle_cards(profile, facts, idle)
+        change, install = _use_python_change(idle) or change, _environment_install_for_idle_cards(profile, facts, idle)
         keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the device CPU."
     yield Finding(
         level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True,
@@ -71,10 +71,13 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
         use_these = Change(
             f"train on {card_names_text(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
         )
-        why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
         message = f"only {card_names_text(cards)} would train; {_idle_cards_clause(idle)}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
-        change, install = _use_python_change(idle) or use_these, _install_for_idle_cards(profile, facts, idle)
+        change, install = (
+            _use_python_change(idle) or use_these,
+            _environment_install_for_idle_cards(profile, facts, idle),
+        )
         keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the GPUs above."
         yield Finding(
             level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True,
@@ -82,7 +85,7 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def cards_idle_under_launcher(setup: Setup) -> Iterator[Finding]:
+def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because the launcher starts one process."""
     chosen = setup.profile.hardware
     if LAUNCHERS[setup.launcher].starts_several or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
@@ -92,7 +95,7 @@ def cards_idle_under_launcher(setup: Setup) -> Iterator[Finding]:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
         label = LAUNCHERS[setup.launcher].label
         message = f"{label} trains on one GPU, and {len(usable)} are here to train on"
-        several = launcher_labels(lambda other: other.starts_several)
+        several = able_launchers_text(lambda other: other.starts_several)
         remedy = f"Choose {several}; or name the one GPU, such as hardware.gpus={usable[0]}."
         yield error("trainer.launcher", message, remedy, change=change)
 
@@ -110,7 +113,7 @@ def _idle_cards_remedy(profile: Profile, idle: IdleCards) -> str:
     return " ".join([*remedies, idle.remedy]).strip() or "Fix what is reported for them."
 
 
-def _python_or_image_text(profile: Profile) -> str:
+def _possessive_of_python_or_image(profile: Profile) -> str:
     return "this Python's" if profile.container.engine == "none" else "this image's"
 
 
@@ -118,7 +121,7 @@ def _idle_cards_clause(idle: IdleCards) -> str:
     return f"{card_counts_text(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
 
 
-def _install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
+def _environment_install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
     """Return the environment that lets idle cards train, where one can be made here and none is there."""
     if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.other_machine:
         return None
@@ -130,7 +133,7 @@ def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: Enviro
     if idle.python:
         return f"F2 uses {display_path(idle.python)}, which can."
     if install and idle.wheel:
-        return f"F2 installs {idle.wheel.text} ({_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
+        return f"F2 installs {idle.wheel.text} ({_TORCH_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
     return _idle_cards_remedy(profile, idle)
 
 

@@ -6,15 +6,15 @@ from typing import NamedTuple
 from tui_train.base.versions import is_known_at_least, is_known_older
 from tui_train.facts.types import Toolchain
 from tui_train.launchers import LAUNCHERS
-from tui_train.profile.types import Launcher
+from tui_train.profile.types import LauncherName
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 
 
-class RunLibraries(NamedTuple):
+class VariableReaders(NamedTuple):
     """Libraries, launcher and backend, which decide whether a variable is read."""
 
     toolchain: Toolchain | None
-    launcher: Launcher
+    launcher: LauncherName
     backend: str
     nemo: bool = False
 
@@ -24,24 +24,24 @@ class RunLibraries(NamedTuple):
         return self.toolchain.torch if self.toolchain else None
 
 
-IneffectivenessReasonFinder = Callable[[RunLibraries], str]
+IneffectivenessReasonFinder = Callable[[VariableReaders], str]
 
 
-def _why_accelerate_gloo_ignored(_run: RunLibraries) -> str:
+def _why_accelerate_gloo_ignored(_run: VariableReaders) -> str:
     return "no version of accelerate reads it: choose the communication instead (communication.backend)"
 
 
-def _why_master_address_ignored(run: RunLibraries) -> str:
+def _why_master_address_ignored(run: VariableReaders) -> str:
     launcher = LAUNCHERS[run.launcher]
     words = f"{launcher.label} takes it from its arguments only (nodes.address, nodes.port)"
     return words if launcher.address_in_words else ""
 
 
-def _why_transformer_engine_ignored(_run: RunLibraries) -> str:
+def _why_transformer_engine_ignored(_run: VariableReaders) -> str:
     return "Transformer Engine ignores it since 1.6"
 
 
-def _why_record_streams_ignored(run: RunLibraries) -> str:
+def _why_record_streams_ignored(run: VariableReaders) -> str:
     return "it is the default since torch 2.8" if is_known_at_least(run.torch, "2.8") else ""
 
 
@@ -49,27 +49,27 @@ def _reason_finder_for_new_name(name: str) -> IneffectivenessReasonFinder:
     return lambda _run: f"deprecated name: use TORCH_{name}"
 
 
-def _why_wandb_disabled_ignored(run: RunLibraries) -> str:
+def _why_wandb_disabled_ignored(run: VariableReaders) -> str:
     transformers = run.toolchain.transformers if run.toolchain else None
     return "transformers 5 does not read it: WANDB_MODE=disabled does" if is_known_at_least(transformers, "5") else ""
 
 
-def _why_allocator_setting_ignored(run: RunLibraries) -> str:
+def _why_allocator_setting_ignored(run: VariableReaders) -> str:
     if not is_known_older(run.torch, "2.10"):
         return ""
     return f"torch {run.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 
 
-def _why_blocking_wait_ignored(_run: RunLibraries) -> str:
+def _why_blocking_wait_ignored(_run: VariableReaders) -> str:
     return "it is for finding hangs, and slows every step"
 
 
-def _why_mixed_precision_ignored(run: RunLibraries) -> str:
+def _why_mixed_precision_ignored(run: VariableReaders) -> str:
     launcher = LAUNCHERS[run.launcher]
     return f"{launcher.label} sets it by itself: choose recipe.precision" if launcher.reads_config else ""
 
 
-def _why_max_connections_ignored(run: RunLibraries) -> str:
+def _why_max_connections_ignored(run: VariableReaders) -> str:
     return "" if run.nemo else "it is for tensor parallel training, and slows any other"
 
 
@@ -92,7 +92,7 @@ REASON_FINDER_BY_VARIABLE: dict[str, IneffectivenessReasonFinder] = {
 }
 
 
-def why_ineffective(name: str, run: RunLibraries) -> str:
+def why_ineffective(name: str, run: VariableReaders) -> str:
     """Return why a variable has no effect, or not the intended one; empty when it works."""
     if name in REASON_FINDER_BY_VARIABLE:
         return REASON_FINDER_BY_VARIABLE[name](run)

@@ -8,7 +8,7 @@ from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models import recipe_lists
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile, Recipe
@@ -19,15 +19,15 @@ _SUGGESTED_RECIPE = "qwen25_500m"
 _EXPERT_PARALLEL_SETTING = "trainer.strategy.expert_model_parallel_size"
 _EXPERT_TENSOR_PARALLEL_SETTING = "trainer.strategy.expert_tensor_parallel_size"
 _VOCABULARY_SIZE_SETTING = "model.config.vocab_size"
-_RECIPE_PREFIXES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
+_PREFIXES_OF_RECIPES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
-def unknown_recipe(setup: Setup) -> Iterator[Finding]:
+def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
     """A recipe that exists for the chosen task."""
     profile, facts = setup.profile, setup.facts
     if setup.nemo_flavour == "automodel":
         return
-    name, task = profile.nemo.recipe, nemo.required_task(profile.nemo, setup.nemo_flavour)
+    name, task = profile.nemo.recipe, nemo.required_recipe_task(profile.nemo, setup.nemo_flavour)
     python = setup.toolchain.python if setup.toolchain else ""
     tasks_by_name, from_python = recipe_lists.tasks_by_recipe_and_whether_probed(facts, python, setup.nemo_flavour)
     names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
@@ -36,9 +36,11 @@ def unknown_recipe(setup: Setup) -> Iterator[Finding]:
         change = Change(f"recipe {suggested}", "a small model", (("nemo.recipe", suggested),))
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
         yield error("nemo.recipe", "no NeMo recipe is named", remedy, change=change)
-    elif not nemo.is_python_name(name) or name not in names:
+    elif not nemo.is_valid_recipe_name(name) or name not in names:
         whose = _recipe_owner_clause(setup.nemo_flavour, from_python=from_python)
-        yield _unknown_recipe_finding(name, task, names, whose, certain=from_python or not nemo.is_python_name(name))
+        yield _unknown_recipe_finding(
+            name, task, names, whose, certain=from_python or not nemo.is_valid_recipe_name(name)
+        )
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
         message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
@@ -48,7 +50,7 @@ def unknown_recipe(setup: Setup) -> Iterator[Finding]:
         setup.nemo_flavour != "bridge"
         and task == "finetune"
         and profile.nemo.peft == "lora"
-        and name.startswith(_RECIPE_PREFIXES_WITHOUT_LORA)
+        and name.startswith(_PREFIXES_OF_RECIPES_WITHOUT_LORA)
     ):
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
@@ -71,7 +73,7 @@ def _missing_initial_weights(profile: Profile) -> Iterator[Finding]:
     )
 
 
-def _recipe_owner_clause(flavour: nemo.Flavour | None, *, from_python: bool) -> str:
+def _recipe_owner_clause(flavour: nemo.NemoFlavour | None, *, from_python: bool) -> str:
     if flavour == "bridge":
         return "this Megatron-Bridge has" if from_python else "Megatron-Bridge 0.3 and 0.6 are known to have"
     return "this NeMo has" if from_python else "NeMo 2.7 is known to have"
@@ -196,7 +198,7 @@ def impossible_model_split(setup: Setup) -> Iterator[Finding]:
 def _impossible_expert_split(setup: Setup) -> Iterator[Finding]:
     """Experts of an MoE that the recipe distributes over more GPUs than there are."""
     profile = setup.profile
-    defaults, chosen = nemo.own_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.nemo.set
+    defaults, chosen = nemo.known_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.nemo.set
     stages = nemo.model_parallel_sizes(profile.nemo, setup.nemo_flavour)["pipeline_parallel"]
     if (
         defaults is None
@@ -219,10 +221,10 @@ def _impossible_expert_split(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def warmup_longer_than_training(setup: Setup) -> Iterator[Finding]:
+def recipe_warmup_longer_than_training(setup: Setup) -> Iterator[Finding]:
     """A warm-up of the recipe that is longer than the training."""
     profile = setup.profile
-    defaults, recipe = nemo.own_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.recipe
+    defaults, recipe = nemo.known_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.recipe
     if defaults is None or recipe.warmup is not None or not recipe.steps or defaults.warmup < recipe.steps:
         return
     reached = (recipe.steps + 1) / (defaults.warmup + 1)
@@ -246,7 +248,7 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
         message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
         remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
         yield error("nemo.tokenizer", message, remedy)
-    defaults = nemo.own_recipe_defaults(chosen, setup.nemo_flavour)
+    defaults = nemo.known_recipe_defaults(chosen, setup.nemo_flavour)
     rows = chosen.set.get(_VOCABULARY_SIZE_SETTING, str(defaults.vocabulary) if defaults else "")
     if not rows.isdecimal() or not int(rows) or tokenizer_facts.vocabulary <= int(rows):
         return
@@ -265,12 +267,12 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
     yield error("nemo.tokenizer", message, remedy, change=change)
 
 
-def _uneven_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
+def _uneven_splits(profile: Profile, flavour: nemo.NemoFlavour) -> Iterator[Finding]:
     """Heads, layers and tokens that can be split evenly."""
     recipe = profile.recipe
     tensor, pipeline, context = nemo.model_parallel_sizes(profile.nemo, flavour).values()
-    if nemo.model_size_can_differ(profile, flavour):
-        yield from _hidden_size_without_heads(recipe)
+    if nemo.can_set_model_size(profile, flavour):
+        yield from _only_hidden_size_or_only_heads(recipe)
         yield from _uneven_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
         yield from _uneven_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
         yield from _fallback_halving_unevenly(profile, "layers", recipe.layers, pipeline)
@@ -283,7 +285,7 @@ def _uneven_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]
     yield from _fallback_halving_unevenly(profile, "sequence_length", recipe.sequence_length, unit)
 
 
-def _hidden_size_without_heads(recipe: Recipe) -> Iterator[Finding]:
+def _only_hidden_size_or_only_heads(recipe: Recipe) -> Iterator[Finding]:
     """A hidden size and heads that are chosen together: one alone would not fit the recipe's other."""
     if (recipe.hidden_size is None) != (recipe.heads is None):
         key = "recipe.heads" if recipe.heads is None else "recipe.hidden_size"
@@ -330,7 +332,7 @@ def uses_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield error("trainer.kind", message, remedy, change=change, machine=True)
     if not LAUNCHERS[setup.launcher].starts_recipes:
-        launchers = launcher_labels(lambda other: other.starts_recipes)
+        launchers = able_launchers_text(lambda other: other.starts_recipes)
         change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
         message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
         yield error("trainer.launcher", message, remedy, change=change)
@@ -354,7 +356,7 @@ def automodel_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
     yield note(
         "trainer.kind",
         f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
-        f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES}.",
+        f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES_TEXT}.",
     )
     if profile.nemo.task != "finetune":
         change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))

@@ -15,7 +15,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, nemo_settings
 
 # The first version that reads Hugging Face weights directly.
-_MIN_BRIDGE_READING_HUGGING_FACE = "0.6"
+_MIN_BRIDGE_VERSION_READING_HUGGING_FACE = "0.6"
 
 
 def lora_without_transformer_engine(setup: Setup) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def lora_without_transformer_engine(setup: Setup) -> Iterator[Finding]:
     yield error(
         "nemo.peft",
         f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
-        f"Train in an image, {nemo.RECOMMENDED_IMAGES}, which has it; "
+        f"Train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}, which has it; "
         "install it there (`pip install --no-build-isolation"
         " 'transformer_engine[pytorch]'`: it is built with the CUDA toolkit); or finetune all weights.",
         change=Change("finetune all weights", "without LoRA: it takes much more memory", (("nemo.peft", "none"),)),
@@ -120,7 +120,7 @@ def unused_validation_and_test_data(setup: Setup) -> Iterator[Finding]:
         yield note("trainer.test_data", message, "Evaluate the checkpoint after it.")
 
 
-def _has_chosen_size(recipe: Recipe) -> bool:
+def _has_chosen_model_size(recipe: Recipe) -> bool:
     """Return whether the user chose a model size other than the recipe's."""
     return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.ffn_hidden_size, recipe.heads))
 
@@ -140,7 +140,7 @@ def invalid_recipe_settings(setup: Setup) -> Iterator[Finding]:
         rest = {key: value for key, value in chosen.set.items() if key != name}
         change = Change("without that setting", "it cannot be passed", (("nemo.set", rest),))
         why, remedy = nemo_settings.why_setting_refused_and_remedy(
-            name, recipe_size_kept=not _has_chosen_size(profile.recipe)
+            name, recipe_size_kept=not _has_chosen_model_size(profile.recipe)
         )
         if why:
             message = f"{visible(name)} {why}"
@@ -176,7 +176,7 @@ def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
         )
     elif (
         model
-        and not is_at_least_or_unknown(version, _MIN_BRIDGE_READING_HUGGING_FACE)
+        and not is_at_least_or_unknown(version, _MIN_BRIDGE_VERSION_READING_HUGGING_FACE)
         and setup.facts.paths.get(f"{model}/config.json") == "file"
     ):
         yield error(

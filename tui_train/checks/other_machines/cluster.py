@@ -5,7 +5,7 @@ from typing import Literal
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.checks.other_machines.slurm import time_limit_seconds
+from tui_train.checks.other_machines.slurm import parse_time_limit_seconds
 from tui_train.facts.other_machines.cluster import (
     Cluster,
     NodeGroup,
@@ -56,11 +56,11 @@ def unknown_account(setup: Setup) -> Iterator[Finding]:
         yield error("slurm.account", message, remedy, machine=True, change=change)
 
 
-def exceeded_time_limit(setup: Setup) -> Iterator[Finding]:
+def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
     """A time limit that a chosen partition allows."""
     profile = setup.profile
     chosen = _chosen_partitions(profile, setup.facts)
-    requested, limits = time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
+    requested, limits = parse_time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
     longest = max((limit for limit in limits if limit is not None), default=None)
     if requested is None or not chosen or None in limits or longest is None or requested <= longest:
         return
@@ -91,7 +91,7 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     matching = possible_node_groups(facts.cluster, profile.slurm.partition, gres)
     if not matching:
         message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
-        remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
+        remedy = f"They have: {'; '.join(map(_gpu_types_and_counts_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
         change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
         yield error("slurm.options", message, remedy, machine=True, change=change)
@@ -135,5 +135,5 @@ def _chosen_partitions(profile: Profile, facts: Facts) -> tuple[Partition, ...]:
     return find_partitions(known, profile.slurm.partition)
 
 
-def _gres_text(node: NodeGroup) -> str:
+def _gpu_types_and_counts_text(node: NodeGroup) -> str:
     return visible(", ".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in node.cards)) or "none"

@@ -22,7 +22,7 @@ _SAME_VERSIONS_REMEDY = "Install the same versions on all hosts."
 _COMPARED_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
-class _StartingHost(NamedTuple):
+class _FirstHost(NamedTuple):
     """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own."""
 
     host: str
@@ -52,7 +52,7 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
     if real_first := next((host for host, peer in answered.items() if peer.is_first), ""):
         # The others are compared once the right one is first.
         yield (
-            _named_twice_finding(profile, first, real_first)
+            _machine_named_twice_finding(profile, first, real_first)
             if _is_first_host(facts, first)
             else _first_host_not_listed_first_finding(profile, real_first)
         )
@@ -63,12 +63,12 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         return
     for host, peer in answered.items():
         if peer.same_as:
-            yield _named_twice_finding(profile, peer.same_as, host)
+            yield _machine_named_twice_finding(profile, peer.same_as, host)
     by_problem: dict[_HostProblem, list[str]] = {}
     allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and trainer_of(profile).allows_uneven
     # A number of processes that is wrong for the first host is a finding of its own.
     compares = setup.device == "cuda" and (profile.nodes.uneven_processes or setup.processes == len(setup.gpus))
-    first_host = _StartingHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
+    first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
     for host, wanted in zip(others, processes_per_machine(setup)[1:], strict=False):
         for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
             by_problem.setdefault(problem, []).append(host)
@@ -82,7 +82,7 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
             remedy=visible(remedy),
             machine=True,
             start=is_error,
-            change=_fewer_processes_change(names, problem.processes, setup) if is_error else None,
+            change=_change_processes_or_remove_hosts_change(names, problem.processes, setup) if is_error else None,
         )
 
 
@@ -102,7 +102,7 @@ def _first_host_elsewhere_finding(facts: Facts, first_host_name: str) -> Finding
     )
 
 
-def _named_twice_finding(profile: Profile, host: str, same_host: str) -> Finding:
+def _machine_named_twice_finding(profile: Profile, host: str, same_host: str) -> Finding:
     message = f"{host} and {same_host} are the same machine"
     return _nodes_hosts_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
 
@@ -123,7 +123,7 @@ def _nodes_hosts_error(message: str, remedy: str, change: Change) -> Finding:
     return error("nodes.hosts", visible(message), remedy, machine=True, start=True, change=change)
 
 
-def _fewer_processes_change(names: list[str], processes: int, setup: Setup) -> Change:
+def _change_processes_or_remove_hosts_change(names: list[str], processes: int, setup: Setup) -> Change:
     """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
     profile = setup.profile
     if not processes:
@@ -151,7 +151,7 @@ def _host_list_text(names: list[str]) -> str:
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {counted(more, 'other')}"
 
 
-def _host_problems(host: TrainingHost, process_count: int, first_host: _StartingHost) -> Iterator[_HostProblem]:
+def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHost) -> Iterator[_HostProblem]:
     if host.problem:
         yield _HostProblem("error", host.problem, "")
         return
@@ -222,7 +222,7 @@ def _name_and_version_text(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else f"no {name}"
 
 
-def _gpu_problems(host: TrainingHost, process_count: int, first_host: _StartingHost) -> Iterator[_HostProblem]:
+def _gpu_problems(host: TrainingHost, process_count: int, first_host: _FirstHost) -> Iterator[_HostProblem]:
     if host.machine is None:
         remedy = f"nvidia-smi gives no answer there over ssh; {first_host.host} asks again at the start."
         yield _HostProblem("warning", "its GPUs are not known", remedy)

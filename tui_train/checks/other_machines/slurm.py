@@ -10,19 +10,19 @@ from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 
 # Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
-SIGNAL_SECONDS_BEFORE_TIME_LIMIT = 60
+SIGNAL_MARGIN_SECONDS = 60
 # sbatch reads its options from comments, which it splits at spaces and unquotes.
 _SBATCH_VALUE_PATTERN = re.compile(r"[\w.,:@+/-]*", re.ASCII)
 _SBATCH_OPTION_PATTERN = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
-_OPTIONS_SET_BY_PLAN = frozenset({
+_SBATCH_OPTIONS_SET_BY_PLAN = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "cpus-per-task",
     "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task", "partition",
     "account", "time", "signal", "requeue", "no-requeue", "output", "error", "open-mode", "chdir", "array", "wrap",
     "parsable", "job-name",
 })  # fmt: skip
 # With these sbatch submits no job, or another one than is followed.
-_OPTIONS_WITHOUT_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
-_DURATION_PATTERN = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_SBATCH_OPTIONS_WITHOUT_FOLLOWED_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
+_TIME_LIMIT_PATTERN = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
 def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
@@ -39,8 +39,8 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
         if refused := _why_option_refused_and_remedy(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
             yield error("slurm.options", message, remedy)
-    shortest = setup.preset.stop.grace + SIGNAL_SECONDS_BEFORE_TIME_LIMIT
-    limit = time_limit_seconds(profile.slurm.time)
+    shortest = setup.preset.stop.grace + SIGNAL_MARGIN_SECONDS
+    limit = parse_time_limit_seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
         remedy = "Set slurm.time longer, well above the time to the first checkpoint."
@@ -68,9 +68,9 @@ def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[
         return f"{visible(sbatch_option)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
     name = match[1]
     # sbatch takes the beginning of a name for the whole.
-    if any(option.startswith(name) for option in _OPTIONS_WITHOUT_JOB):
+    if any(option.startswith(name) for option in _SBATCH_OPTIONS_WITHOUT_FOLLOWED_JOB):
         return f"--{name} cannot be used here: the job is submitted to one cluster and followed", "Leave it out."
-    if any(option.startswith(name) for option in _OPTIONS_SET_BY_PLAN):
+    if any(option.startswith(name) for option in _SBATCH_OPTIONS_SET_BY_PLAN):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy
     requested = (
@@ -82,9 +82,9 @@ def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[
     return None
 
 
-def time_limit_seconds(limit: str) -> int | None:
+def parse_time_limit_seconds(limit: str) -> int | None:
     """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
-    match = _DURATION_PATTERN.fullmatch(limit)
+    match = _TIME_LIMIT_PATTERN.fullmatch(limit)
     if match is None:
         return None
     days, first, second, third = (int(part or 0) for part in match.groups())

@@ -12,10 +12,10 @@ from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataRepo
 from tui_train.facts.data.data_use import FORMAT_LABELS, FORMATS_BY_METHOD, suitable_methods, why_method_unsuitable
 from tui_train.profile.changes import Change
 
-DATA_KEY = "trainer.data"
+DATA_PROFILE_KEY = "trainer.data"
 _MAX_PROBLEMS_NAMED = 3
 # A template that takes fewer rows than one in so many does not suit the data.
-_MAX_ROWS_PER_REFUSED_ROW = 10
+_MAX_REFUSED_ROWS_PER_ACCEPTED_ROW = 10
 _LEARN_WHOLE_TEXT_CHANGE = Change("learn the whole text", "not the answers alone", (("finetune.answers_only", None),))
 # In words of one row and of several, and what helps where no other row is left.
 _WORDS_AND_REMEDY_BY_ROW_PROBLEM = {
@@ -25,7 +25,7 @@ _WORDS_AND_REMEDY_BY_ROW_PROBLEM = {
     "other": ("has other columns", "have other columns", ""),
     "refused": ("is refused by the chat template", "are refused by the chat template", "Choose another model."),
 }
-_data_error, _data_warning = partial(error, DATA_KEY), partial(warning, DATA_KEY)
+_data_error, _data_warning = partial(error, DATA_PROFILE_KEY), partial(warning, DATA_PROFILE_KEY)
 
 
 class LengthLimits(Struct, frozen=True):
@@ -51,16 +51,16 @@ def data_findings(
         )
     empty = not report.usable and not report.counts.get("unreadable")
     findings = [
-        *_file_findings(report, known_bad_files),
-        *([_no_usable_rows_finding(report, question)] if empty else _method_findings(report, question)),
-        *([] if empty else _row_findings(report)),
-        *_token_findings(report, question),
+        *_unreadable_or_partly_read_file_findings(report, known_bad_files),
+        *([_no_usable_rows_finding(report, question)] if empty else _method_suitability_findings(report, question)),
+        *([] if empty else _unusable_or_duplicate_row_findings(report)),
+        *_tokenizer_and_template_findings(report, question),
         *_cut_row_findings(report, question, limits or LengthLimits()),
     ]
     return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
 
-def _file_findings(report: DataReport, known_bad_files: frozenset[str]) -> Iterator[Finding]:
+def _unreadable_or_partly_read_file_findings(report: DataReport, known_bad_files: frozenset[str]) -> Iterator[Finding]:
     every = [problem for problem in report.problems if problem.kind == "unreadable"]
     unreadable = [problem for problem in every if problem.file not in known_bad_files]
     for problem in unreadable[:_MAX_PROBLEMS_NAMED]:
@@ -71,7 +71,7 @@ def _file_findings(report: DataReport, known_bad_files: frozenset[str]) -> Itera
     if not report.all_read:
         read = report.done / max(report.size, 1)
         yield note(
-            DATA_KEY,
+            DATA_PROFILE_KEY,
             f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the bytes)",
             "Numbers for all rows are estimated from them.",
         )
@@ -96,14 +96,14 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
     )
 
 
-def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
+def _method_suitability_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
     if report.usable and (why := why_method_unsuitable(report, question.method)):
         suitable = ", ".join(suitable_methods(report))
         formats = ", ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[question.method])
         remedy = f"Choose a method for this data: {suitable}." if suitable else f"Rename the columns as in {formats}."
         first = next(iter(suitable_methods(report)), None)
         change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
-        yield error("finetune.method" if suitable else DATA_KEY, why, remedy, change=change)
+        yield error("finetune.method" if suitable else DATA_PROFILE_KEY, why, remedy, change=change)
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
         yield _data_warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
@@ -111,16 +111,16 @@ def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Fin
         # What does not suit the method is not converted for it either.
         if not why_method_unsuitable(report, question.method):
             yield note(
-                DATA_KEY,
+                DATA_PROFILE_KEY,
                 f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
                 "The samples show the converted form.",
             )
 
 
-def _row_findings(report: DataReport) -> Iterator[Finding]:
+def _unusable_or_duplicate_row_findings(report: DataReport) -> Iterator[Finding]:
     kinds = [kind for kind in _WORDS_AND_REMEDY_BY_ROW_PROBLEM if report.counts.get(kind)]
     refused = report.counts.get("refused", 0)
-    if report.tokens and refused >= _MAX_ROWS_PER_REFUSED_ROW * report.tokens.counted and "refused" in kinds:
+    if report.tokens and refused >= _MAX_REFUSED_ROWS_PER_ACCEPTED_ROW * report.tokens.counted and "refused" in kinds:
         kinds.remove("refused")
         yield _data_error(
             _row_problems_text(report, ["refused"]), "Choose a model whose template suits the data, or change the data."
@@ -156,7 +156,7 @@ def _row_place_text(problem: DataProblem, *, several_files: bool) -> str:
     return f"{where}: {problem.why.removeprefix('other columns: ').removeprefix('unknown columns: ')}"
 
 
-def _token_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
+def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
     if report.tokenizer_is_missing:
         yield error(
             "trainer.model",

@@ -10,7 +10,7 @@ from tui_train.setup.recipe import data_questions
 from tui_train.setup.recipe.effective import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
-from tui_train.trainers.finetune import METHOD_LABELS
+from tui_train.trainers.finetune import LABEL_BY_METHOD
 
 # A rate so many times off the usual one is hardly meant, and so many times above it trains nothing.
 _LEARNING_RATE_WARNING_FACTOR, _LEARNING_RATE_ERROR_FACTOR = 10.0, 100.0
@@ -30,7 +30,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
         return
     # A rate on paper is rarely the very number: 1e-3 / 1e-5 is 99.99….
     is_error = round(chosen / default, 3) >= _LEARNING_RATE_ERROR_FACTOR
-    what = _method_label(profile)
+    what = _method_and_tuning_label(profile)
     message = (
         f"the learning rate {chosen:g} is high (usual for {what}: {default:g}): the model may forget what it knows"
     )
@@ -45,7 +45,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
         level="error" if is_error and "learning_rate" not in profile.trainer.allow else "warning",
         key="recipe.learning_rate",
         message=message,
-        remedy=f"Choose one nearer to {default:g}.{_allow_remedy('learning_rate', profile) if is_error else ''}",
+        remedy=f"Choose one nearer to {default:g}.{_allow_sentence_unless_allowed('learning_rate', profile) if is_error else ''}",
         change=Change(f"learning rate {default:g}", f"usual for {what}", (("recipe.learning_rate", default),)),
     )
 
@@ -70,19 +70,19 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
         key="recipe.sequence_length",
         message=f"the sequence length {grouped_digits(chosen)} is beyond the model's limit "
         f"of {grouped_digits(limit)} tokens",
-        remedy=f"Longer rows are learned badly, or end the run.{_allow_remedy('length', profile)}",
+        remedy=f"Longer rows are learned badly, or end the run.{_allow_sentence_unless_allowed('length', profile)}",
         change=Change(
             f"{grouped_digits(limit)} tokens", "as many as the model takes", (("recipe.sequence_length", limit),)
         ),
     )
 
 
-def _method_label(profile: Profile) -> str:
+def _method_and_tuning_label(profile: Profile) -> str:
     if not trainer_has_own_field(profile, "finetune"):
         return "this trainer"
     trained = "all weights" if profile.finetune.tuning == "full" else "an adapter"
-    return f"{METHOD_LABELS[profile.finetune.method]} of {trained}"
+    return f"{LABEL_BY_METHOD[profile.finetune.method]} of {trained}"
 
 
-def _allow_remedy(allowance: str, profile: Profile) -> str:
+def _allow_sentence_unless_allowed(allowance: str, profile: Profile) -> str:
     return "" if allowance in profile.trainer.allow else f" trainer.allow={allowance} allows it."

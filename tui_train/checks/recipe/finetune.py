@@ -16,11 +16,16 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions, options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
-from tui_train.trainers.finetune import METHOD_LABELS, default_learning_rate, has_evaluation_data, keeps_best_checkpoint
-from tui_train.trainers.finetune_options import ALL_LINEAR_TARGETS, learns_marked_answers
+from tui_train.trainers.finetune import (
+    LABEL_BY_METHOD,
+    default_learning_rate,
+    has_evaluation_data,
+    keeps_best_checkpoint,
+)
+from tui_train.trainers.finetune_options import ALL_LINEAR_LORA_TARGET, learns_marked_answers
 
 # What the plan sets, each with the key for it.
-PROFILE_KEY_BY_OPTION = {
+PROFILE_KEY_BY_PLAN_OPTION = {
     "config": "",
     "dataset_name": "trainer.data",
     "datasets": "trainer.data",
@@ -34,7 +39,7 @@ PROFILE_KEY_BY_OPTION = {
 
 # Matrices that are embeddings, or the head: adapters of them are not what LoRA usually trains.
 _UNUSUAL_LORA_TARGETS = frozenset({"embed_tokens", "lm_head", "wte", "wpe", "word_embeddings", "embed_in", "embed_out"})
-_MAX_LAYERS_SHOWN = 12
+_MAX_LAYER_NAMES_SHOWN = 12
 
 
 def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
@@ -44,7 +49,7 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
         message = "no model is chosen"
         remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
         yield error("trainer.model", message, remedy)
-    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and is_folder_without_weights(
+    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and is_model_folder_without_weights(
         profile, setup.facts
     ):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
@@ -108,7 +113,7 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def is_folder_without_weights(profile: Profile, facts: Facts) -> bool:
+def is_model_folder_without_weights(profile: Profile, facts: Facts) -> bool:
     """Return whether the model is a folder known to hold no weights."""
     states = [facts.paths.get(path) for path in trainer_of(profile).own_paths()]
     return bool(states) and all(state == "missing" for state in states)
@@ -133,13 +138,13 @@ def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
     """LoRA's targets that no layer of the model has as its name: PEFT refuses them if no other name fits."""
     profile = setup.profile
     names, model = profile.finetune.targets, setup.facts.models.get(profile.trainer.model)
-    if profile.finetune.tuning == "full" or not model or not model.layers or names == (ALL_LINEAR_TARGETS,):
+    if profile.finetune.tuning == "full" or not model or not model.layers or names == (ALL_LINEAR_LORA_TARGET,):
         return
     missing = [name for name in names if not model.has_layer(name)]
     if not missing:
         return
     known_bad = dict.fromkeys(path.rpartition(".")[2] for path in model.layers)
-    layers = ", ".join([name for name in known_bad if name not in _UNUSUAL_LORA_TARGETS][:_MAX_LAYERS_SHOWN])
+    layers = ", ".join([name for name in known_bad if name not in _UNUSUAL_LORA_TARGETS][:_MAX_LAYER_NAMES_SHOWN])
     # Experts may be stored by other names than the classes of transformers have.
     fails = len(missing) == len(names) and not (model.dimensions and model.dimensions.experts)
     rest = tuple(name for name in names if name not in missing)
@@ -221,7 +226,7 @@ def too_small_micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
     min_micro, micro = setup.ladder_context.min_micro, setup.effective_profile.recipe.micro_batch
     if micro is not None and micro < min_micro:
-        method = METHOD_LABELS[setup.profile.finetune.method]
+        method = LABEL_BY_METHOD[setup.profile.finetune.method]
         yield error(
             "recipe.micro_batch",
             f"{method} needs a micro batch of {min_micro} or more: it compares the answers in it with each other",
@@ -233,7 +238,7 @@ def arguments_overriding_plan(setup: Setup) -> Iterator[Finding]:
     """Arguments that would undo what the plan says, unseen."""
     profile = setup.profile
     for argument in options.given_options(profile.trainer.arguments):
-        instead = PROFILE_KEY_BY_OPTION.get(argument.option)
+        instead = PROFILE_KEY_BY_PLAN_OPTION.get(argument.option)
         if instead is not None:
             words = " ".join(argument.words)
             remaining = argument.arguments_without_it(profile.trainer.arguments)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.checks.recipe.finetune import PROFILE_KEY_BY_OPTION
+from tui_train.checks.recipe.finetune import PROFILE_KEY_BY_PLAN_OPTION
 from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
 from tui_train.profile.types import FinetuneMethod, Profile
@@ -13,9 +13,9 @@ from tui_train.setup.recipe import options
 from tui_train.setup.recipe.options import UserOption
 from tui_train.setup.setup import Setup
 
-_ARGUMENTS_KEY = "trainer.arguments"
+_ARGUMENTS_PROFILE_KEY = "trainer.arguments"
 # TRL looks for the first by itself, and argparse has the other.
-_OPTIONS_ALWAYS_KNOWN = frozenset({"config", "help"})
+_OPTIONS_OF_EVERY_TRL_PROGRAM = frozenset({"config", "help"})
 
 
 def unknown_trl_options(setup: Setup) -> Iterator[Finding]:
@@ -28,21 +28,21 @@ def unknown_trl_options(setup: Setup) -> Iterator[Finding]:
         if words[each.position].startswith("--")
     ]
     # Those that undo the plan are refused whether TRL has them or not.
-    given_options = [each for each in given_options if each.option and each.option not in PROFILE_KEY_BY_OPTION]
+    given_options = [each for each in given_options if each.option and each.option not in PROFILE_KEY_BY_PLAN_OPTION]
     names = _trl_option_names(setup.toolchain, profile.finetune.method)
     if given_options and not names:
         yield note(
-            _ARGUMENTS_KEY,
+            _ARGUMENTS_PROFILE_KEY,
             f"not known: whether this TRL takes {given_options[0].words[0]}",
             "It ends at once where an option is unknown to it.",
         )
     for option in given_options if names else ():
         name = option.option
         if name not in names and name.removeprefix("no_") not in names:
-            yield _unknown_option_finding(profile, option, names)
+            yield _unknown_or_abbreviated_option_finding(profile, option, names)
 
 
-def values_ignored_by_trl(setup: Setup) -> Iterator[Finding]:
+def config_file_values_ignored_by_trl(setup: Setup) -> Iterator[Finding]:
     """Values of the configuration file that this TRL does not have: it ignores them without a word."""
     names, file = _trl_option_names(setup.toolchain, setup.profile.finetune.method), setup.preset.file
     keys = [entry.key for entry in file.values if not entry.when] if file and names else []
@@ -58,13 +58,13 @@ def _trl_option_names(toolchain: Toolchain | None, method: FinetuneMethod) -> fr
     """Return the options of the program for a method, empty where they are not known."""
     by_method = toolchain.trl_options if toolchain else {}
     return (
-        frozenset((*by_method[""], *by_method[method])) | _OPTIONS_ALWAYS_KNOWN
+        frozenset((*by_method[""], *by_method[method])) | _OPTIONS_OF_EVERY_TRL_PROGRAM
         if {"", method} <= by_method.keys()
         else frozenset()
     )
 
 
-def _unknown_option_finding(profile: Profile, option: UserOption, names: frozenset[str]) -> Finding:
+def _unknown_or_abbreviated_option_finding(profile: Profile, option: UserOption, names: frozenset[str]) -> Finding:
     """Return that an option is unknown, or that it is short for another one, with that one as the Change."""
     typed, equals, value = option.words[0].partition("=")
     completions = sorted(name for name in names if name.startswith(option.option))
@@ -79,9 +79,9 @@ def _unknown_option_finding(profile: Profile, option: UserOption, names: frozens
         words, correction = list(profile.trainer.arguments), f"--{candidates[0]}"
         words[option.position] = correction + equals + value
         remedy = f"Did you mean {correction}?"
-        change = Change(f"write {correction}", "TRL takes it", ((_ARGUMENTS_KEY, tuple(words)),))
+        change = Change(f"write {correction}", "TRL takes it", ((_ARGUMENTS_PROFILE_KEY, tuple(words)),))
     message = f"TRL's program for {profile.finetune.method} has no option {typed}, and would end at once"
     if len(completions) == 1:
         message = f"TRL takes {typed} for --{completions[0]}, which the plan does not see"
         remedy = f"Write --{completions[0]}."
-    return error(_ARGUMENTS_KEY, message, remedy, change=change)
+    return error(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)

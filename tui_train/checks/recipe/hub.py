@@ -22,18 +22,18 @@ from tui_train.setup.recipe.hub_model import (
 from tui_train.setup.setup import Setup
 from tui_train.trainers import hub_model_id, trainer_of
 
-_MODEL_KEY = "trainer.model"
+_MODEL_PROFILE_KEY = "trainer.model"
 _model_error, _model_warning, _model_note = (
-    partial(error, _MODEL_KEY),
-    partial(warning, _MODEL_KEY),
-    partial(note, _MODEL_KEY),
+    partial(error, _MODEL_PROFILE_KEY),
+    partial(warning, _MODEL_PROFILE_KEY),
+    partial(note, _MODEL_PROFILE_KEY),
 )
-_TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
-_MAX_NAMED_FILES = 2
-_MIN_TRL_FOR_TOKENIZER_REVISION = "1.13"
+_HUB_TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
+_MAX_MISSING_FILES_NAMED = 2
+_MIN_TRL_VERSION_FOR_TOKENIZER_REVISION = "1.13"
 _USE_MAIN_REVISION_CHANGE = Change("the main branch", "the newest revision", (("trainer.revision", ""),))
 # Models of text and pictures, which train on text alone as well.
-_MULTIMODAL_SUFFIX = "ForConditionalGeneration"
+_MULTIMODAL_ARCHITECTURE_SUFFIX = "ForConditionalGeneration"
 
 
 def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
@@ -45,9 +45,9 @@ def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
     model = cached_model(profile, setup.facts)
     change = None
     if model and model.is_complete:
-        change = Change("the folder in the cache", model.folder, ((_MODEL_KEY, model.folder),))
+        change = Change("the folder in the cache", model.folder, ((_MODEL_PROFILE_KEY, model.folder),))
     message, remedy = f"{name} is not a folder, and {trainer.label} loads a folder", "Name the model's folder."
-    yield error(_MODEL_KEY, message, remedy, change=change)
+    yield error(_MODEL_PROFILE_KEY, message, remedy, change=change)
 
 
 def invalid_revision(setup: Setup) -> Iterator[Finding]:
@@ -59,18 +59,18 @@ def invalid_revision(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.revision", message, remedy, change=_USE_MAIN_REVISION_CHANGE)
 
 
-def tokenizer_of_other_revision(setup: Setup) -> Iterator[Finding]:
+def tokenizer_taken_from_main_revision(setup: Setup) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
     profile = setup.profile
     tool = setup.toolchain
-    version = (
+    version = 
         tool.packages.get("trl")
-        if tool and trainer_of(setup.effective_profile).library_conventions_preset() == "trl"
+        if tool and trainer_of(setup.effective_profile).library_preset_name() == "trl"
         else None
-    )
-    if profile.trainer.revision and hub_model_id(profile) and is_known_older(version, _MIN_TRL_FOR_TOKENIZER_REVISION):
+    
+    if( profile.trainer.revision and hub_model_id(profile) and is_known_older(version, _MIN_TRL_VERSION_FOR_TOKENIZER_REVISION)):
         message = f"TRL {version} takes the tokenizer of {hub_model_id(profile)} from main, not from the revision"
-        remedy = f"Install TRL {_MIN_TRL_FOR_TOKENIZER_REVISION} or newer, or name a folder with that revision."
+        remedy = f"Install TRL {_MIN_TRL_VERSION_FOR_TOKENIZER_REVISION} or newer, or name a folder with that revision."
         yield warning("trainer.revision", message, remedy)
 
 
@@ -81,12 +81,12 @@ def _is_invalid_revision(name: str) -> bool:
 def non_causal_model(setup: Setup) -> Iterator[Finding]:
     """A model that predicts the next token."""
     model = cached_model(setup.profile, setup.facts)
-    if model and model.architecture and not model.causal and not model.architecture.endswith(_MULTIMODAL_SUFFIX):
+    if( model and model.architecture and not model.causal and not model.architecture.endswith(_MULTIMODAL_ARCHITECTURE_SUFFIX)):
         message = f"{model.id} is a {model.architecture}, not a causal language model"
-        yield warning(_MODEL_KEY, message, "Most trainers cannot load it.")
+        yield warning(_MODEL_PROFILE_KEY, message, "Most trainers cannot load it.")
 
 
-def missing_download_requirements(setup: Setup) -> Iterator[Finding]:
+def model_download_requirements(setup: Setup) -> Iterator[Finding]:
     """A model that is here, or what its download needs: the network, room, access, huggingface_hub."""
     profile, facts = setup.profile, setup.facts
     if not model_to_download(setup) or _is_invalid_revision(profile.trainer.revision):
@@ -98,7 +98,7 @@ def missing_download_requirements(setup: Setup) -> Iterator[Finding]:
         yield _model_note(message, "It is downloaded before the training if it is not.")
         return
     if is_hub_offline(profile, hub):
-        yield _offline_finding(profile, facts, hub)
+        yield _hub_offline_finding(profile, facts, hub)
         return
     tool = setup.toolchain
     if tool and not tool.transformers and "huggingface_hub" not in tool.packages:
@@ -107,13 +107,13 @@ def missing_download_requirements(setup: Setup) -> Iterator[Finding]:
         return
     answer = facts.hub_models.get(name, HubModel())
     if answer.refusal:
-        yield _refusal_finding(name, profile, hub, answer)
+        yield _hub_refusal_finding(name, profile, hub, answer)
     else:
-        yield from _access_findings(name, profile, hub, answer)
-        yield _disk_space_finding(name, profile, hub, answer)
+        yield from _gated_model_findings(name, profile, hub, answer)
+        yield _download_size_finding(name, profile, hub, answer)
 
 
-def _offline_finding(profile: Profile, facts: Facts, hub: HubCache) -> Finding:
+def _hub_offline_finding(profile: Profile, facts: Facts, hub: HubCache) -> Finding:
     own = profile.trainer.environment
     others = {name: value for name, value in own.items() if name not in OFFLINE_VARIABLES}
     change = None
@@ -132,24 +132,24 @@ def _incomplete_model_clause(profile: Profile, facts: Facts) -> str:
     if model is None or not model.folder:
         return f"{name} is not on this machine"
     more = (
-        f" and {counted(len(model.missing) - _MAX_NAMED_FILES, 'file')} more"
-        if len(model.missing) > _MAX_NAMED_FILES
+        f" and {counted(len(model.missing) - _MAX_MISSING_FILES_NAMED, 'file')} more"
+        if len(model.missing) > _MAX_MISSING_FILES_NAMED
         else ""
     )
-    return f"{name} is incomplete: it lacks {', '.join(model.missing[:_MAX_NAMED_FILES])}{more}"
+    return f"{name} is incomplete: it lacks {', '.join(model.missing[:_MAX_MISSING_FILES_NAMED])}{more}"
 
 
-def _refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
+def _hub_refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
     if hub_answer.refusal == "revision":
         message = f"the Hub has no revision {profile.trainer.revision} of {hub_model_id(profile)}"
         remedy = "Name a branch, a tag, or a whole commit (40 digits)."
         return error("trainer.revision", message, remedy, change=_USE_MAIN_REVISION_CHANGE, start=True)
     if hub_answer.refusal == "missing":
-        if hub.token or _TOKEN_VARIABLE in profile.trainer.secrets:
+        if hub.token or _HUB_TOKEN_VARIABLE in profile.trainer.secrets:
             message = f"{name} is not a public model of the Hub"
             return _model_warning(message, "Check its name. If it is private, the token must have access to it.")
         remedy = (
-            f"Check its name. If it is private, name {_TOKEN_VARIABLE} under secrets,"
+            f"Check its name. If it is private, name {_HUB_TOKEN_VARIABLE} under secrets,"
             " and export it where you start the run."
         )
         return _model_error(f"the Hub has no public model {name}", remedy, start=True)
@@ -158,27 +158,27 @@ def _refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer: Hub
     return _model_warning(f"{name} has to be downloaded, and {where} cannot be asked: {hub_answer.problem}", remedy)
 
 
-def _access_findings(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Iterator[Finding]:
+def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Iterator[Finding]:
     if not hub_answer.gated:
         return
     page = f"{hub_endpoint(profile, hub)}/{hub_model_id(profile)}"
-    if hub.token or _TOKEN_VARIABLE in profile.trainer.secrets:
+    if hub.token or _HUB_TOKEN_VARIABLE in profile.trainer.secrets:
         yield _model_note(f"{name} is gated", f"The token's account must have been granted access on {page}.")
         return
-    remedy = f"Ask for access on {page}, name {_TOKEN_VARIABLE} under secrets, and export it where you start the run."
+    remedy =( f"Ask for access on {page}, name {_HUB_TOKEN_VARIABLE} under secrets, and export it where you start the run.")
     yield _model_error(
-        f"{name} is gated, and there is no token", remedy, change=_name_token_change(profile), start=True
+        f"{name} is gated, and there is no token", remedy, change=_name_token_as_secret_change(profile), start=True
     )
 
 
-def _name_token_change(profile: Profile) -> Change:
-    edits = (("trainer.secrets", (*profile.trainer.secrets, _TOKEN_VARIABLE)),)
+def _name_token_as_secret_change(profile: Profile) -> Change:
+    edits = (("trainer.secrets", (*profile.trainer.secrets, _HUB_TOKEN_VARIABLE)),)
     return Change(
-        f"name {_TOKEN_VARIABLE} as a secret", "its value is taken where the run starts, never written", edits
+        f"name {_HUB_TOKEN_VARIABLE} as a secret", "its value is taken where the run starts, never written", edits
     )
 
 
-def _disk_space_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
+def _download_size_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
     model = hub.find_model(hub_model_id(profile), profile.trainer.revision)
     needed_bytes = max(0, hub_answer.size - (model.size if model else 0))
     free = f"{size_text(hub.free)} are free" if hub.free is not None else "the free space is not known"

@@ -13,7 +13,7 @@ from tui_train.profile.changes import Change
 from tui_train.setup.recipe.data_questions import total_training_steps
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
-from tui_train.trainers.auto_preset import SCRIPT_DECLARED_SOURCE
+from tui_train.trainers.auto_preset import SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT
 
 # Checkpoints of a training that had none.
 _SUGGESTED_CHECKPOINT_COUNT = 4
@@ -82,7 +82,7 @@ def _no_smaller_batch_note(setup: Setup) -> Finding:
         )
         source = setup.effective_values[name].source
         assumed = f"{getattr(effective, name)} is {source}, which the script may replace"
-        if source == SCRIPT_DECLARED_SOURCE:
+        if source == SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT:
             assumed = f"its batch is {source}, not chosen here"
         message = f"after out of memory no smaller batch is tried: {assumed}"
         edits = (("recipe.micro_batch", effective.micro_batch), ("recipe.global_batch", effective.global_batch))
@@ -229,7 +229,7 @@ def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
         yield error("ladder.rungs", message, remedy, change=once)
 
 
-def late_first_checkpoint(setup: Setup) -> Iterator[Finding]:
+def no_checkpoint_before_end(setup: Setup) -> Iterator[Finding]:
     """A training that ends before its first checkpoint, whether steps or epochs end it."""
     every, steps = setup.effective_profile.recipe.checkpoint_every, total_training_steps(setup)
     if (
@@ -259,7 +259,7 @@ def _joined_by_or(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
 
 
-def memory_shortage(setup: Setup) -> Iterator[Finding]:
+def predicted_memory_shortage(setup: Setup) -> Iterator[Finding]:
     """A training that is predicted not to fit on the chosen card with the least free memory."""
     prediction = predict_memory(setup)
     if prediction.estimate is None or prediction.band != "will not fit":

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.trainer.declared_arguments import lookalike_changes
+from tui_train.checks.trainer.declared_arguments import change_passing_lookalike_by_key
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA_VERSION, Profile
@@ -40,7 +40,11 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
     change = Change(
         "unset what is not used", ", ".join(fields.get_field(key).label.lower() for key in why_unused), edits
     )
-    passes = lookalike_changes(setup) if why_unused and trainer_has_own_field(profile, "trainer.script") else {}
+    passes = (
+        change_passing_lookalike_by_key(setup)
+        if why_unused and trainer_has_own_field(profile, "trainer.script")
+        else {}
+    )
     file = no_effect.file_replacing_script_options(setup)
     for key, why in why_unused.items():
         row = fields.get_field(key)

@@ -13,7 +13,7 @@ from tui_train.setup.recipe import launcher_config
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
-_CONFIG_KEY = "trainer.accelerate_config"
+_CONFIG_PROFILE_KEY = "trainer.accelerate_config"
 _STRATEGY_WITHOUT_SHARDING: Strategy = "ddp"
 _AFFINITY_VARIABLE = "ACCELERATE_CPU_AFFINITY"
 
@@ -27,18 +27,20 @@ def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
     path = launcher_config.launcher_config_path(profile, facts)
     named = bool(profile.trainer.accelerate_config)
     why = (
-        f"cannot be used: {document.problem}" if document.problem else accelerate_config.config_problem(document.values)
+        f"cannot be used: {document.problem}"
+        if document.problem
+        else accelerate_config.why_config_unusable(document.values)
     )
     if why:
         yield Finding(
             level="error" if named else "warning",
-            key=_CONFIG_KEY,
+            key=_CONFIG_PROFILE_KEY,
             message=f"your accelerate config {display_path(path)} {why}" + ("" if named else ": nothing of it is used"),
             remedy="Write it again with `accelerate config`, or name another file (trainer.accelerate_config).",
         )
 
 
-def _shown_config_path(setup: Setup) -> str:
+def _displayed_config_path(setup: Setup) -> str:
     """Return the path of accelerate's config as it is shown."""
     return display_path(launcher_config.launcher_config_path(setup.profile, setup.facts))
 
@@ -47,25 +49,27 @@ def unsupported_accelerate_config_keys(setup: Setup) -> Iterator[Finding]:
     """Keys of the config that would change the training, and that the plan cannot follow."""
     for key in accelerate_config.unsupported_keys(setup.launcher_config):
         yield error(
-            _CONFIG_KEY,
-            f"{key} in {_shown_config_path(setup)} is not supported",
+            _CONFIG_PROFILE_KEY,
+            f"{key} in {_displayed_config_path(setup)} is not supported",
             "Take it out, or name a file without it (trainer.accelerate_config).",
         )
 
 
-def accelerate_settings_dropped(setup: Setup) -> Iterator[Finding]:
+def dropped_accelerate_settings(setup: Setup) -> Iterator[Finding]:
     """Entries of the config that are not used; the rest of it is."""
     profile = setup.profile
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
-    for entry, why in accelerate_config.dropped_settings(setup.launcher_config, profile.trainer.strategy).items():
+    for entry, why in accelerate_config.reason_by_dropped_setting(
+        setup.launcher_config, profile.trainer.strategy
+    ).items():
         yield warning(
-            _CONFIG_KEY,
+            _CONFIG_PROFILE_KEY,
             f"{visible(entry)} in your accelerate config {path} {why}: it is not used",
             "Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
         )
 
 
-def gpu_precision_on_cpu(setup: Setup) -> Iterator[Finding]:
+def config_precision_unusable_on_cpu(setup: Setup) -> Iterator[Finding]:
     """A precision of a config for GPUs that a plan on the CPU cannot have."""
     profile = setup.profile
     document, config = launcher_config.launcher_config_document(profile, setup.facts), setup.launcher_config
@@ -83,14 +87,14 @@ def gpu_precision_on_cpu(setup: Setup) -> Iterator[Finding]:
 def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
     """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
     profile = setup.profile
-    wanted = accelerate_config.binds_cpus(setup.launcher_config)
+    wanted = accelerate_config.asks_to_bind_cpus(setup.launcher_config)
     environment = profile.trainer.environment
     if not wanted or setup.device != "cuda" or _AFFINITY_VARIABLE in environment:
         return
     edits = (("trainer.environment", {**environment, _AFFINITY_VARIABLE: "1"}),)
     yield _difference_finding(
         "trainer.environment",
-        f"enable_cpu_affinity in {_shown_config_path(setup)} has no effect: "
+        f"enable_cpu_affinity in {_displayed_config_path(setup)} has no effect: "
         "`accelerate launch` does not read it from a file",
         f"Set {_AFFINITY_VARIABLE}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),
@@ -124,7 +128,7 @@ def config_devices_differing_from_plan(setup: Setup) -> Iterator[Finding]:
     config, hardware = setup.launcher_config, profile.hardware
     if not config or hardware.gpus or hardware.processes or profile.nodes.machine_count > 1 or setup.is_slurm_job:
         return
-    machines = accelerate_config.positive_integer(config.get("num_machines")) or 1
+    machines = accelerate_config.parse_positive_integer(config.get("num_machines")) or 1
     if machines > 1:
         yield _machine_count_finding(config, machines)
     elif hardware.device == "auto" and accelerate_config.is_for_cpu(config) and setup.device == "cuda":
@@ -134,14 +138,17 @@ def config_devices_differing_from_plan(setup: Setup) -> Iterator[Finding]:
             "hardware.device", message, "Set hardware.device=cpu to train there.", change, is_note=True
         )
     elif setup.device == "cuda":
-        yield from _other_gpus_findings(config, setup)
+        yield from _gpu_or_process_count_findings(config, setup)
     elif accelerate_config.is_for_cpu(config):
         yield from _process_count_findings(config, setup)
 
 
 def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Finding:
     edits: list[tuple[str, Any]] = [("nodes.count", machine_count)]
-    address, port = config.get("main_process_ip"), accelerate_config.positive_integer(config.get("main_process_port"))
+    address, port = (
+        config.get("main_process_ip"),
+        accelerate_config.parse_positive_integer(config.get("main_process_port")),
+    )
     edits += [("nodes.address", address)] if isinstance(address, str) else []
     edits += [("nodes.port", port)] if port else []
     change = Change(f"{machine_count} machines", "as in your accelerate config", tuple(edits))
@@ -149,7 +156,7 @@ def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Fin
     return _difference_finding("nodes.count", message, f"Set nodes.count={machine_count} and nodes.address.", change)
 
 
-def _other_gpus_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+def _gpu_or_process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
     ids, cards = accelerate_config.read_gpu_ids(config), setup.facts.machine.gpus
     named = {find_gpus_by_name(cards, name)[0].uuid for name in ids if len(find_gpus_by_name(cards, name)) == 1}
@@ -167,7 +174,7 @@ def _other_gpus_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Fi
 
 def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Another number of processes."""
-    wanted = accelerate_config.positive_integer(config.get("num_processes"))
+    wanted = accelerate_config.parse_positive_integer(config.get("num_processes"))
     if wanted is None or wanted == setup.world_size:
         return
     message = (
@@ -181,7 +188,7 @@ def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator
     yield _difference_finding("hardware.processes", message, remedy, change if on_cpu else None, is_note=True)
 
 
-def accelerate_precision_unread(setup: Setup) -> Iterator[Finding]:
+def config_precision_unread_by_auto_launcher(setup: Setup) -> Iterator[Finding]:
     """A mixed precision that `accelerate launch` would set, and the automatic launcher does not."""
     profile, facts = setup.profile, setup.facts
     document, trainer = launcher_config.launcher_config_document(profile, facts), profile.trainer
@@ -193,7 +200,7 @@ def accelerate_precision_unread(setup: Setup) -> Iterator[Finding]:
         or not trainer_has_own_field(profile, "trainer.script")
         or LAUNCHERS[setup.launcher].reads_config
         or not (script and script.creates_accelerator)
-        or accelerate_config.config_problem(document.values)
+        or accelerate_config.why_config_unusable(document.values)
     ):
         return
     config = launcher_config.config_for_device(document.values, setup.device)

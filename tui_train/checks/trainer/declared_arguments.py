@@ -17,10 +17,10 @@ from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import chosen_subcommand, parameters_in_scope
 
-_ARGUMENTS_KEY = "trainer.arguments"
+_ARGUMENTS_PROFILE_KEY = "trainer.arguments"
 _MAX_CHOICES_SHOWN = 6  # subcommands that a sentence names
 _VALUE_WORDS_BY_TYPE = {"int": "a whole number", "float": "a number"}
-_TRAINING_COMMAND_PATTERN = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
+_TRAINING_SUBCOMMAND_PATTERN = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
 _KEYS_OF_MODEL_AND_DATA = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
 )
@@ -32,15 +32,15 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
     for parameter in given_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
         keys = [
-            _unset_key_of_argument(argument, profile)
+            _unset_key_of_preset_argument(argument, profile)
             for argument in given_arguments.preset_arguments_of_parameter(setup.preset, parameter)
         ]
         if "" in keys:
             continue
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
         yield error(
-            keys[0] if keys else _ARGUMENTS_KEY,
-            f"missing required argument: {visible(name)} ({_source_place_text(parameter)})",
+            keys[0] if keys else _ARGUMENTS_PROFILE_KEY,
+            f"missing required argument: {visible(name)} ({_declaration_place_text(parameter)})",
             f"Set {keys[0]}."
             if keys
             else f"Write it into the arguments (trainer.arguments){_argument_form_text(parameter)}.",
@@ -57,11 +57,11 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
     words = setup.profile.trainer.arguments
     for at in given_arguments.unknown_option_indexes(source, words):
         message = f"the script does not take {visible(words[at].partition('=')[0])}; {declared_arguments_text(source)}"
-        remedy, change = _correction_of_option(source, words, at)
-        yield error(_ARGUMENTS_KEY, message, remedy, change=change)
+        remedy, change = _remedy_and_change_of_undeclared_option(source, words, at)
+        yield error(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
 
 
-def options_left_over_by_fire(setup: Setup) -> Iterator[Finding]:
+def undeclared_options_of_fire_script(setup: Setup) -> Iterator[Finding]:
     """Options that no parameter of Fire's function takes: it runs the whole training, and then fails for them."""
     source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
     if source is None or source.kind != "fire" or source.ignores_unknown or not source.parameters:
@@ -73,11 +73,13 @@ def options_left_over_by_fire(setup: Setup) -> Iterator[Finding]:
         # `--noflag` is false for `flag`.
         if f"--{name.removeprefix('--no')}" not in declared_argument_names(source):
             message = f"no parameter takes {visible(name)}: Fire trains to the end, and fails then"
-            remedy, change = _correction_of_option(source, words, at)
-            yield warning(_ARGUMENTS_KEY, message, remedy, change=change)
+            remedy, change = _remedy_and_change_of_undeclared_option(source, words, at)
+            yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
 
 
-def _correction_of_option(source: ScriptSource, words: tuple[str, ...], at: int) -> tuple[str, Change | None]:
+def _remedy_and_change_of_undeclared_option(
+    source: ScriptSource, words: tuple[str, ...], at: int
+) -> tuple[str, Change | None]:
     """Return what to do about an option that is not declared: the one that was meant, or to leave it out."""
     right = most_similar_declared_option(source, words[at])
     if not right:
@@ -95,7 +97,7 @@ def replace_option_change(words: tuple[str, ...], position: int, option: str) ->
     """Return the Change that writes another option in the place of one, with the same value."""
     _, equals, value = words[position].partition("=")
     edited = (*words[:position], option + equals + value, *words[position + 1 :])
-    return Change(f"write {option}", "the script takes it", ((_ARGUMENTS_KEY, edited),))
+    return Change(f"write {option}", "the script takes it", ((_ARGUMENTS_PROFILE_KEY, edited),))
 
 
 def missing_subcommand(setup: Setup) -> Iterator[Finding]:
@@ -108,17 +110,21 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
         return
     if not source.needs_command and source.kind != "argparse":
         return
-    trains = next((name for name in source.subcommands if _TRAINING_COMMAND_PATTERN.match(name)), source.subcommands[0])
+    trains = next(
+        (name for name in source.subcommands if _TRAINING_SUBCOMMAND_PATTERN.match(name)), source.subcommands[0]
+    )
     # One of them, by the version of click.
     is_sure = source.kind != "click" or trains not in source.subcommand_by_alias.values()
-    change = Change(f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_KEY, (trains, *words)),))
+    change = Change(
+        f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_PROFILE_KEY, (trains, *words)),)
+    )
     yield Finding(
         level="error" if source.needs_command and given_arguments.does_library_parse_as_we_do(source) else "warning",
-        key=_ARGUMENTS_KEY,
+        key=_ARGUMENTS_PROFILE_KEY,
         message=f"no subcommand is given: the script has {visible(_subcommands_text(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
         change=None
-        if words or not is_sure or (len(source.subcommands) > 1 and not _TRAINING_COMMAND_PATTERN.match(trains))
+        if words or not is_sure or (len(source.subcommands) > 1 and not _TRAINING_SUBCOMMAND_PATTERN.match(trains))
         else change,
     )
 
@@ -141,10 +147,10 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
         if not (problem := given_arguments.argument_value_problem(parameter, given.values)):
             continue
         rest = given_arguments.with_argument(source, words, parameter, ())
-        change = Change(f"without {parameter.name}", "the script takes its own", ((_ARGUMENTS_KEY, rest),))
+        change = Change(f"without {parameter.name}", "the script takes its own", ((_ARGUMENTS_PROFILE_KEY, rest),))
         yield error(
-            _ARGUMENTS_KEY,
-            f"{visible(parameter.name)} {problem} ({_source_place_text(parameter)} of the script)",
+            _ARGUMENTS_PROFILE_KEY,
+            f"{visible(parameter.name)} {problem} ({_declaration_place_text(parameter)} of the script)",
             "Give another value, or leave it out.",
             argument=parameter.name,
             change=None if parameter.required else change,
@@ -153,11 +159,11 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
 
 def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
     """Arguments that may be a value of the recipe by their name, which only the user knows."""
-    for argument, name, change in _lookalikes(setup):
+    for argument, name, change in _lookalike_arguments(setup):
         key = KEY_BY_PLACEHOLDER[name]
         label = fields.get_field(key).label.lower()
         yield note(
-            _ARGUMENTS_KEY,
+            _ARGUMENTS_PROFILE_KEY,
             f"is {visible(argument)} the {label}? its name suggests it",
             f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
             argument=argument,
@@ -165,12 +171,12 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def lookalike_changes(setup: Setup) -> dict[str, Change]:
+def change_passing_lookalike_by_key(setup: Setup) -> dict[str, Change]:
     """Return the changes that pass a value of the recipe as the argument that may be it by its name, by key."""
-    return {KEY_BY_PLACEHOLDER[name]: change for _, name, change in reversed([*_lookalikes(setup)])}
+    return {KEY_BY_PLACEHOLDER[name]: change for _, name, change in reversed([*_lookalike_arguments(setup)])}
 
 
-def _lookalikes(setup: Setup) -> Iterator[tuple[str, str, Change]]:
+def _lookalike_arguments(setup: Setup) -> Iterator[tuple[str, str, Change]]:
     """Yield an argument, the placeholder of what it may be, and the change that passes it."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
@@ -179,12 +185,14 @@ def _lookalikes(setup: Setup) -> Iterator[tuple[str, str, Change]]:
         name = given_arguments.likely_placeholder(parameter)
         if not source or not name or name in setup.ladder_context.accepted:
             continue
-        change = _pass_value_change(source, profile, parameter, name)
+        change = _pass_recipe_value_change(source, profile, parameter, name)
         if change is not None and not given_arguments.preset_arguments_of_parameter(setup.preset, parameter):
             yield parameter.name, name, change
 
 
-def _pass_value_change(source: ScriptSource, profile: Profile, parameter: ScriptParameter, name: str) -> Change | None:
+def _pass_recipe_value_change(
+    source: ScriptSource, profile: Profile, parameter: ScriptParameter, name: str
+) -> Change | None:
     """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
     key = KEY_BY_PLACEHOLDER[name]
     words = profile.trainer.arguments
@@ -192,7 +200,7 @@ def _pass_value_change(source: ScriptSource, profile: Profile, parameter: Script
         given_arguments.given_arguments(source, words).get(parameter.name, given_arguments.GivenArgument()).values
     )
     edits: list[tuple[str, fields.FieldValue]] = [
-        (_ARGUMENTS_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
+        (_ARGUMENTS_PROFILE_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
     ]
     if key.startswith("recipe."):
         try:
@@ -209,7 +217,7 @@ def _pass_value_change(source: ScriptSource, profile: Profile, parameter: Script
     return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
-def _unset_key_of_argument(argument: PresetArgument, profile: Profile) -> str:
+def _unset_key_of_preset_argument(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (KEY_BY_PLACEHOLDER.get(name, "") for word in argument.words for name in PLACEHOLDER_PATTERN.findall(word))
     own = (key for key in keys if key.startswith("recipe.") or key in _KEYS_OF_MODEL_AND_DATA)
@@ -225,5 +233,5 @@ def _argument_form_text(parameter: ScriptParameter) -> str:
     return f": {visible(said)}" if said else ""
 
 
-def _source_place_text(parameter: ScriptParameter) -> str:
+def _declaration_place_text(parameter: ScriptParameter) -> str:
     return visible(f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}")

@@ -6,7 +6,7 @@ from tui_train.base.text import counted, visible
 from tui_train.channel.ssh import is_host_name
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS, launcher_labels, launchers_supporting
+from tui_train.launchers import LAUNCHERS, able_launchers_text, launchers_supporting
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.strategies import why_strategy_unusable
@@ -41,7 +41,7 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield error("recipe.global_batch", message, remedy)
     if reason := why_strategy_unusable(strategy, setup):
-        yield _strategy_error(setup, reason)
+        yield _unusable_strategy_error(setup, reason)
     elif setup.world_size == 1 and not trainer.offload:
         message = f"{strategy} shards the model over processes, and there is only one"
         offload = Change(
@@ -55,7 +55,7 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
         yield warning(key, message, remedy)
 
 
-def _strategy_error(setup: Setup, reason: str) -> Finding:
+def _unusable_strategy_error(setup: Setup, reason: str) -> Finding:
     trainer, change = setup.profile.trainer, _USE_DDP_CHANGE
     launchers = launchers_supporting(trainer.strategy)
     if setup.device == "cuda" and trainer.launcher not in ("auto", *launchers):
@@ -119,7 +119,7 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
         remedy = "Leave nodes.processes out, and choose as many GPUs as the smallest machine has."
     elif not launcher.allows_uneven:
         message = f"{launcher.label} starts as many processes on each machine"
-        launchers = launcher_labels(lambda other: other.allows_uneven)
+        launchers = able_launchers_text(lambda other: other.allows_uneven)
         remedy = f"Choose {launchers}, which shards nothing, or as many on each."
         if profile.trainer.strategy == "ddp":
             remedy = f"Choose {launchers}, or as many on each."

@@ -46,7 +46,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     path, key = profile.trainer.config, "trainer.config"
     if options := user_options_for_value("config", profile, setup.preset):
-        yield _unread_config_option(profile, options[-1])
+        yield _unread_config_option_finding(profile, options[-1])
     if not path:
         if (setup.preset.file and setup.preset.file.needs_user_file) or (
             setup.preset.file is None and "config" in setup.ladder_context.accepted
@@ -65,7 +65,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
         yield from _config_document_findings(facts.documents.get(path), path, setup)
 
 
-def _unread_config_option(profile: Profile, option: UserOption) -> Finding:
+def _unread_config_option_finding(profile: Profile, option: UserOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
     trainer, words = profile.trainer, visible(" ".join(option.words))
     remaining = option.arguments_without_it(trainer.arguments)
@@ -116,7 +116,7 @@ def unknown_data_format(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.data", message, remedy)
 
 
-def shadowed_preset(setup: Setup) -> Iterator[Finding]:
+def user_preset_named_as_shipped_preset(setup: Setup) -> Iterator[Finding]:
     """A preset of the user's with a shipped preset's name, which therefore is not used."""
     name = setup.profile.trainer.preset
     own_preset = setup.facts.presets.get(name)
@@ -125,7 +125,7 @@ def shadowed_preset(setup: Setup) -> Iterator[Finding]:
         yield warning("trainer.preset", own_preset.problem, remedy)
 
 
-def refused_preset_arguments(setup: Setup) -> Iterator[Finding]:
+def preset_arguments_refused_by_script(setup: Setup) -> Iterator[Finding]:
     """Arguments that the preset passes and the script does not take, by its source, or else by its own --help."""
     profile, facts = setup.profile, setup.facts
     script = script_or_module_to_start(profile, setup.preset)

@@ -13,15 +13,15 @@ from tui_train.profile.changes import Change
 from tui_train.profile.presets.log_expression import why_expression_unusable
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
-from tui_train.trainers.auto_preset import file_read_alone
+from tui_train.trainers.auto_preset import argument_file_given_alone
 from tui_train.trainers.script import script_or_module_to_start
 
 _RESUME_OPTION = "--resume_from_checkpoint"
-_SCRIPT_KEY = "trainer.script"
-_ARGUMENTS_KEY = "trainer.arguments"
+_SCRIPT_PROFILE_KEY = "trainer.script"
+_ARGUMENTS_PROFILE_KEY = "trainer.arguments"
 _TRAIN_SWITCH = "--do_train"
 # How a script of Hugging Face's form is told what to do: `--do_train`, `--do_eval`, and others of its own.
-_SWITCH_PREFIXES = ("--do_", "--do-")
+_TASK_SWITCH_PREFIXES = ("--do_", "--do-")
 # A first argument that may hold all values.
 _ENDINGS_OF_ARGUMENT_FILES = (".json", ".yaml", ".yml", ".args", ".txt")
 _NOT_PYTHON_PROBLEM_PREFIX = "it is not Python: "
@@ -38,11 +38,11 @@ def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
     effect = "a second start and each fallback train from step 0 again"
     if source.bare_train_line:
         message = f"train() on line {source.bare_train_line} of the script gets no checkpoint: {effect}"
-        yield warning(_SCRIPT_KEY, message, f"Write `{source.corrected_train}` there.")
+        yield warning(_SCRIPT_PROFILE_KEY, message, f"Write `{source.corrected_train}` there.")
     elif source.creates_accelerator and not source.mentions_checkpoint:
         message = f"the script does not read {_RESUME_OPTION}: {effect}"
         remedy = "Take that argument, and before the first step: accelerator.load_state(args.resume_from_checkpoint)"
-        yield warning(_SCRIPT_KEY, message, f"{remedy}.")
+        yield warning(_SCRIPT_PROFILE_KEY, message, f"{remedy}.")
 
 
 def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
         return
     message = f"line {source.local_rank_line} of the script takes --local_rank, which {setup.launcher} does not pass"
     remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'
-    yield warning(_SCRIPT_KEY, message, remedy)
+    yield warning(_SCRIPT_PROFILE_KEY, message, remedy)
 
 
 def invalid_progress_expression(setup: Setup) -> Iterator[Finding]:
@@ -80,11 +80,11 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
         remedy = "Name the Python file that trains."
         if source.not_python == "a notebook":
             remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
-        yield error(_SCRIPT_KEY, message, remedy)
+        yield error(_SCRIPT_PROFILE_KEY, message, remedy)
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PROBLEM_PREFIX)) != source.problem:
         message = f"{visible(path)} cannot be read as Python: {why}"
         remedy = "Correct it, or name the Python file that trains."
-        yield Finding(level=_syntax_error_level(setup), key=_SCRIPT_KEY, message=message, remedy=remedy)
+        yield Finding(level=_syntax_error_level(setup), key=_SCRIPT_PROFILE_KEY, message=message, remedy=remedy)
 
 
 def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
@@ -94,26 +94,26 @@ def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
     return "error" if tuple(other) == own else "warning"
 
 
-def untrained_script(setup: Setup) -> Iterator[Finding]:
+def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
     """A script of Hugging Face's form that trains only with --do_train, without it."""
     source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
     words = setup.profile.trainer.arguments
-    if source is None or not source.train_switch_line or file_read_alone(source, words):
+    if source is None or not source.train_switch_line or argument_file_given_alone(source, words):
         return
     declared = next((each for each in source.parameters if each.name == _TRAIN_SWITCH), None)
     passed = (*words, *(word for argument in setup.preset.arguments for word in argument.words))
-    asked = any(word.startswith(_SWITCH_PREFIXES) for word in passed)
+    asked = any(word.startswith(_TASK_SWITCH_PREFIXES) for word in passed)
     from_file = any(word.endswith(_ENDINGS_OF_ARGUMENT_FILES) and not word.startswith("-") for word in words[:1])
     if asked or from_file or (declared and declared.default != "False"):
         return
     message = f"line {source.train_switch_line} of the script trains only with {_TRAIN_SWITCH}, which is not given"
     change = Change(
-        f"add {_TRAIN_SWITCH}", "without it nothing is trained", ((_ARGUMENTS_KEY, (*words, _TRAIN_SWITCH)),)
+        f"add {_TRAIN_SWITCH}", "without it nothing is trained", ((_ARGUMENTS_PROFILE_KEY, (*words, _TRAIN_SWITCH)),)
     )
-    yield error(_ARGUMENTS_KEY, message, f"Add {_TRAIN_SWITCH} to the arguments.", change=change)
+    yield error(_ARGUMENTS_PROFILE_KEY, message, f"Add {_TRAIN_SWITCH} to the arguments.", change=change)
 
 
-def processes_without_group(setup: Setup) -> Iterator[Finding]:
+def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:
     """Several processes of a script that knows of no others: each would train all of it, and write the same files."""
     source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
     if source and source.trains_alone and setup.world_size > 1:

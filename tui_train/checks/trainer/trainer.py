@@ -66,7 +66,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
     )
     if trainer_has_own_field(profile, "nemo"):
-        install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
+        install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
     elif trainer_of(profile).wants_data:
         packages = " ".join(trainer_of(profile).needed_packages())
         install = (
@@ -77,7 +77,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
     if setup.toolchain is None and unchosen:
-        yield _unchosen_python_finding(unchosen[0], install)
+        yield _python_to_be_chosen_finding(unchosen[0], install)
     elif setup.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
@@ -91,7 +91,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.python", message, remedy, machine=True)
 
 
-def _unchosen_python_finding(tool: Toolchain, install_remedy: str) -> Finding:
+def _python_to_be_chosen_finding(tool: Toolchain, install_remedy: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
     name = display_path(tool.python)
     change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
@@ -128,7 +128,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}"
             yield error(key, message, f"Name a {kind} that you may read.")
-    yield from _unusable_output_folder(setup)
+    yield from _unusable_or_existing_output_folder(setup)
 
 
 def damaged_weights(setup: Setup) -> Iterator[Finding]:
@@ -142,7 +142,7 @@ def damaged_weights(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _unusable_output_folder(setup: Setup) -> Iterator[Finding]:
+def _unusable_or_existing_output_folder(setup: Setup) -> Iterator[Finding]:
     """An output folder in which nothing can be written, or that is there already."""
     profile, facts = setup.profile, setup.facts
     key, output = "trainer.output", profile.trainer.output or setup.user_output_folder
@@ -206,7 +206,7 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
             yield error("trainer.environment", message, remedy)
 
 
-def secrets_by_value(setup: Setup) -> Iterator[Finding]:
+def secret_values_in_profile(setup: Setup) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
     for secret in secret_values.find_profile_secrets(setup.profile):
         if secret.key != secret_values.ENVIRONMENT_PROFILE_KEY or not secret.certain:
@@ -219,7 +219,7 @@ def secrets_by_value(setup: Setup) -> Iterator[Finding]:
             )
 
 
-def webhook_file_on_other_machine(setup: Setup) -> Iterator[Finding]:
+def webhook_file_missing_on_other_machine(setup: Setup) -> Iterator[Finding]:
     """The address of a webhook in a file of this machine, for a run that another one supervises."""
     profile = setup.profile
     host, path = profile.hardware.host, Path(webhook.webhook_reference(profile.notify.webhook))
@@ -231,7 +231,7 @@ def webhook_file_on_other_machine(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def options_set_twice(setup: Setup) -> Iterator[Finding]:
+def arguments_setting_recipe_values(setup: Setup) -> Iterator[Finding]:
     """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
     profile = setup.profile
     preset, chosen = setup.preset, set(fields.chosen_keys(profile))
@@ -246,7 +246,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
             "the value of the recipe is used",
             (("trainer.arguments", _arguments_without_options(profile, own_settings)),),
         )
-        yield _set_twice_finding(words, fields.get_field(key).label.lower(), preset, change)
+        yield _set_by_argument_and_recipe_finding(words, fields.get_field(key).label.lower(), preset, change)
     batch_settings = {
         name: own_settings
         for name, own_settings in settings_by_name.items()
@@ -259,7 +259,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     )
     move_to_recipe = _move_batch_into_recipe_change(setup, batch_settings)
     if any(KEY_BY_PLACEHOLDER[name] in chosen for name in batch_settings):
-        yield _set_twice_finding(words, "batch", preset, move_to_recipe)
+        yield _set_by_argument_and_recipe_finding(words, "batch", preset, move_to_recipe)
     elif (
         "micro_batch" in profile.ladder.rungs
         and not preset.user_arguments_first
@@ -271,7 +271,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
         yield warning("trainer.arguments", message, remedy, change=move_to_recipe)
 
 
-def _set_twice_finding(words: str, value_label: str, preset: Preset, change: Change | None) -> Finding:
+def _set_by_argument_and_recipe_finding(words: str, value_label: str, preset: Preset, change: Change | None) -> Finding:
     """Return the finding that a value is set twice; the later argument wins."""
     recipe_wins = preset.user_arguments_first
     wins = (
@@ -341,7 +341,7 @@ def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tu
     return change
 
 
-def unfilled_placeholders(setup: Setup) -> Iterator[Finding]:
+def unknown_or_empty_placeholders(setup: Setup) -> Iterator[Finding]:
     """Placeholders in the arguments that mean something, and have a value."""
     profile = setup.profile
     for name in dict.fromkeys(PLACEHOLDER_PATTERN.findall("\n".join(profile.trainer.arguments))):

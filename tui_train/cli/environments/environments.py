@@ -19,7 +19,7 @@ from tui_train.facts.models.recipe_lists import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.profile import fields
 from tui_train.trainers import nemo
-from tui_train.trainers.finetune import supported_tunings
+from tui_train.trainers.finetune import supported_tuning_labels
 
 
 def print_package_sets_and_pythons() -> None:
@@ -35,7 +35,7 @@ def print_package_sets_and_pythons() -> None:
     for tool in probe.probe_toolchains():
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         last = visible(tool.problem or tool.label)
-        tunes = ", ".join(supported_tunings(tool)) or "-"
+        tunes = ", ".join(supported_tuning_labels(tool)) or "-"
         rows.append(
             (
                 display_path(tool.python),
@@ -71,7 +71,7 @@ def _nemo_support_text(tool: Toolchain) -> str:
         return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
     return (
         visible(f"has {nemo.why_nemo_unusable(tool.packages)}")
-        if set(nemo.nemo_packages()) & tool.packages.keys()
+        if set(nemo.nemo_package_names()) & tool.packages.keys()
         else "-"
     )
 
@@ -131,13 +131,15 @@ def print_nemo_recipes(python: str, *, as_json: bool) -> None:
     """Print the NeMo recipes of a Python: the given one, or the first that has any."""
     trusted_pythons.remember_chosen_python(python)
     tools = [probe.probe_toolchain(python)] if python else list(probe.probe_toolchains())
-    able = sorted((tool for tool in tools if nemo.nemo_flavour(tool) in {"recipes", "bridge"}), key=nemo.flavour_rank)
+    able = sorted(
+        (tool for tool in tools if nemo.nemo_flavour(tool) in {"recipes", "bridge"}), key=nemo.flavour_preference_rank
+    )
     if not able:
         lacking = [
             f"{display_path(tool.python)} has {nemo.why_nemo_unusable(tool.packages) or 'AutoModel only'}"
             for tool in tools
         ]
-        remedy = f"Create one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
+        remedy = f"Create one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
         raise Unavailable(f"no Python here has NeMo recipes: {'; '.join(map(visible, lacking))}", remedy)
     interpreter = able[0].python
     if not as_json:

@@ -12,7 +12,7 @@ from tui_train.profile import hosts
 
 def print_hosts(*, as_json: bool) -> None:
     """Print the saved hosts with their addresses."""
-    known = hosts.saved_hosts()
+    known = hosts.address_by_saved_host()
     if as_json:
         print_json([{"name": name, "address": address} for name, address in known.items()])
     elif known:

@@ -3,7 +3,7 @@
 import re
 
 from tui_train.base.text import visible
-from tui_train.checks.other_machines.slurm import SIGNAL_SECONDS_BEFORE_TIME_LIMIT
+from tui_train.checks.other_machines.slurm import SIGNAL_MARGIN_SECONDS
 from tui_train.plan.render.script.script_head import quoted_with_home, takes_checkpoint
 from tui_train.plan.types import Plan, SlurmJob
 
@@ -80,7 +80,7 @@ def _sbatch_options(plan: Plan, job: SlurmJob, *, requeues: bool) -> list[str]:
         *([f"--partition={job.partition}"] if job.partition else []),
         *([f"--account={job.account}"] if job.account else []),
         *([f"--time={job.time}"] if job.time else []),
-        f"--signal=B:USR2@{plan.grace + SIGNAL_SECONDS_BEFORE_TIME_LIMIT}",
+        f"--signal=B:USR2@{plan.grace + SIGNAL_MARGIN_SECONDS}",
         "--requeue" if requeues else "--no-requeue",
         "--output=launch.log",
         "--open-mode=append",

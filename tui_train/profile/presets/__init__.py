@@ -19,7 +19,7 @@ SCRIPT_LABEL = "the script"
 PLACEHOLDER_PATTERN = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 # They become part of other values, or of the environment.
-_VALUES_WITHOUT_PLACEHOLDER = frozenset({"lr_scaling", "lr_base_batch", "expandable_segments"})
+_RECIPE_FIELDS_WITHOUT_PLACEHOLDER = frozenset({"lr_scaling", "lr_base_batch", "expandable_segments"})
 # The placeholders, each with the profile key that sets it; the recipe's own have its names.
 KEY_BY_PLACEHOLDER = {
     "output": "trainer.output",
@@ -30,7 +30,7 @@ KEY_BY_PLACEHOLDER = {
     "model": "trainer.model",
     "revision": "trainer.revision",
     "config": "trainer.config",
-    **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _VALUES_WITHOUT_PLACEHOLDER},
+    **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _RECIPE_FIELDS_WITHOUT_PLACEHOLDER},
     # What TrainingArguments calls so: steps, or since transformers 5 a share; a share before that.
     "warmup_steps": "recipe.warmup",
     "warmup_ratio": "recipe.warmup",
@@ -184,18 +184,18 @@ class UserPreset(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-UserPresets = Mapping[str, UserPreset]
+UserPresetByName = Mapping[str, UserPreset]
 
 
 def accepted_placeholders(preset: Preset, arguments: tuple[str, ...] = ()) -> frozenset[str]:
     """Return the placeholder names that reach the trainer, by the preset and by the user's `arguments`."""
     return (
-        frozenset(PLACEHOLDER_PATTERN.findall("\n".join([*_placeholder_texts(preset), *arguments])))
+        frozenset(PLACEHOLDER_PATTERN.findall("\n".join([*_texts_with_placeholders(preset), *arguments])))
         & KEY_BY_PLACEHOLDER.keys()
     )
 
 
-def _placeholder_texts(preset: Preset) -> Iterator[str]:
+def _texts_with_placeholders(preset: Preset) -> Iterator[str]:
     """Yield all texts of a preset that may contain placeholders, conditions included."""
     for argument in preset.arguments:
         yield from (*argument.words, f"{{{condition_placeholder(argument.when)}}}")
@@ -231,7 +231,7 @@ def shipped_preset_texts() -> dict[str, str]:
     return dict(sorted((file.name.removesuffix(".toml"), file.read_text("utf-8")) for file in files))
 
 
-def get_preset(name: str, user_presets: UserPresets | None = None) -> Preset:
+def get_preset(name: str, user_presets: UserPresetByName | None = None) -> Preset:
     """Return a shipped preset or one of the user's by name; BadInput lists the known ones."""
     users = user_presets or {}
     if name in shipped_presets():

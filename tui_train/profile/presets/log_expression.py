@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 LOG_GROUP_NAMES = ("step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second")
 _MAX_EXPRESSION_LENGTH = 500
 # A line is cut to 500 characters: four parts that share all of them would be tried in 2.5e9 ways.
-_MAX_PARTS_SHARING_RUN = 3
+_MAX_PARTS_SHARING_CHARACTERS = 3
 _regex_parser: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")  # its name before Python 3.11
 _REPEAT_CODES = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 _PATTERN_BY_CATEGORY = {
@@ -23,7 +23,7 @@ _PATTERN_BY_CATEGORY = {
 _SAMPLE_CHARACTERS = "5ax _.,:;=-+/|%[]()é\t"
 
 
-class _PartsSharingRun(NamedTuple):
+class _SharingPartCounts(NamedTuple):
     """How many parts can share a row of one character: at most, at the beginning, at the end.
 
     `through`: the row may go on from what is before to what comes after.
@@ -42,7 +42,7 @@ def why_expression_unusable(expression: str) -> str:
     try:
         groups = {*re.compile(expression).groupindex}
         tree = _regex_parser.parse(expression)
-        wrong = _why_possibly_too_slow(tree)
+        wrong = _why_search_may_take_long(tree)
     except (re.error, RecursionError, OverflowError) as error:
         return f"is not a regular expression: {error}"
     if not groups or groups - {*LOG_GROUP_NAMES}:
@@ -50,14 +50,16 @@ def why_expression_unusable(expression: str) -> str:
     return wrong
 
 
-def _why_possibly_too_slow(tree: Any) -> str:
+def _why_search_may_take_long(tree: Any) -> str:
     """Return why an expression may take too long for a line, as what follows its name; empty where it cannot."""
-    if any(_has_varying_match(body) for repeats, body in _repeated_bodies(tree) if repeats > 1):
+    if any(_has_varying_match(body) for repeats, body in _repeat_limits_and_bodies(tree) if repeats > 1):
         return "repeats a group that itself repeats or offers a choice: on some lines that takes hours"
     for character in sorted({*_SAMPLE_CHARACTERS, *(chr(code) for code in _literal_character_codes(tree))}):
         # A search may begin at each character.
-        sharing = _sharing_in_sequence(_PartsSharingRun(1, 1, 1), _count_parts_sharing_run(tree, character)).most
-        if sharing > _MAX_PARTS_SHARING_RUN:
+        sharing = _sharing_counts_in_sequence(
+            _SharingPartCounts(1, 1, 1), _count_parts_sharing_characters(tree, character)
+        ).most
+        if sharing > _MAX_PARTS_SHARING_CHARACTERS:
             row = "spaces" if character.isspace() else character * 3
             return (
                 f"has parts that can share a row such as {row} in too many ways: on some lines that takes minutes. "
@@ -66,13 +68,13 @@ def _why_possibly_too_slow(tree: Any) -> str:
     return ""
 
 
-def _repeated_bodies(tree: Any) -> Iterator[tuple[int, Any]]:
+def _repeat_limits_and_bodies(tree: Any) -> Iterator[tuple[int, Any]]:
     """Yield how often each part may be repeated, and the part."""
     for name, value in _named_parts(tree):
         if name in _REPEAT_CODES:
             yield value[1], value[2]
         for inner in _inner_expressions(name, value):
-            yield from _repeated_bodies(inner)
+            yield from _repeat_limits_and_bodies(inner)
 
 
 def _named_parts(tree: Any) -> Iterator[tuple[str, Any]]:
@@ -117,20 +119,20 @@ def _literal_character_codes(tree: Any) -> Iterator[int]:
             yield from _literal_character_codes(inner)
 
 
-def _count_parts_sharing_run(tree: Any, character: str) -> _PartsSharingRun:
+def _count_parts_sharing_characters(tree: Any, character: str) -> _SharingPartCounts:
     """Return how many parts of an expression can share a row of a character."""
-    whole = _PartsSharingRun()
+    whole = _SharingPartCounts()
     for name, value in _named_parts(tree):
-        choices = _sharing_in_each_choice(name, value, character)
+        choices = _sharing_counts_of_each_choice(name, value, character)
         undecided = int(sum(each.through for each in choices) > 1 and _can_match_character(((name, value),), character))
-        whole = _sharing_in_sequence(whole, _PartsSharingRun(undecided, undecided, undecided))
-        each_way = [_sharing_in_sequence(whole, each) for each in choices]
-        whole = _PartsSharingRun(*(max(column) for column in zip(*each_way, strict=True)))
+        whole = _sharing_counts_in_sequence(whole, _SharingPartCounts(undecided, undecided, undecided))
+        each_way = [_sharing_counts_in_sequence(whole, each) for each in choices]
+        whole = _SharingPartCounts(*(max(column) for column in zip(*each_way, strict=True)))
     return whole
 
 
-def _sharing_in_sequence(before: _PartsSharingRun, after: _PartsSharingRun) -> _PartsSharingRun:
-    return _PartsSharingRun(
+def _sharing_counts_in_sequence(before: _SharingPartCounts, after: _SharingPartCounts) -> _SharingPartCounts:
+    return _SharingPartCounts(
         max(before.most, after.most, before.last + after.first),
         before.first + (after.first if before.through else 0),
         after.last + (before.last if after.through else 0),
@@ -138,22 +140,24 @@ def _sharing_in_sequence(before: _PartsSharingRun, after: _PartsSharingRun) -> _
     )
 
 
-def _sharing_in_each_choice(name: str, value: Any, character: str) -> list[_PartsSharingRun]:
+def _sharing_counts_of_each_choice(name: str, value: Any, character: str) -> list[_SharingPartCounts]:
     """Return the ways of each choice that one part of an expression offers."""
-    inside = [_count_parts_sharing_run(inner, character) for inner in _inner_expressions(name, value)]
+    inside = [_count_parts_sharing_characters(inner, character) for inner in _inner_expressions(name, value)]
     if name in _REPEAT_CODES:
         least, most, body = value
         if least == most or most <= 1:
-            return [*inside, _PartsSharingRun()] if not least else inside
+            return [*inside, _SharingPartCounts()] if not least else inside
         shares = int(_can_match_character(body, character))
-        return [_PartsSharingRun(shares, shares, shares, bool(shares) or not least)]
+        return [_SharingPartCounts(shares, shares, shares, bool(shares) or not least)]
     if name in {"ASSERT", "ASSERT_NOT"}:
         return [inside[0]._replace(through=True)]
     if name == "AT":
-        return [_PartsSharingRun(through=str(value) not in {"AT_BEGINNING", "AT_BEGINNING_STRING"})]
+        return [_SharingPartCounts(through=str(value) not in {"AT_BEGINNING", "AT_BEGINNING_STRING"})]
     if name == "GROUPREF_EXISTS":
-        return [*inside, _PartsSharingRun()]
-    return inside or [_PartsSharingRun(through=name == "GROUPREF" or _can_match_character(((name, value),), character))]
+        return [*inside, _SharingPartCounts()]
+    return inside or [
+        _SharingPartCounts(through=name == "GROUPREF" or _can_match_character(((name, value),), character))
+    ]
 
 
 def _can_match_character(tree: Iterable[Any], character: str) -> bool:

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from tui_train.profile.rows.field import Field
-from tui_train.profile.types import Launcher, Strategy, TrainerKind
+from tui_train.profile.types import LauncherName, Strategy, TrainerKind
 
 TRAINER_ROWS = (
     Field(
@@ -17,7 +17,7 @@ TRAINER_ROWS = (
         key="trainer.launcher",
         label="Launcher",
         kind="choice",
-        options=("auto", *get_args(Launcher)),
+        options=("auto", *get_args(LauncherName)),
         help="Starts the processes. auto: python; torchrun for several or for RANK in the script; accelerate to shard.",
     ),
     Field(

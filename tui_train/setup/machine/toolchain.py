@@ -7,7 +7,7 @@ from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
 from tui_train.launchers import LAUNCHERS, choose_launcher
 from tui_train.profile.fields import absolute_path
-from tui_train.profile.types import Launcher, Profile
+from tui_train.profile.types import LauncherName, Profile
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
@@ -55,7 +55,7 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
         )
         return None if named and named.unchosen else named
     usable = [tool for tool in facts.toolchains if not why_python_unusable(profile, tool)]
-    usable.sort(key=lambda tool: trainer_of(profile, tool).toolchain_rank())
+    usable.sort(key=lambda tool: trainer_of(profile, tool).toolchain_preference_rank())
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
         for tool in usable:
@@ -76,7 +76,7 @@ def _expand_masked_home(python: str) -> str:
     return absolute_path(python, Path("/"))
 
 
-def choose_profile_launcher(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = False) -> Launcher:
+def choose_profile_launcher(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = False) -> LauncherName:
     """Return the launcher that a profile names, or else the one for its config, or for so many GPUs and the script."""
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher

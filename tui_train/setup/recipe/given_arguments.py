@@ -9,7 +9,7 @@ from tui_train.base.text import counted, visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
-from tui_train.trainers.auto_preset import contradicts_its_name, file_read_alone, parameters_in_scope
+from tui_train.trainers.auto_preset import argument_file_given_alone, help_contradicts_name, parameters_in_scope
 from tui_train.trainers.script import script_or_module_to_start
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
@@ -128,7 +128,7 @@ def _missing_dataclass_fields(source: ScriptSource, words: Sequence[str]) -> tup
     """Return the fields without a default that no argument gives; those of a library's classes have one."""
     names = [word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
     hidden = any(word.startswith("@") or word.partition("=")[0] in _WORDS_HIDING_ARGUMENTS for word in words)
-    if hidden or file_read_alone(source, words) or source.unnamed_line:
+    if hidden or argument_file_given_alone(source, words) or source.unnamed_line:
         return ()
     return tuple(
         parameter
@@ -217,7 +217,7 @@ def _likely_placeholder_of_name(parameter: ScriptParameter) -> str:
     matches = (
         name
         for name, (kind, names) in _LIKELY_NAMES_BY_PLACEHOLDER.items()
-        if kind == parameter.type and names & plain_names and not contradicts_its_name(parameter, name)
+        if kind == parameter.type and names & plain_names and not help_contradicts_name(parameter, name)
     )
     return next(matches, "")
 

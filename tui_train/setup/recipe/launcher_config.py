@@ -6,7 +6,7 @@ from typing import Any
 from tui_train.facts.types import Facts, YamlDocument
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.presets import Preset
-from tui_train.profile.types import Launcher, Profile, Strategy
+from tui_train.profile.types import LauncherName, Profile, Strategy
 from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.trainers import trainer_of
 
@@ -25,17 +25,17 @@ def launcher_config_document(profile: Profile, facts: Facts) -> YamlDocument | N
     return facts.documents.get(path) if path else None
 
 
-def usable_launcher_config(profile: Profile, facts: Facts, launcher: Launcher, device: str) -> Mapping[str, Any]:
+def usable_launcher_config(profile: Profile, facts: Facts, launcher: LauncherName, device: str) -> Mapping[str, Any]:
     """Return what a plan on this device uses of it, empty where this launcher reads none, or it cannot be used."""
     document = launcher_config_document(profile, facts)
     if not LAUNCHERS[launcher].reads_config or document is None or document.problem:
         return {}
-    return {} if accelerate_config.config_problem(document.values) else config_for_device(document.values, device)
+    return {} if accelerate_config.why_config_unusable(document.values) else config_for_device(document.values, device)
 
 
 def config_for_device(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
     """Return what of a config holds on a device."""
-    return config if device == "cuda" else accelerate_config.without_gpu_precision(config)
+    return config if device == "cuda" else accelerate_config.config_without_gpu_only_precision(config)
 
 
 def launcher_config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def launcher_config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     if not reads or not isinstance(configs, list):
         return {}
     values = configs[0].get("values") if configs and isinstance(configs[0], dict) else None
-    return values if isinstance(values, dict) and not accelerate_config.config_problem(values) else {}
+    return values if isinstance(values, dict) and not accelerate_config.why_config_unusable(values) else {}
 
 
 def recipe_values_of_config(profile: Profile, preset: Preset, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:

@@ -6,8 +6,8 @@ from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL, conditio
 from tui_train.profile.types import AUTO_PRESET, Finetune, FinetuneMethod, Profile, Tracking
 from tui_train.setup.setup import MODEL_SIZE_PLACEHOLDERS, Setup
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, trainers_with_own_field
-from tui_train.trainers.auto_preset import file_read_alone
-from tui_train.trainers.finetune import METHOD_LABELS
+from tui_train.trainers.auto_preset import argument_file_given_alone
+from tui_train.trainers.finetune import LABEL_BY_METHOD
 
 # A trainer has them only where its preset, or an argument of the user's, passes them on.
 _PLACEHOLDER_BY_KEY = {
@@ -100,7 +100,7 @@ def _why_not_for_method(name: str, finetune: Finetune) -> str:
     if name in _ADAPTER_SETTINGS and finetune.tuning == "full":
         return "all weights are trained, without an adapter"
     if name in _METHODS_BY_SETTING and finetune.method not in _METHODS_BY_SETTING[name]:
-        return f"only for {' and '.join(METHOD_LABELS[method] for method in _METHODS_BY_SETTING[name])}"
+        return f"only for {' and '.join(LABEL_BY_METHOD[method] for method in _METHODS_BY_SETTING[name])}"
     return ""
 
 
@@ -126,7 +126,7 @@ def file_replacing_script_options(setup: Setup) -> str:
     source = setup.facts.sources.get(profile.trainer.script)
     if source is None or profile.trainer.preset != AUTO_PRESET or setup.preset.label != SCRIPT_LABEL:
         return ""
-    return visible(file_read_alone(source, profile.trainer.arguments))
+    return visible(argument_file_given_alone(source, profile.trainer.arguments))
 
 
 def _does_script_refuse_precision(precision: str | None, setup: Setup) -> bool:

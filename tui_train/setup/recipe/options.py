@@ -119,7 +119,7 @@ def _dashed_and_all_options(words: tuple[str, ...]) -> tuple[tuple[UserOption, .
 def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> TrainerOptions:
     """Return the options of a script: the values of its YAML file, overridden by its arguments."""
     document = documents.get(profile.trainer.config)
-    usual = _DEFAULTS_BY_LIBRARY.get(trainer_of(profile).library_conventions_preset(), {})
+    usual = _DEFAULTS_BY_LIBRARY.get(trainer_of(profile).library_preset_name(), {})
     by_argument = given_options(profile.trainer.arguments, accept_without_dashes=bool(profile.trainer.config))
     options = {argument.option: argument.value for argument in by_argument}
     return TrainerOptions({**usual, **(document.values if document else {}), **options})
