@@ -188,7 +188,8 @@ def test_dead_variables(name, run, words):
 
 
 def test_every_dead_variable_has_its_reason_somewhere():
-    runs = [VariableReaders(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
+    tools = (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
+    runs = [VariableReaders(tool, launcher, talks) for tool in tools
             for launcher in LAUNCHERS for talks in ("", "nccl")]  # fmt: skip
     assert all(any(why(run) for run in runs) for why in REASON_FINDER_BY_VARIABLE.values())
 

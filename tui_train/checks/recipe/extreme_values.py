@@ -41,11 +41,12 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
         message = (
             f"the learning rate {chosen:g} is {times} x the usual {default:g} for {what}: the training will diverge"
         )
+    allow = _allow_sentence_unless_allowed("learning_rate", profile) if is_error else ""
     yield Finding(
         level="error" if is_error and "learning_rate" not in profile.trainer.allow else "warning",
         key="recipe.learning_rate",
         message=message,
-        remedy=f"Choose one nearer to {default:g}.{_allow_sentence_unless_allowed('learning_rate', profile) if is_error else ''}",
+        remedy=f"Choose one nearer to {default:g}.{allow}",
         change=Change(f"learning rate {default:g}", f"usual for {what}", (("recipe.learning_rate", default),)),
     )
 

@@ -63,12 +63,10 @@ def tokenizer_taken_from_main_revision(setup: Setup) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
     profile = setup.profile
     tool = setup.toolchain
-    version = 
-        tool.packages.get("trl")
-        if tool and trainer_of(setup.effective_profile).library_preset_name() == "trl"
-        else None
-    
-    if( profile.trainer.revision and hub_model_id(profile) and is_known_older(version, _MIN_TRL_VERSION_FOR_TOKENIZER_REVISION)):
+    trains_by_trl = trainer_of(setup.effective_profile).library_preset_name() == "trl"
+    version = tool.packages.get("trl") if tool and trains_by_trl else None
+    is_old = is_known_older(version, _MIN_TRL_VERSION_FOR_TOKENIZER_REVISION)
+    if profile.trainer.revision and hub_model_id(profile) and is_old:
         message = f"TRL {version} takes the tokenizer of {hub_model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TRL_VERSION_FOR_TOKENIZER_REVISION} or newer, or name a folder with that revision."
         yield warning("trainer.revision", message, remedy)
@@ -81,7 +79,11 @@ def _is_invalid_revision(name: str) -> bool:
 def non_causal_model(setup: Setup) -> Iterator[Finding]:
     """A model that predicts the next token."""
     model = cached_model(setup.profile, setup.facts)
-    if( model and model.architecture and not model.causal and not model.architecture.endswith(_MULTIMODAL_ARCHITECTURE_SUFFIX)):
+    if (
+        model
+        and not (model.causal or model.architecture.endswith(_MULTIMODAL_ARCHITECTURE_SUFFIX))
+        and model.architecture
+    ):
         message = f"{model.id} is a {model.architecture}, not a causal language model"
         yield warning(_MODEL_PROFILE_KEY, message, "Most trainers cannot load it.")
 
@@ -165,7 +167,9 @@ def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer
     if hub.token or _HUB_TOKEN_VARIABLE in profile.trainer.secrets:
         yield _model_note(f"{name} is gated", f"The token's account must have been granted access on {page}.")
         return
-    remedy =( f"Ask for access on {page}, name {_HUB_TOKEN_VARIABLE} under secrets, and export it where you start the run.")
+    remedy = (
+        f"Ask for access on {page}, name {_HUB_TOKEN_VARIABLE} under secrets, and export it where you start the run."
+    )
     yield _model_error(
         f"{name} is gated, and there is no token", remedy, change=_name_token_as_secret_change(profile), start=True
     )
