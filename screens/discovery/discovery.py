@@ -316,12 +316,12 @@ class DiscoveryApp(GuardedApp):
 
     @on(AskRecipes)
     def _query_recipes(self, event: AskRecipes) -> None:
-        from tui_train.facts.models import recipe_lists
+        from tui_train.facts.models import nemo_models
 
         if "recipes" not in self.looking:
             self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
             self.mark_parts_expected("recipes")
-            self.run_query("recipes", lambda: {event.python: recipe_lists.probe_recipes(event.python, event.flavour)})
+            self.run_query("recipes", lambda: {event.python: nemo_models.probe_recipes(event.python, event.flavour)})
 
     @on(ScreenShown)
     def _take_shown_screen(self, event: ScreenShown) -> None:

@@ -42,7 +42,7 @@ def _query_profile_files(profile: Profile) -> Any:
 
 
 def _query_variables(_profile: Profile) -> Any:
-    from tui_train.facts.machine.inherited_variables import read_inherited_variables
+    from tui_train.facts.machine.inherited_settings import read_inherited_variables
 
     return read_inherited_variables()
 

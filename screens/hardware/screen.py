@@ -16,8 +16,9 @@ from textual.widget import Widget
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import counted, size_text, visible
 from tui_train.channel import ssh
+from tui_train.facts.gpus.gpu_sets import rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.facts.gpus.verdicts import rank_card_sets, why_torch_blocks_all
+from tui_train.facts.gpus.verdicts import why_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuVerdict, Machine

@@ -17,9 +17,8 @@ from support import facts, profile, ready
 from tui_train.base import secrets
 from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
-from tui_train.facts.machine.inherited_variables import read_inherited_variables
+from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.machine.probe import parse_probe_answer
-from tui_train.facts.machine.wandb_key import starts_without_wandb_prompt
 from tui_train.facts.models import model_folders
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.scripts.script_source import parse_source as read_source

@@ -287,7 +287,7 @@ def test_a_driver_that_hangs_costs_the_cards_only(on, machine, deadline, told):
 
 
 def test_the_child_itself_does_not_wait_for_the_driver():
-    command = [sys.executable, "-m", "tui_train.facts.machine.machine_child", "machine", "0.5"]
+    command = [sys.executable, "-m", "tui_train.facts.machine.machine_child", "0.5"]
     answer = run_child(command, 60, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parents[2])})
     assert answer.code == 0
     machine = msgspec.json.decode(answer.out, type=Machine)

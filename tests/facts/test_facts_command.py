@@ -16,7 +16,8 @@ from support import GIB, UUIDS, examples, facts, gpu, machine, toolchain
 from tests.fake_driver import driver_environment
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.plans import plans
-from tui_train.facts.gpus import verdicts as gpus
+from tui_train.facts.gpus import gpu_sets
+from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
@@ -142,8 +143,8 @@ def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
     assert told("--machine", "box.json", "--save", "second.json")["gpus"] == first["gpus"]
 
 
-def test_a_file_that_appears_while_we_look_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_files, "refuse_to_overwrite", lambda path: path.write_text("mine"))
+def test_a_file_that_appears_while_we_look_is_kept(tmp_path):
+    (tmp_path / "new.json").write_text("mine")
     with pytest.raises(CannotWrite):
         machine_files.save_machine_file(tmp_path / "new.json", facts())
     assert (tmp_path / "new.json").read_text() == "mine"
@@ -315,14 +316,14 @@ MACHINES_OF_ANY_KIND = st.builds(
 def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolchain):
     found = Facts(machine=any_machine, toolchains=(any_toolchain,))
     picked = pick_toolchain(Profile(), found)
-    verdicts = gpus.gpu_verdicts(any_machine.gpus, picked, any_machine.driver_cuda)
-    offered = gpus.rank_card_sets(any_machine.gpus, verdicts)
+    verdicts = gpu_verdicts(any_machine.gpus, picked, any_machine.driver_cuda)
+    offered = gpu_sets.rank_card_sets(any_machine.gpus, verdicts)
     usable = [card for card, v in zip(any_machine.gpus, verdicts, strict=True) if v.kind != "blocked"]
     for one in offered:
         assert one.uuids
         assert set(one.uuids) <= {card.uuid for card in usable} - {""}
     assert bool(offered) == bool(usable) or not all(card.uuid for card in usable)
-    shown = show.facts_text(found, picked, gpus.recommended_uuids(any_machine.gpus, verdicts))
+    shown = show.facts_text(found, picked, gpu_sets.recommended_uuids(any_machine.gpus, verdicts))
     assert not UNSAFE.search(shown.replace("\n", ""))
 
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.fake_driver import driver_environment
-from tui_train.facts.gpus import verdicts as gpus
+from tui_train.facts.gpus import capability, gpu_sets
+from tui_train.facts.gpus.verdicts import gpu_verdicts, why_torch_blocks_all
 from tui_train.facts.machine import probe
 from tui_train.facts.types import Gpu, GpuProcess, GpuVerdict, Toolchain
 
@@ -63,9 +64,9 @@ def read(name, monkeypatch):
 
 def shown(machine, wheel):
     """A cell of the table."""
-    verdicts = gpus.gpu_verdicts(machine.gpus, TOOLCHAINS[wheel], machine.driver_cuda)
+    verdicts = gpu_verdicts(machine.gpus, TOOLCHAINS[wheel], machine.driver_cuda)
     assert all(verdict.kind == "use" or all(verdict.reasons) for verdict in verdicts)
-    chosen = gpus.recommended_uuids(machine.gpus, verdicts)
+    chosen = gpu_sets.recommended_uuids(machine.gpus, verdicts)
     return " ".join(
         verdict.kind[0].upper() + "*" * (bool(gpu.uuid) and gpu.uuid in chosen) + "~" * bool(verdict.busy)
         for gpu, verdict in zip(machine.gpus, verdicts, strict=True)
@@ -90,7 +91,7 @@ def card(name="", memory=24 * GIB, sms=82, capability="8.6", **more):
 
 
 def reasons(cards, wheel="cu126", driver_cuda="13.0"):
-    return [" ".join(verdict.reasons) for verdict in gpus.gpu_verdicts(cards, TOOLCHAINS[wheel], driver_cuda)]
+    return [" ".join(verdict.reasons) for verdict in gpu_verdicts(cards, TOOLCHAINS[wheel], driver_cuda)]
 
 
 GT1030 = card("gt1030", 2 * GIB, 3, "6.1")
@@ -142,13 +143,13 @@ def test_reasons_say_what_to_do():
     ],
 )
 def test_rules(cards, wheel, kinds):
-    verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS[wheel], "13.0")
+    verdicts = gpu_verdicts(cards, TOOLCHAINS[wheel], "13.0")
     assert " ".join(verdict.kind[0].upper() for verdict in verdicts) == kinds
 
 
 def test_unknown_architectures_and_drivers_block_nothing():
     unread = msgspec.structs.replace(TOOLCHAINS["cu130"], arch_list=())
-    assert gpus.gpu_verdicts([GT1030], unread, None) == (GpuVerdict("use"),)
+    assert gpu_verdicts([GT1030], unread, None) == (GpuVerdict("use"),)
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: its own compatibility table")
@@ -163,7 +164,7 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     pairs = json.loads(told)
     assert len(pairs) > 1000
     for code, device, expected in pairs:
-        assert gpus.any_arch_runs_on([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
+        assert capability.any_arch_runs_on([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +183,8 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     ],
 )
 def test_suffixes_and_ptx(entry, runs, runs_not):
-    assert [capability for capability in runs.split() if not gpus.any_arch_runs_on([entry], capability)] == []
-    assert [capability for capability in runs_not.split() if gpus.any_arch_runs_on([entry], capability)] == []
+    assert [capability for capability in runs.split() if not capability.any_arch_runs_on([entry], capability)] == []
+    assert [capability for capability in runs_not.split() if capability.any_arch_runs_on([entry], capability)] == []
 
 
 def test_busy_cards_are_selected_only_where_all_are_busy():
@@ -193,24 +194,24 @@ def test_busy_cards_are_selected_only_where_all_are_busy():
     small = card("small", processes=(GpuProcess(3, "python", "ann", GIB // 4),))
     taken = card("taken", processes=(held,))
     cards = [taken, hidden, desktop, small]
-    assert [gpus.is_busy(gpu) for gpu in cards] == [True, True, False, False]
-    assert not gpus.is_busy(card("shared", memory_free=2 * GIB, shares_memory=True)), "it is the host that is full"
-    assert gpus.recommended_uuids(cards, gpus.gpu_verdicts(cards)) == ("GPU-desktop", "GPU-small")
-    assert gpus.recommended_uuids(cards[:2], gpus.gpu_verdicts(cards[:2])) == ("GPU-taken", "GPU-hidden")
-    assert gpus.recommended_uuids([], ()) == ()
+    assert [gpu_sets.is_busy(gpu) for gpu in cards] == [True, True, False, False]
+    assert not gpu_sets.is_busy(card("shared", memory_free=2 * GIB, shares_memory=True)), "it is the host that is full"
+    assert gpu_sets.recommended_uuids(cards, gpu_verdicts(cards)) == ("GPU-desktop", "GPU-small")
+    assert gpu_sets.recommended_uuids(cards[:2], gpu_verdicts(cards[:2])) == ("GPU-taken", "GPU-hidden")
+    assert gpu_sets.recommended_uuids([], ()) == ()
 
 
 def test_one_instance_of_a_divided_card():
     instances = [msgspec.structs.replace(card(memory=size * GIB), uuid=f"MIG-{size}") for size in (20, 40, 30)]
-    assert gpus.recommended_uuids(instances, gpus.gpu_verdicts(instances)) == ("MIG-40",)
+    assert gpu_sets.recommended_uuids(instances, gpu_verdicts(instances)) == ("MIG-40",)
 
 
 def test_bf16_needs_every_card():
-    assert gpus.do_all_support_bf16([card(), card(capability="8.0")])
-    assert not gpus.do_all_support_bf16([card(), card(capability="7.5")])
-    assert not gpus.do_all_support_bf16([card(), card(capability=None)])
-    assert gpus.do_all_support_bf16([card(capability="10.0"), card(capability="12.1")])
-    assert not gpus.do_all_support_bf16([])
+    assert capability.do_all_support_bf16([card(), card(capability="8.0")])
+    assert not capability.do_all_support_bf16([card(), card(capability="7.5")])
+    assert not capability.do_all_support_bf16([card(), card(capability=None)])
+    assert capability.do_all_support_bf16([card(capability="10.0"), card(capability="12.1")])
+    assert not capability.do_all_support_bf16([])
 
 
 # Sets. Clocks are the makers' boost clocks, so that the speeds are those that they publish.
@@ -258,35 +259,35 @@ def machine_of(words):
 )
 def test_sets(cards, expected):
     cards = machine_of(cards)
-    verdicts = gpus.gpu_verdicts(cards, None)
-    found = gpus.rank_card_sets(cards, verdicts)
+    verdicts = gpu_verdicts(cards, None)
+    found = gpu_sets.rank_card_sets(cards, verdicts)
     shown = [
         f"{' '.join(uuid.rpartition('-')[2] for uuid in one.uuids)}: {one.speed:.0f}, {one.memory // GIB}"
         for one in found
     ]
     assert shown == expected
     assert [one.title for one in found] == ["fastest", "most memory"][: len(found)]
-    assert gpus.recommended_uuids(cards, verdicts) == (found[0].uuids if found else ())
+    assert gpu_sets.recommended_uuids(cards, verdicts) == (found[0].uuids if found else ())
     # What is not in the set that is taken at first is skipped, and the other way round.
     assert {card.uuid for card, verdict in zip(cards, verdicts, strict=True) if verdict.kind == "use"} == set(
-        gpus.recommended_uuids(cards, verdicts)
+        gpu_sets.recommended_uuids(cards, verdicts)
     )
 
 
 def test_sets_say_what_they_gain():
     cards = machine_of("3080 3080 3090")
-    fastest, roomiest = gpus.rank_card_sets(cards, gpus.gpu_verdicts(cards))
+    fastest, roomiest = gpu_sets.rank_card_sets(cards, gpu_verdicts(cards))
     assert fastest.gain == "3 GPUs with 10.0 GiB each, 2.5 times as fast"
     assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 39 % of the speed"
     cards = machine_of("3090 t4")
-    assert gpus.rank_card_sets(cards, gpus.gpu_verdicts(cards))[0].gain.endswith(
+    assert gpu_sets.rank_card_sets(cards, gpu_verdicts(cards))[0].gain.endswith(
         "no bf16, which some of them do not support"
     )
 
 
 def test_a_slower_card_is_skipped_with_numbers():
     cards = machine_of("3090 p40 3090")
-    verdict = gpus.gpu_verdicts(cards, TOOLCHAINS["cu126"])[1]
+    verdict = gpu_verdicts(cards, TOOLCHAINS["cu126"])[1]
     assert verdict == GpuVerdict("skip", ("slower: the other 2 alone about 142 TFLOPS, with it 35",))
     assert reasons(machine_of("4090 p40"))[1] == "slower: the other GPU alone about 165 TFLOPS, with it 24"
 
@@ -294,7 +295,7 @@ def test_a_slower_card_is_skipped_with_numbers():
 def test_a_set_with_the_busy_cards_is_one_of_the_others():
     free, taken = machine_of("3090 3090")
     taken = msgspec.structs.replace(taken, processes=(GpuProcess(7, "python", "ann", 20 * GIB),))
-    found = gpus.rank_card_sets([free, taken], gpus.gpu_verdicts([free, taken]))
+    found = gpu_sets.rank_card_sets([free, taken], gpu_verdicts([free, taken]))
     assert [(one.title, one.uuids) for one in found] == [
         ("fastest", (free.uuid,)),
         ("with busy GPUs", (free.uuid, taken.uuid)),
@@ -304,7 +305,7 @@ def test_a_set_with_the_busy_cards_is_one_of_the_others():
 
 def test_who_keeps_a_card_busy():
     def verdict(**more):
-        return gpus.gpu_verdicts([card(**more)])[0]
+        return gpu_verdicts([card(**more)])[0]
 
     many = tuple(GpuProcess(number, "/usr/bin/python", "ann", number * GIB) for number in (1, 2, 3, 4))
     assert verdict().busy == ""
@@ -330,17 +331,14 @@ def test_who_keeps_a_card_busy():
 )
 def test_one_sentence_where_all_are_blocked(cards, wheel, words):
     cards = machine_of(cards)
-    found = gpus.why_torch_blocks_all(cards, gpus.gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
+    found = why_torch_blocks_all(cards, gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
     assert words in found
     assert bool(found) == bool(words)
 
 
 def test_a_lost_card_is_not_blamed_on_the_wheel():
     lost = Gpu(index=1, problem="lost")
-    assert (
-        gpus.why_torch_blocks_all([lost], gpus.gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None)
-        == ""
-    )
+    assert why_torch_blocks_all([lost], gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
     cards = [lost, *machine_of("p40")]
-    verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS["cu130"])
-    assert "CUDA 12.6" in gpus.why_torch_blocks_all(cards, verdicts, TOOLCHAINS["cu130"], "13.0")
+    verdicts = gpu_verdicts(cards, TOOLCHAINS["cu130"])
+    assert "CUDA 12.6" in why_torch_blocks_all(cards, verdicts, TOOLCHAINS["cu130"], "13.0")

@@ -12,7 +12,7 @@ from support import SCRIPTS, check, facts, plan, profile, toolchain
 from tui_train.base.errors import BadInput
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.container_images import oci_runtime_problem
-from tui_train.facts.machine.wandb_key import starts_without_wandb_prompt
+from tui_train.facts.machine.inherited_settings import starts_without_wandb_prompt
 from tui_train.facts.scripts.script_source import parse_source, read_source
 from tui_train.facts.types import YamlDocument
 from tui_train.places.profile_facts import probe_profile_facts, read_script_sources

@@ -56,22 +56,22 @@ CLUSTER = Cluster(
 
 def test_partitions_are_read_from_sinfo():
     lines = """\
-debug*|up|1:00:00|10:00|3|idle|8|4000|(null)
-debug*|up|1:00:00|10:00|1|down*|8|4000|(null)
-gpu|up|2-00:00:00|n/a|2|mixed|64|512000|gpu:a100:4(S:0-1),nvme:1
-gpu|up|2-00:00:00|n/a|1|idle~|64|512000|gpu:a100:4(S:0-1),nvme:1
-gpu|up|2-00:00:00|n/a|1|idle*|64|512000|gpu:a100:4(S:0-1),nvme:1
-old|inact|infinite|n/a|0|n/a|0|0|(null)
+debug*|up|1:00:00|3|idle|8|4000|(null)
+debug*|up|1:00:00|1|down*|8|4000|(null)
+gpu|up|2-00:00:00|2|mixed|64|512000|gpu:a100:4(S:0-1),nvme:1
+gpu|up|2-00:00:00|1|idle~|64|512000|gpu:a100:4(S:0-1),nvme:1
+gpu|up|2-00:00:00|1|idle*|64|512000|gpu:a100:4(S:0-1),nvme:1
+old|inact|infinite|0|n/a|0|0|(null)
 a line of a login script | with bars
-x|up|1:00|n/a|many|idle|1|1|(null)
+x|up|1:00|many|idle|1|1|(null)
 """
     debug, gpu, old = parse_sinfo(lines)
-    assert (debug.name, debug.default, debug.limit, debug.usual) == ("debug", True, 3600, 600)
+    assert (debug.name, debug.default, debug.limit) == ("debug", True, 3600)
     assert [(kind.count, kind.idle, kind.out) for kind in debug.nodes] == [(4, 3, 1)]
     assert (gpu.default, gpu.limit) == (False, 2 * 86400)
     assert [(kind.count, kind.idle, kind.out, kind.cards) for kind in gpu.nodes] == [(4, 1, 1, (("a100", 4),))]
     assert (old.up, old.limit, old.nodes) == (False, None, ())
-    assert parse_sinfo("\x1b[31m|\x00|||||||\n") == ()
+    assert parse_sinfo("\x1b[31m|\x00||||||\n") == ()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_cards_are_counted_by_type(gres, cards):
 
 @pytest.mark.parametrize("limit", [60, 3600, 86399, 86400, 7 * 86400 + 61])
 def test_a_limit_is_written_as_it_is_read(limit):
-    (part,) = parse_sinfo(f"x|up|{sbatch_time_limit_text(limit)}|n/a|1|idle|1|1|(null)\n")
+    (part,) = parse_sinfo(f"x|up|{sbatch_time_limit_text(limit)}|1|idle|1|1|(null)\n")
     assert part.limit == limit
 
 

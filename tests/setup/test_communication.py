@@ -7,7 +7,7 @@ import pytest
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
 
 from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, VariableReaders, why_ineffective
-from tui_train.facts.machine.inherited_variables import read_inherited_variables
+from tui_train.facts.machine.inherited_settings import read_inherited_variables
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply_change

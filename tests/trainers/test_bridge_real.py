@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from support import exported, facts, gpu, profile
 
-from tui_train.facts.models import recipe_lists
+from tui_train.facts.models import nemo_models
 from tui_train.runner.progress import LogReading, Progress, advance_progress
 
 TESTS = Path(__file__).parents[1]
@@ -184,11 +184,11 @@ def test_a_name_that_is_wrong_is_seen(built):
 
 def test_the_recipes_that_are_known_are_there(tmp_path):
     """Megatron-Bridge cannot be asked without Transformer Engine: the child asks it with what stands in for it."""
-    told = recipe_lists.parse_recipes(child(tmp_path, "recipes").encode())
+    told = nemo_models.parse_recipes(child(tmp_path, "recipes").encode())
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune", "lora")
     missing = {
         name: tasks
-        for name, tasks in recipe_lists.known_tasks_by_recipe("bridge").items()
+        for name, tasks in nemo_models.known_tasks_by_recipe("bridge").items()
         if not {*tasks} <= {*told.tasks.get(name, ())}
     }
     assert not missing

@@ -29,7 +29,7 @@ from nemo_faults import (
 from support import HOSTILE, boxed, check, facts, gpu, inside, plan, profile, ready
 
 from tui_train.base.command import argv
-from tui_train.facts.models import nemo_models, recipe_lists
+from tui_train.facts.models import nemo_models
 from tui_train.facts.types import Facts
 from tui_train.memory import workload
 from tui_train.plan.render.nemo.nemo_recipe import render_nemo_recipe
@@ -275,11 +275,11 @@ def test_the_own_values_are_those_of_every_recipe():
     tasks = {"pretrain": ("pretrain",), "finetune": ("lora", "none")}
     known = {
         (name, own)
-        for name, does in recipe_lists.known_tasks_by_recipe().items()
+        for name, does in nemo_models.known_tasks_by_recipe().items()
         for task in does
         for own in tasks[task]
     }
-    without = {name for name in recipe_lists.known_tasks_by_recipe() if name.startswith(("mamba2_", "nemotronh_"))}
+    without = {name for name in nemo_models.known_tasks_by_recipe() if name.startswith(("mamba2_", "nemotronh_"))}
     own = nemo_models.known_defaults_by_recipe_and_task().keys()
     assert own <= known
     # These raise where they are called: no LoRA, or all weights.
@@ -406,7 +406,7 @@ def test_the_recipes_that_are_offered_do_the_task():
     assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
     finetune = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
     assert "llama3_8b_64k" not in [option.value for option in finetune]
-    known = (*recipe_lists.known_tasks_by_recipe(), *recipe_lists.known_tasks_by_recipe("bridge"))
+    known = (*nemo_models.known_tasks_by_recipe(), *nemo_models.known_tasks_by_recipe("bridge"))
     assert all(map(nemo.is_valid_recipe_name, known))
     bridged = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
     assert "qwen25_500m" in [option.value for option in bridged]
@@ -414,11 +414,11 @@ def test_the_recipes_that_are_offered_do_the_task():
 
 
 def test_asking_a_python_without_nemo_says_why():
-    told = recipe_lists.probe_recipes(sys.executable)
+    told = nemo_models.probe_recipes(sys.executable)
     assert told.tasks == {}
     assert "ModuleNotFoundError" in told.problem
-    assert "No module named 'megatron'" in recipe_lists.probe_recipes(sys.executable, "bridge").problem
-    assert recipe_lists.probe_recipes("/nowhere/python").problem.startswith("cannot be started")
+    assert "No module named 'megatron'" in nemo_models.probe_recipes(sys.executable, "bridge").problem
+    assert nemo_models.probe_recipes("/nowhere/python").problem.startswith("cannot be started")
 
 
 def test_what_needs_a_missing_library_is_off_and_nothing_else():

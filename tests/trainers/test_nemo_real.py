@@ -19,7 +19,7 @@ import pytest
 from support import exported, facts, gpu, profile
 
 from tui_train.actions import environments
-from tui_train.facts.models import recipe_lists
+from tui_train.facts.models import nemo_models
 from tui_train.profile import fields
 
 TESTS = Path(__file__).parents[1]
@@ -137,13 +137,13 @@ def built(python, tmp_path_factory):
 
 
 def test_the_recipes_that_are_known_are_those_of_nemo(python):
-    told = recipe_lists.probe_recipes(python)
+    told = nemo_models.probe_recipes(python)
     assert not told.problem
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune")
     if os.environ["TUI_TRAIN_TEST_NEMO"] == "new":
-        known = {(name, task) for name, tasks in recipe_lists.known_tasks_by_recipe().items() for task in tasks}
+        known = {(name, task) for name, tasks in nemo_models.known_tasks_by_recipe().items() for task in tasks}
         assert known <= {(name, task) for name, tasks in told.tasks.items() for task in tasks}
-        assert set(told.tasks) == set(recipe_lists.known_tasks_by_recipe())
+        assert set(told.tasks) == set(nemo_models.known_tasks_by_recipe())
 
 
 def test_every_value_reaches_the_recipe(built):

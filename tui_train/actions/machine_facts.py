@@ -8,7 +8,8 @@ import msgspec
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommended_uuids, why_torch_blocks_all
+from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
+from tui_train.facts.gpus.verdicts import gpu_verdicts, why_torch_blocks_all
 from tui_train.facts.machine import probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain

@@ -17,6 +17,11 @@ def content_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def answer_file(folder: Path, key: bytes) -> Path:
+    """Return the file in a folder that keeps the answer to a key, which has all on which the answer depends."""
+    return folder / f"{content_digest(key)}.json"
+
+
 def file_size_and_time(path: Path) -> tuple[str, int, int]:
     """Return path, size and time of change (ns) of a file; -1 and 0 where there is none."""
     with suppress(OSError, ValueError):

@@ -293,7 +293,6 @@ class ContainerEngine(Struct, frozen=True, kw_only=True):
 
     name: str
     version: str = ""
-    rootless: bool = False
     gpus: bool = False
     images: tuple[str, ...] = ()
     problem: str = ""
@@ -392,7 +391,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     tokenizers: dict[str, NemoTokenizer] = {}
     """The tokenizers in the profile's folders."""
     data: dict[str, DataReport] = {}
-    """Reports on training data, by the question (data_use.question_key)."""
+    """Reports on training data, by the question (data_use.facts_key_of_question)."""
     hub: HubCache | None = None
     """The cache of Hugging Face; None: not read."""
     hub_models: dict[str, HubModel] = {}

@@ -13,8 +13,7 @@ from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
-from tui_train.facts.machine.inherited_variables import read_inherited_variables
-from tui_train.facts.machine.wandb_key import starts_without_wandb_prompt
+from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
 from tui_train.facts.models.model_folders import ModelFolder

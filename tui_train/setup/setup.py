@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.gpus.verdicts import do_all_support_bf16, find_gpus_by_name, gpu_verdicts, recommended_uuids
+from tui_train.facts.gpus.capability import do_all_support_bf16
+from tui_train.facts.gpus.gpu_sets import recommended_uuids
+from tui_train.facts.gpus.verdicts import find_gpus_by_name, gpu_verdicts
 from tui_train.facts.types import Facts, Gpu, GpuVerdict, ScriptSource, Toolchain, YamlDocument
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from tui_train.base.text import display_path, size_text, visible
 from tui_train.checks.machine.communication import why_gloo_refused
-from tui_train.facts.gpus.verdicts import do_all_support_bf16
+from tui_train.facts.gpus.capability import do_all_support_bf16
 from tui_train.facts.machine.container_images import ENGINE_NAMES
-from tui_train.facts.models import recipe_lists
+from tui_train.facts.models import nemo_models
 from tui_train.facts.models.hub import CachedModel
 from tui_train.facts.other_machines.cluster import sbatch_time_limit_text
 from tui_train.facts.other_machines.slurm import find_partitions
@@ -143,7 +143,7 @@ def _trainer_kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
 def _nemo_recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_of, listed = recipe_lists.tasks_by_recipe_and_whether_probed(setup.facts, python, setup.nemo_flavour)
+    tasks_of, listed = nemo_models.tasks_by_recipe_and_whether_probed(setup.facts, python, setup.nemo_flavour)
     note = "this Python has it" if listed else ""
     task = nemo.required_recipe_task(setup.profile.nemo, setup.nemo_flavour)
     names = [name for name, tasks in tasks_of.items() if task in tasks]

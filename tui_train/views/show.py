@@ -17,8 +17,9 @@ from tui_train.base.text import (
     visible,
 )
 from tui_train.checks import Finding
+from tui_train.facts.gpus.gpu_sets import rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommended_torch_build, why_torch_blocks_all
+from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build, why_torch_blocks_all
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields

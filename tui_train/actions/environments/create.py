@@ -29,7 +29,7 @@ from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
 from tui_train.facts.machine.torch_builds import TorchBuild
-from tui_train.facts.models.recipe_lists import probe_recipes
+from tui_train.facts.models.nemo_models import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
 
 # Seconds; the first import of torch reads a gigabyte.

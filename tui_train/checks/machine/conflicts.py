@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.facts.gpus.verdicts import recommended_uuids
+from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
 from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.changes import Change

@@ -5,12 +5,9 @@ from typing import Literal
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.gpus.verdicts import (
-    do_all_support_bf16,
-    find_gpus_by_name,
-    some_torch_supports,
-    why_gpu_unsupported_and_remedy,
-)
+from tui_train.facts.gpus.capability import do_all_support_bf16
+from tui_train.facts.gpus.verdicts import find_gpus_by_name, why_gpu_unsupported_and_remedy
+from tui_train.facts.machine.torch_builds import some_torch_supports
 from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import display_path
 from tui_train.checks.finding import EnvironmentInstall, Finding, error
-from tui_train.facts.gpus.verdicts import recommended_uuids
+from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change

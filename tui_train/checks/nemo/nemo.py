@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.models import recipe_lists
+from tui_train.facts.models import nemo_models
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change
@@ -29,7 +29,7 @@ def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
         return
     name, task = profile.nemo.recipe, nemo.required_recipe_task(profile.nemo, setup.nemo_flavour)
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_by_name, from_python = recipe_lists.tasks_by_recipe_and_whether_probed(facts, python, setup.nemo_flavour)
+    tasks_by_name, from_python = nemo_models.tasks_by_recipe_and_whether_probed(facts, python, setup.nemo_flavour)
     names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
     if not name:
         suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]

@@ -15,7 +15,7 @@ from tui_train.base.text import counted, display_path, visible
 from tui_train.cli.columns import aligned_table
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
-from tui_train.facts.models.recipe_lists import probe_recipes
+from tui_train.facts.models.nemo_models import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.profile import fields
 from tui_train.trainers import nemo

@@ -19,7 +19,8 @@ from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import size_text, visible
 from tui_train.checks import Finding, find_problems
 from tui_train.cli import columns
-from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_uuids
+from tui_train.facts.gpus.gpu_sets import recommended_uuids
+from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import container_images, probe, trusted_pythons
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts

@@ -28,7 +28,7 @@ def read_data_report(
 ) -> DataReport:
     """Return what the Python of a toolchain reads in the data, or has read in the very same."""
     states = tuple(_file_sizes_and_times(question))
-    file = data_summaries_folder() / f"{answer_cache.content_digest(_cache_key(toolchain, question, states))}.json"
+    file = answer_cache.answer_file(data_summaries_folder(), _cache_key(toolchain, question, states))
     if report := _load_cached_report(file):
         return report
     report = probe_data(toolchain.python, question, is_cancelled=is_cancelled)

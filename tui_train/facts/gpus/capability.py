@@ -42,8 +42,6 @@ CHIP_BY_CAPABILITY = {
     120: ChipGeneration(128, 1024),
     121: ChipGeneration(128, 0),
 }
-_FIRST_CAPABILITY_WITH_TENSOR_CORES = 70  # and later, except 72
-_GEFORCE_PATTERN = re.compile(r"\bGeForce\b")
 # GPUs of 7.5 without tensor cores: GTX 16, and the T series except the T4.
 _TURING_WITH_TENSOR_CORES_PATTERN = re.compile(r"RTX|\bT4G?\b")
 
@@ -99,10 +97,6 @@ def approximate_teraflops(gpu: Gpu) -> float | None:
     operations_per_sm = CHIP_BY_CAPABILITY[device].operations_per_cycle if device in CHIP_BY_CAPABILITY else 0
     if device == 75 and not _TURING_WITH_TENSOR_CORES_PATTERN.search(gpu.name):
         operations_per_sm = 2 * CHIP_BY_CAPABILITY[device].cores_per_sm
-    elif (
-        device >= _FIRST_CAPABILITY_WITH_TENSOR_CORES
-        and device not in {70, 72, 80, 90}
-        and _GEFORCE_PATTERN.search(gpu.name)
-    ):
+    elif device >= 75 and device not in {80, 90} and "GeForce" in gpu.name:
         operations_per_sm //= 2
     return gpu.sm_count * gpu.sm_clock_max * operations_per_sm / 1e6 or None

@@ -15,7 +15,6 @@ from tui_train.facts.gpus.capability import (
     any_arch_runs_on,
     approximate_teraflops,
     capability_number,
-    do_all_support_bf16,
 )
 from tui_train.facts.gpus.gpu_sets import (
     EQUAL_MEMORY_SHARE,
@@ -23,33 +22,16 @@ from tui_train.facts.gpus.gpu_sets import (
     busy_processes_text,
     fastest_set_indices,
     has_too_few_sms,
-    is_busy,
     is_mig_instance,
-    rank_card_sets,
     recommended_uuids,
 )
 from tui_train.facts.machine.torch_builds import TorchBuild, choose_torch_build, torch_install_advice
 from tui_train.facts.types import Gpu, GpuVerdict, Machine, Toolchain
 
-__all__ = [
-    "any_arch_runs_on",
-    "do_all_support_bf16",
-    "find_gpus_by_name",
-    "gpu_verdicts",
-    "is_busy",
-    "rank_card_sets",
-    "recommended_torch_build",
-    "recommended_uuids",
-    "some_torch_supports",
-    "why_gpu_unsupported_and_remedy",
-    "why_torch_blocks_all",
-]
-
 _DISPLAY_CARD_BELOW_BYTES = 6 * 2**30
 _PCI_ADDRESS_PATTERN = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
 _UUID_PREFIX_PATTERN = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
 _MAX_INDEX_DIGITS = 4
-_LAST_KEPLER_CAPABILITY = 37
 
 
 def gpu_verdicts(
@@ -186,12 +168,6 @@ def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: s
         return f"torch needs CUDA {major_version(toolchain.cuda)}, and the driver supports CUDA {driver_cuda}"
     capabilities = " and ".join(sorted({gpu.compute_capability or "?" for gpu in gpus}))
     return f"torch {toolchain.torch} does not support compute capability {capabilities}"
-
-
-def some_torch_supports(gpu: Gpu) -> bool:
-    """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
-    device = capability_number(gpu.compute_capability)
-    return device is None or device >= 50 or device == _LAST_KEPLER_CAPABILITY
 
 
 def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:

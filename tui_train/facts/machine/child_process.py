@@ -21,6 +21,11 @@ _MAX_OUTPUT_BYTES = 2**20
 TIMED_OUT_REASON = "no answer in time"
 # At exit Python waits for its threads, and they wait for their children.
 ALL_CANCELLED_EVENT = threading.Event()
+# Runs the program whose text is the first argument. Not `-I`: a training also finds libraries through PYTHONPATH and
+# the user site folder.
+RUN_PROGRAM_TEXT_CODE = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'program.py', 'exec'))"
+)
 
 
 def absolute_search_paths(variables: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Reads which container engines work here, and what the Python in an image has; nothing is pulled."""
 
-import hashlib
 import re
 import secrets
 import shutil
@@ -13,15 +12,16 @@ from typing import Any
 import msgspec
 
 from tui_train.base.app_paths import image_facts_folder
-from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
-from tui_train.base.parse import Unparsable, json_as, json_table, read_file_to_parse
-from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.machine.probe import RUN_PROBE_CODE, parse_probe_answer, probe_program_text
+from tui_train.base.errors import Unavailable
+from tui_train.base.parse import Unparsable, json_as, json_table
+from tui_train.facts.answer_cache import answer_file, load_cached_answer, store_answer
+from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, ChildResult, run_child
+from tui_train.facts.machine.probe import parse_probe_answer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
 from tui_train.runner import safe_open
 
 ENGINE_NAMES = ("docker", "podman", "apptainer")
+_ENGINE_DEADLINE_SECONDS = 8.0
 _MAX_FILE_BYTES = 1 << 20
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 _NVIDIA_HOOK_PROGRAMS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
@@ -33,12 +33,12 @@ _RUNTIME_ERROR_PATTERN = re.compile(
 _PYTHON_NOT_IN_IMAGE_PATTERN = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
 
 
-def read_engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
+def read_engines() -> tuple[ContainerEngine, ...]:
     """Return the installed engines; an unusable one has a `problem`."""
     readers = {"docker": _read_docker_engine, "podman": _read_podman_engine, "apptainer": _read_apptainer_engine}
     installed = [name for name in ENGINE_NAMES if shutil.which(name)]
     with ThreadPoolExecutor(len(ENGINE_NAMES)) as pool:
-        return tuple(pool.map(lambda name: readers[name](deadline), installed))
+        return tuple(pool.map(lambda name: readers[name](), installed))
 
 
 def choose_engine(image_name: str, engines: Sequence[ContainerEngine]) -> str:
@@ -49,7 +49,7 @@ def choose_engine(image_name: str, engines: Sequence[ContainerEngine]) -> str:
     if not working:
         reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in engines if engine.problem)
         raise Unavailable(
-            f"no container engine works here ({reasons or 'none is engines'})", "Install docker or podman."
+            f"no container engine works here ({reasons or 'none is installed'})", "Install docker or podman."
         )
     with_image = [engine for engine in working if image_name in engine.images]
     return (with_image or working)[0].name
@@ -63,20 +63,18 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
     identity = _image_identity_or_problem(engine, image_name)
     if isinstance(identity, ContainerImage):
         return identity
-    cached = (
-        image_facts_folder() / f"{hashlib.sha256(f'{identity}{probe_program_text()}'.encode()).hexdigest()[:32]}.json"
-    )
+    program = probe_program_text()
+    file = answer_file(image_facts_folder(), f"{identity}{program}".encode())
     with suppress(Unparsable):
-        cached_image = json_as(read_file_to_parse(cached, _MAX_FILE_BYTES), ContainerImage)
+        cached_image = json_as(load_cached_answer(file) or b"", ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=image_name)
-    answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROBE_CODE, probe_program_text()), deadline)
+    answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROGRAM_TEXT_CODE, program), deadline)
     for line in reversed(answer.out.splitlines()):
         probe = parse_probe_answer(line)
         if probe is not None:
             toolchain = msgspec.structs.replace(probe.toolchain, label=image_name)
             probed = msgspec.structs.replace(empty_image, id=identity, toolchain=toolchain)
-            with suppress(TuiTrainError):
-                write_atomically(cached, msgspec.json.encode(probed).decode(), PRIVATE_FILE_MODE)
+            store_answer(file, msgspec.json.encode(probed))
             return probed
     problem = "no `python` on its PATH" if answer.code == _PROGRAM_NOT_FOUND_CODE else answer.why_unusable()
     problem = oci_runtime_problem(answer.error) or problem
@@ -132,19 +130,18 @@ def oci_runtime_problem(error_output: bytes) -> str:
     return f"the OCI runtime, which starts containers (runc or crun), does not work: {message.strip()[:200]}"
 
 
-def _read_docker_engine(deadline: float) -> ContainerEngine:
-    answer = run_child(["docker", "info", "--format", "{{json .}}"], deadline)
+def _read_docker_engine() -> ContainerEngine:
+    answer = run_child(["docker", "info", "--format", "{{json .}}"], _ENGINE_DEADLINE_SECONDS)
     info = _parse_json(answer.out)
     if "host" in info and "ServerVersion" not in info:
         return ContainerEngine(name="docker", problem="docker is podman here: choose podman")
     if answer.code != 0 or not info.get("ServerVersion"):
         errors = info.get("ServerErrors") or [answer.why_unusable()]
         return ContainerEngine(name="docker", problem=_docker_problem(str(errors[0])))
-    security, runtimes = info.get("SecurityOptions") or [], info.get("Runtimes") or {}
+    runtimes = info.get("Runtimes") or {}
     return ContainerEngine(
         name="docker",
         version=str(info["ServerVersion"]),
-        rootless=any("name=rootless" in str(option) for option in security),
         gpus="nvidia" in runtimes or any(map(shutil.which, _NVIDIA_HOOK_PROGRAMS)) or _has_nvidia_cdi(),
         images=_list_local_images("docker"),
     )
@@ -158,33 +155,29 @@ def _docker_problem(error_output: str) -> str:
     return error_output[:300]
 
 
-def _read_podman_engine(deadline: float) -> ContainerEngine:
-    answer = run_child(["podman", "info", "--format", "json"], deadline)
+def _read_podman_engine() -> ContainerEngine:
+    answer = run_child(["podman", "info", "--format", "json"], _ENGINE_DEADLINE_SECONDS)
     info = _parse_json(answer.out)
     if answer.code != 0 or "host" not in info:
         return ContainerEngine(name="podman", problem=answer.why_unusable()[:300])
-    security = info["host"].get("security") or {}
-    version = (info.get("version") or {}).get("Version", "")
-    rootless = bool(security.get("rootless"))
     return ContainerEngine(
         name="podman",
-        version=str(version),
-        rootless=rootless,
+        version=str((info.get("version") or {}).get("Version", "")),
         gpus=_has_nvidia_cdi(),
         images=_list_local_images("podman"),
     )
 
 
-def _read_apptainer_engine(deadline: float) -> ContainerEngine:
-    answer = run_child(["apptainer", "--version"], deadline)
+def _read_apptainer_engine() -> ContainerEngine:
+    answer = run_child(["apptainer", "--version"], _ENGINE_DEADLINE_SECONDS)
     if answer.code != 0:
         return ContainerEngine(name="apptainer", problem=answer.why_unusable()[:300])
     version = answer.out.decode("utf-8", "replace").strip().rpartition(" ")[2]
-    return ContainerEngine(name="apptainer", version=version, rootless=True, gpus=True)
+    return ContainerEngine(name="apptainer", version=version, gpus=True)
 
 
 def _list_local_images(engine: str) -> tuple[str, ...]:
-    answer = run_child([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], 8)
+    answer = run_child([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], _ENGINE_DEADLINE_SECONDS)
     lines = answer.out.decode("utf-8", "replace").split() if answer.code == 0 else []
     return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))
 
@@ -193,11 +186,9 @@ def _has_nvidia_cdi() -> bool:
     """Return whether there is a CDI file for NVIDIA GPUs."""
     for folder in _CDI_FOLDERS:
         with suppress(OSError):
-            for path in Path(folder).iterdir():
-                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in safe_open.read_bounded(
-                    path, _MAX_FILE_BYTES
-                ):
-                    return True
+            specifications = (path for path in Path(folder).iterdir() if path.suffix in {".json", ".yaml", ".yml"})
+            if any(b"nvidia.com/gpu" in safe_open.read_bounded(path, _MAX_FILE_BYTES) for path in specifications):
+                return True
     return False
 
 

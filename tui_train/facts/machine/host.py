@@ -50,10 +50,10 @@ def read_cpu_name(cpuinfo_file: Path = Path("/proc/cpuinfo")) -> str:
     return as_valid_utf8(platform.machine())
 
 
-def _shared_memory_size_and_free(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  # noqa: S108  # read, never written
+def _shared_memory_size_and_free() -> tuple[int | None, int | None]:
     """Return the size and the free space of the shared memory file system, in bytes."""
     try:
-        status = os.statvfs(folder)
+        status = os.statvfs("/dev/shm")  # noqa: S108 - read, never written
     except OSError:
         return None, None
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize

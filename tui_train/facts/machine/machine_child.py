@@ -1,4 +1,4 @@
-"""Child program that reads the facts of this machine and can be killed: `machine_child.py machine [SECONDS]`.
+"""Child program that reads the facts of this machine and can be killed: `machine_child.py SECONDS`.
 
 It prints one Machine as JSON. A hanging driver cannot be interrupted from inside, so NVML is queried in threads that
 are abandoned.
@@ -45,21 +45,17 @@ def read_machine(deadline: float) -> Machine:
     thread.start()
     this_host = host.read_host()
     thread.join(deadline)
-    return machine_with_cards(
-        this_host, answers[0] if answers else CardReport(gaps=(driver_not_responding_gap(deadline),))
-    )
+    report = answers[0] if answers else CardReport(gaps=(driver_not_responding_gap(deadline),))
+    return machine_with_cards(this_host, report)
 
 
-def main(arguments: list[str]) -> None:
-    """Print the answer to `machine [SECONDS]`, and exit without waiting for the driver."""
-    if not arguments or arguments[0] != "machine":
-        sys.exit("usage: python -m tui_train.facts.machine.machine_child machine [SECONDS]")
-    deadline = float(arguments[1]) if len(arguments) > 1 else 6.0
-    sys.stdout.buffer.write(msgspec.json.encode(read_machine(deadline)) + b"\n")
+def main() -> None:
+    """Print the facts of the machine, and exit without waiting for the driver."""
+    sys.stdout.buffer.write(msgspec.json.encode(read_machine(float(sys.argv[1]))) + b"\n")
     sys.stdout.buffer.flush()
     # A regular exit of Python could wait for locks of the abandoned thread.
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -13,15 +13,16 @@ import msgspec
 from tui_train.base.app_paths import UNFINISHED_MARKER_NAME, environments_folder
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
-from tui_train.facts.machine.child_process import find_on_path, own_module_command_and_environment, run_child
+from tui_train.facts.machine.child_process import (
+    RUN_PROGRAM_TEXT_CODE,
+    find_on_path,
+    own_module_command_and_environment,
+    run_child,
+)
 from tui_train.facts.types import FactGap, Machine, PathState, Toolchain
 from tui_train.runner import safe_open
 from tui_train.runner.paths import path_state
 
-_PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
-_PROBE_PROGRAM_FILE = _PACKAGE_PARENT_FOLDER / "tui_train" / "programs" / "probe.py"
-# Not `-I`: a training also finds libraries through PYTHONPATH and the user site folder.
-RUN_PROBE_CODE = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
 _OLD_PYTHON_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
 _PATH_LABEL = "PATH"
 _LABEL_BY_LOCAL_VENV = {".venv": ".venv here", "venv": "venv here"}
@@ -33,7 +34,7 @@ def probe_machine(deadline: float = 8.0) -> Machine:
     """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
     started = monotonic()
     command, changes = own_module_command_and_environment(
-        "tui_train.facts.machine.machine_child", "machine", f"{deadline * 0.75:.2f}"
+        "tui_train.facts.machine.machine_child", f"{deadline * 0.75:.2f}"
     )
     answer = run_child(command, deadline, changes)
     try:
@@ -66,7 +67,7 @@ def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -
     """
     end_time = monotonic() + deadline
     labels: dict[str, str] = {}
-    for label, python in (*((("chosen", python)) for python in extra_pythons), *_candidate_labels_and_pythons()):
+    for label, python in (*(("chosen", python) for python in extra_pythons), *_candidate_labels_and_pythons()):
         labels.setdefault(str(Path(python).expanduser().absolute()), label)
     with ThreadPoolExecutor(_MAX_PARALLEL_PROBES) as pool:
         probed = list(
@@ -105,7 +106,7 @@ def read_path_states(names: Iterable[str]) -> dict[str, PathState]:
 
 def probe_program_text() -> str:
     """Return the text of the probe that runs in the training interpreter."""
-    return _PROBE_PROGRAM_FILE.read_text(encoding="utf-8")
+    return (Path(__file__).parents[2] / "programs" / "probe.py").read_text(encoding="utf-8")
 
 
 def _candidate_labels_and_pythons() -> Iterator[tuple[str, str]]:
@@ -121,8 +122,7 @@ def _candidate_labels_and_pythons() -> Iterator[tuple[str, str]]:
             yield label, str(Path(name, "bin", "python"))
     yield from _pythons_made_by_env_create()
     for name in ("python3", "python"):
-        python = find_on_path(name)
-        if python:
+        if python := find_on_path(name):
             yield _PATH_LABEL, python
     for folder in _conda_environments():
         if Path(folder, "bin", "python").exists():
@@ -155,7 +155,7 @@ def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tup
     if problem := _why_not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
     folder = os.sep if label == _PATH_LABEL and trusted_pythons.shims_may_start_local_python() else None
-    answer = run_child([python, "-B", "-c", RUN_PROBE_CODE, probe_program_text()], deadline, folder=folder)
+    answer = run_child([python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, probe_program_text()], deadline, folder=folder)
     for line in reversed(answer.out.splitlines()):
         probe = parse_probe_answer(line)
         if probe is not None:
@@ -163,7 +163,7 @@ def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tup
             return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
     last_line = (answer.error.strip().splitlines() or [b""])[-1]
     problem = "it is older than Python 3.8" if last_line.startswith(_OLD_PYTHON_ERRORS) else answer.why_unusable()
-    if RUN_PROBE_CODE.encode()[:20] in answer.error or probe_program_text().encode()[:60] in answer.error:
+    if RUN_PROGRAM_TEXT_CODE.encode()[:20] in answer.error or probe_program_text().encode()[:60] in answer.error:
         # It is another program, which printed its arguments.
         problem = "it is not a Python"
     return python, Toolchain(python=python, label=label, problem=problem)

@@ -49,6 +49,12 @@ class TorchBuild(Struct, frozen=True):
         return Toolchain(python="", torch=f"for CUDA {self.cuda}", cuda=self.cuda or None, arch_list=self.arch_list)
 
 
+def some_torch_supports(gpu: Gpu) -> bool:
+    """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
+    device = capability_number(gpu.compute_capability)
+    return device is None or device >= _FIRST_MAXWELL_CAPABILITY or device == _LAST_KEPLER_CAPABILITY
+
+
 def torch_install_advice(gpus: Sequence[Gpu], driver_cuda: str | None) -> str:
     """Return what to install, or else to do, for cards, as the end of a sentence."""
     try:

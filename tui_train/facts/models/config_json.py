@@ -296,9 +296,7 @@ def _extra_gemma_weights(shape: ModelDimensions, fields: _ConfigFields) -> int:
     for other in differing.values() if isinstance(differing, dict) else (differing,):
         if not isinstance(other, dict) or other.keys() - {"head_dim"}:
             raise ValueError("how many weights per_layer_config means is not known")
-        wider = _ConfigFields(other, is_nested=False).first_integer("head_dim") - (
-            shape.head_dim or hidden // shape.heads
-        )
+        wider = _ConfigFields(other, is_nested=False).first_integer("head_dim") - shape.head_width
         found += 2 * (shape.heads + (shape.kv or shape.heads)) * wider * hidden
     return found
 
@@ -307,10 +305,8 @@ def _image_tower_weights(table: dict[str, Any]) -> int:
     """Return the weights of a vision transformer, with what merges its patches."""
     fields = _ConfigFields(table, is_nested=False)
     # Where both are there, the second is the width of what is merged.
-    hidden, out = (
-        fields.first_integer("embed_dim", "hidden_size"),
-        fields.first_integer("out_hidden_size", "hidden_size"),
-    )
+    hidden = fields.first_integer("embed_dim", "hidden_size")
+    out = fields.first_integer("out_hidden_size", "hidden_size")
     layers = fields.first_integer("num_hidden_layers", "depth", "num_layers")
     if not hidden or not layers:
         raise ValueError("how many weights vision_config means is not known")

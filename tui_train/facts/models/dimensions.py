@@ -72,14 +72,19 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     """The parameter count of its files."""
 
     @property
+    def head_width(self) -> int:
+        """The width of a head of queries or keys."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
     def query_width(self) -> int:
         """The width of the queries of all heads."""
-        return self.heads * (self.head_dim or self.hidden // self.heads)
+        return self.heads * self.head_width
 
     @property
     def key_width(self) -> int:
         """The width of the keys of all heads, and of the values."""
-        return (self.kv or self.heads) * (self.head_dim or self.hidden // self.heads)
+        return (self.kv or self.heads) * self.head_width
 
     @property
     def value_width(self) -> int:
@@ -89,7 +94,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     @property
     def ffn_per_token(self) -> int:
         """The width inside the MLPs that a token goes through in a layer."""
-        return self.experts_used * (self.expert_ffn) + self.shared_ffn if self.experts else self.ffn
+        return self.experts_used * self.expert_ffn + self.shared_ffn if self.experts else self.ffn
 
     @property
     def attention_shapes(self) -> dict[str, tuple[int, int]]:
@@ -110,13 +115,12 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     def mlp_shapes(self, ffn: int) -> dict[str, tuple[int, int]]:
         """Return input and output widths of the linear layers of an MLP of a width, by PEFT's names."""
         gate = {"gate_proj": (self.hidden, ffn)} if self.gated else {}
-        return {"up_proj": (self.hidden, ffn), "down_proj": (ffn, self.hidden)} | gate
+        return gate | {"up_proj": (self.hidden, ffn), "down_proj": (ffn, self.hidden)}
 
     @property
     def linear_shapes_per_layer(self) -> dict[str, tuple[int, int]]:
         """Input and output widths of the linear layers of one layer, by PEFT's names."""
-        attention, mlp = self.attention_shapes, self.mlp_shapes(self.ffn)
-        return attention | {name: mlp[name] for name in ("gate_proj", "up_proj", "down_proj") if name in mlp}
+        return self.attention_shapes | self.mlp_shapes(self.ffn)
 
     @property
     def sparse_layers(self) -> int:
@@ -126,20 +130,17 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     @property
     def expert_parameters_per_layer(self) -> int:
         """Parameters of the experts of one layer, without biases."""
-        return self.experts * _count_parameters(self.mlp_shapes(self.expert_ffn))
+        return self.experts * _count_weights(self.mlp_shapes(self.expert_ffn))
 
     @property
     def linear_parameters_per_layer(self) -> int:
         """Parameters of the linear layers of one layer, experts among them; the mean where layers differ."""
         attention = (
-            _count_parameters(self.attention_shapes) * (self.layers - self.mixers) + self.mixer_linear * self.mixers
+            _count_weights(self.attention_shapes) * (self.layers - self.mixers) + self.mixer_linear * self.mixers
         )
-        sparse = (
-            self.expert_parameters_per_layer
-            + _count_parameters(self.mlp_shapes(self.shared_ffn))
-            + self.hidden * self.experts
-        )
-        plain = _count_parameters(self.mlp_shapes(self.ffn))
+        shared = _count_weights(self.mlp_shapes(self.shared_ffn))
+        sparse = self.expert_parameters_per_layer + shared + self.hidden * self.experts
+        plain = _count_weights(self.mlp_shapes(self.ffn))
         mlp = sparse * self.sparse_layers + plain * (self.layers - self.sparse_layers)
         return (attention + mlp) // self.layers
 
@@ -147,15 +148,11 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     def parameters_per_layer(self) -> int:
         """Parameters of one layer, the mean where layers differ."""
         norms = self.norms * self.parameters_per_norm
-        sizes = {
-            "": 0,
-            "head": 2 * (self.head_dim or self.hidden // self.heads),
-            "all": self.query_width + self.key_width,
-        }
+        norms += {"": 0, "head": 2 * self.head_width, "all": self.query_width + self.key_width}[self.qk_norm]
         biases = (self.query_width + 2 * self.key_width) * self.qkv_bias
-        biases += (self.hidden + self.hidden + self.ffn * (2 if self.gated else 1)) * self.bias
+        biases += (2 * self.hidden + self.ffn * (2 if self.gated else 1)) * self.bias
         mixers = self.mixer_other * self.mixers // self.layers
-        return self.linear_parameters_per_layer + norms + sizes[self.qk_norm] + biases + mixers
+        return self.linear_parameters_per_layer + norms + biases + mixers
 
     @property
     def parameters_per_norm(self) -> int:
@@ -180,7 +177,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         return self.layers * self.parameters_per_layer + tables + self.parameters_per_norm + self.others
 
 
-def _count_parameters(shapes: dict[str, tuple[int, int]]) -> int:
+def _count_weights(shapes: dict[str, tuple[int, int]]) -> int:
     return sum(a * b for a, b in shapes.values())
 
 
@@ -222,8 +219,7 @@ def _known_name_by_alias() -> dict[str, str]:
 
 def dimensions_by_name(name: str) -> ModelDimensions | None:
     """Return the shape of a model by its name on the Hub or in a paper, None if unknown."""
-    known_name = _known_name_by_alias().get(_simplified_name(name))
-    return known_models()[known_name] if known_name else None
+    return known_models().get(_known_name_by_alias().get(_simplified_name(name), ""))
 
 
 # Parts of a name that describe training or quantization, not the shape.

@@ -101,7 +101,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-_HubAnswer = TypeVar("_HubAnswer", HubModel, HubConfig)
+HubAnswer = TypeVar("HubAnswer", HubModel, HubConfig)
 
 
 def hub_variables(profile: Profile) -> dict[str, str]:
@@ -133,29 +133,25 @@ def find_accelerate_config_path(environment: Mapping[str, str]) -> str:
 
 def snapshot_folder(environment: Mapping[str, str], model_id: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
-    folder = Path(hub_cache.hub_cache_folder(dict(environment)), "models--" + model_id.replace("/", "--"))
     try:
-        return str(hub_cache.snapshot_folder(folder, revision)[0] or "")
+        return str(hub_cache.snapshot_folder(_model_cache_folder(environment, model_id), revision)[0] or "")
     except (OSError, ValueError):
         return ""
 
 
 def query_hub_model(model_id: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE_SECONDS) -> HubModel:
     """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
-    return _ask_hub_child("hub_child", (endpoint, model_id, revision), deadline, HubModel)
+    return _ask_hub_child(("model", endpoint, model_id, revision), deadline, HubModel)
 
 
-def _ask_hub_child(
-    module: str, arguments: tuple[str, ...], deadline: float, answer_type: type[_HubAnswer]
-) -> _HubAnswer:
-    """Return what a child program of this folder learns from the Hub within `deadline` seconds."""
-    command, changes = own_module_command_and_environment(f"{__package__}.{module}", *arguments)
+def _ask_hub_child(arguments: tuple[str, ...], deadline: float, answer_type: type[HubAnswer]) -> HubAnswer:
+    """Return what a child program learns from the Hub within `deadline` seconds."""
+    command, changes = own_module_command_and_environment("tui_train.facts.models.hub_child", *arguments)
     answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, answer_type)
     except Unparsable:
-        why = "no answer in time" if answer.timed_out else answer.why_unusable()
-        return answer_type(refusal="unreachable", problem=visible(why))
+        return answer_type(refusal="unreachable", problem=visible(answer.why_unusable()))
 
 
 def query_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
@@ -163,16 +159,19 @@ def query_model_config(model_id: str, endpoint: str, revision: str = "", token_v
 
     `token_variable` names the variable whose value the Hub gets; empty: none.
     """
-    return _ask_hub_child(
-        "hub_config_child", (endpoint, model_id, revision, token_variable), _CONFIG_DEADLINE_SECONDS, HubConfig
-    )
+    arguments = ("config", endpoint, model_id, revision, token_variable)
+    return _ask_hub_child(arguments, _CONFIG_DEADLINE_SECONDS, HubConfig)
 
 
 def cache_model_config(environment: Mapping[str, str], model_id: str, revision: str, config: HubConfig) -> Path:
     """Write a fetched config.json into the Hub's cache, where huggingface_hub would; return its path; CannotWrite."""
-    model = Path(hub_cache.hub_cache_folder(dict(environment)), "models--" + model_id.replace("/", "--"))
-    path = model / "snapshots" / config.commit / "config.json"
+    model_folder = _model_cache_folder(environment, model_id)
+    path = model_folder / "snapshots" / config.commit / "config.json"
     write_atomically(path, config.text)
     if revision != config.commit:
-        write_atomically(model / "refs" / (revision or "main"), config.commit)
+        write_atomically(model_folder / "refs" / (revision or "main"), config.commit)
     return path
+
+
+def _model_cache_folder(environment: Mapping[str, str], model_id: str) -> Path:
+    return Path(hub_cache.hub_cache_folder(dict(environment)), "models--" + model_id.replace("/", "--"))

@@ -1,27 +1,31 @@
-"""Child program that asks the Hub about a model and can be killed: `hub_child.py ENDPOINT MODEL REVISION`.
+"""Child program that asks the Hub about a model and can be killed.
 
-It prints one HubModel as JSON. Nothing secret is sent: of a private model the Hub says that there is none.
+`hub_child.py model ENDPOINT MODEL REVISION` prints one HubModel as JSON. Nothing secret is sent: of a private model the
+Hub says that there is none. `hub_child.py config ENDPOINT MODEL REVISION TOKEN` prints one HubConfig. TOKEN names the
+variable whose value is sent to the Hub, and to no other host; an empty one sends nothing.
 """
 
+import os
 import sys
 from collections.abc import Callable
-from http.client import HTTPException
-from typing import Any, TypeVar
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 
 import msgspec
 
-from tui_train.base.parse import json_table
+from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import visible
-from tui_train.facts.models.hub import HubConfig, HubModel
+from tui_train.facts.models.hub import MAX_CONFIG_BYTES, HubAnswer, HubConfig, HubModel
+from tui_train.programs.hub_cache import COMMIT_PATTERN
 from tui_train.programs.hub_download import wanted_file_sizes
 
 _MAX_ANSWER_BYTES = 2**25
-HUB_TIMEOUT_SECONDS = 6.0
+_HUB_TIMEOUT_SECONDS = 6.0
 _NOT_FOUND_CODES = (401, 403, 404)
-_HubAnswer = TypeVar("_HubAnswer", HubModel, HubConfig)
+_COMMIT_HEADER = "X-Repo-Commit"
 
 
 def ask_hub_for_model(endpoint: str, model_id: str, revision: str) -> HubModel:
@@ -29,20 +33,20 @@ def ask_hub_for_model(endpoint: str, model_id: str, revision: str) -> HubModel:
     revision_path = f"/revision/{quote(revision, safe='')}" if revision else ""
 
     def read(request: Request) -> HubModel:
-        with urlopen(request, timeout=HUB_TIMEOUT_SECONDS) as answer:  # noqa: S310  # the scheme was checked
+        with urlopen(request, timeout=_HUB_TIMEOUT_SECONDS) as answer:  # noqa: S310  # the scheme was checked
             return parse_hub_model(json_table(answer.read(_MAX_ANSWER_BYTES)))
 
     path = f"api/models/{quote(model_id)}{revision_path}?blobs=true"
-    return request_from_hub(endpoint, path, read, HubModel, "the answer is not that of a Hub")
+    return _request_from_hub(endpoint, path, read, HubModel, "the answer is not that of a Hub")
 
 
-def request_from_hub(
+def _request_from_hub(
     endpoint: str,
     path: str,
-    read_answer: Callable[[Request], _HubAnswer],
-    answer_type: type[_HubAnswer],
+    read_answer: Callable[[Request], HubAnswer],
+    answer_type: type[HubAnswer],
     invalid_problem: str,
-) -> _HubAnswer:
+) -> HubAnswer:
     """Return what `read_answer` makes of a request of a path, or why the Hub says nothing.
 
     `invalid_problem` is the problem where it raises ValueError.
@@ -62,7 +66,7 @@ def request_from_hub(
         return answer_type(refusal="unusable", problem=invalid_problem)
 
 
-def _answer_for_http_error(error: HTTPError, answer_type: type[_HubAnswer]) -> _HubAnswer:
+def _answer_for_http_error(error: HTTPError, answer_type: type[HubAnswer]) -> HubAnswer:
     """Return why the Hub says nothing of a model."""
     if error.code not in _NOT_FOUND_CODES:
         return answer_type(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
@@ -84,5 +88,75 @@ def parse_hub_model(answer: dict[str, Any]) -> HubModel:
     return HubModel(size=sum(wanted_file_sizes(sizes).values()), gated=bool(answer.get("gated")))
 
 
+class _HubRedirectHandler(HTTPRedirectHandler):
+    """Follows the Hub to where the file lies, keeps the commit that it names, and gives the token to the Hub alone."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.commit = ""
+
+    def redirect_request(  # noqa: PLR0913, PLR0917 - as it is called
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        self.commit = self.commit or headers.get(_COMMIT_HEADER, "")
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if after.scheme not in {"http", "https"}:
+            return None
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following and (before.scheme, before.netloc) == (after.scheme, after.netloc):
+            _add_token_header(following, self.token)
+        return following
+
+
+def _add_token_header(request: Request, token: str) -> None:
+    """Add a token to a request, which a redirection does not carry on; an empty one adds nothing."""
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+
+
+def ask_hub_for_config(endpoint: str, model_id: str, revision: str, token: str) -> HubConfig:
+    """Return the config.json that the Hub at an address has of a revision of a model; an empty one is main."""
+
+    def fetch(request: Request) -> HubConfig:
+        redirects = _HubRedirectHandler(token)
+        _add_token_header(request, token)
+        try:
+            with build_opener(redirects).open(request, timeout=_HUB_TIMEOUT_SECONDS) as answer:
+                return _config_if_valid(
+                    answer.read(MAX_CONFIG_BYTES + 1), redirects.commit or answer.headers.get(_COMMIT_HEADER, "")
+                )
+        except HTTPError as error:
+            named = error.headers.get("X-Error-Code")
+            if named == "GatedRepo":
+                return HubConfig(refusal="gated", problem="access must be asked for")
+            if named == "EntryNotFound":
+                return HubConfig(refusal="bare", problem="the model has none")
+            raise
+
+    path = f"{quote(model_id)}/resolve/{quote(revision or 'main', safe='')}/config.json"
+    # The words of the error would show the token.
+    invalid = "the address or the token has characters that cannot be sent"
+    return _request_from_hub(endpoint, path, fetch, HubConfig, invalid)
+
+
+def _config_if_valid(data: bytes, commit: str) -> HubConfig:
+    """Return what was fetched, where it is a config.json of a commit."""
+    if len(data) > MAX_CONFIG_BYTES:
+        return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG_BYTES >> 10} KiB")
+    try:
+        json_table(data)
+        text = data.decode()
+    except (Unparsable, UnicodeDecodeError):
+        return HubConfig(refusal="unusable", problem="its config.json is not JSON")
+    if not COMMIT_PATTERN.fullmatch(commit):
+        return HubConfig(refusal="unusable", problem="the answer is not that of a Hub: it names no commit")
+    return HubConfig(text=text, commit=commit)
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(ask_hub_for_model(*sys.argv[1:])) + b"\n")
+    wanted, endpoint, model, revision, *token_variable = sys.argv[1:]
+    if wanted == "model":
+        found: HubModel | HubConfig = ask_hub_for_model(endpoint, model, revision)
+    else:
+        found = ask_hub_for_config(endpoint, model, revision, os.environ.get(token_variable[0], "").strip())
+    sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")

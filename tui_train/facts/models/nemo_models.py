@@ -1,4 +1,4 @@
-"""Sizes of NeMo's models: of the known recipes, of a checkpoint and of a tokenizer, read from their own files."""
+"""NeMo's recipes and models: what a Python has, by running it, what the releases have, and the files of a model."""
 
 import functools
 from importlib import resources
@@ -8,24 +8,70 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.files import read_regular_file
-from tui_train.facts.types import NemoCheckpoint, NemoTokenizer
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, run_child
+from tui_train.facts.types import Facts, NemoCheckpoint, NemoRecipes, NemoTokenizer
 from tui_train.facts.yaml_documents import read_document
 
+# The import alone takes 12 s.
+_PROBE_DEADLINE_SECONDS = 180.0
+# The largest known tokenizer.json has 33 MB.
+_MAX_TOKENIZER_BYTES = 128 << 20
 NEMO_SIZE_NAMES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups")
+
+
+class _RecipesAnswer(Struct):
+    recipes: dict[str, tuple[str, ...]] = {}
+    problem: str = ""
+
+
+def probe_recipes(python: str, flavour: str | None = "recipes") -> NemoRecipes:
+    """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
+    source = resources.files("tui_train").joinpath("programs/nemo_recipes.py").read_text("utf-8")
+    command = [python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, source, flavour or "recipes"]
+    answer = run_child(command, _PROBE_DEADLINE_SECONDS)
+    return parse_recipes(answer.out) or NemoRecipes({}, answer.why_unusable())
+
+
+def parse_recipes(output: bytes) -> NemoRecipes | None:
+    """Return the recipes in the output of an interpreter, None if there are none."""
+    for line in reversed(output.splitlines()):
+        try:
+            answer = json_as(line, _RecipesAnswer)
+        except Unparsable:
+            continue
+        none = "the import worked, but no recipe could be loaded: a library is missing or too new"
+        return NemoRecipes(answer.recipes, answer.problem or ("" if answer.recipes else none))
+    return None
+
+
+@functools.cache
+def known_tasks_by_recipe(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
+    """Return the tasks of the known recipes: of NeMo 2.7 (the last with recipes), or Megatron-Bridge 0.3 and 0.6."""
+    file = "bridge-recipes.txt" if flavour == "bridge" else "nemo-recipes.txt"
+    return {name: tuple(tasks) for name, *tasks in _read_table(file)}
+
+
+def tasks_by_recipe_and_whether_probed(
+    facts: Facts, python: str, flavour: str | None
+) -> tuple[dict[str, tuple[str, ...]], bool]:
+    """Return the recipes of a Python and True if it was probed, else the known ones and False."""
+    probed = facts.recipes.get(python)
+    return (probed.tasks, True) if probed and probed.tasks else (known_tasks_by_recipe(flavour), False)
+
+
+def _read_table(file: str) -> list[list[str]]:
+    text = resources.files("tui_train").joinpath(f"programs/{file}").read_text("utf-8")
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
 
 
 @functools.cache
 def known_model_and_sizes_by_recipe() -> dict[str, NemoCheckpoint]:
     """Return the model and the sizes of the recipes of NeMo 2.7, by name."""
-    text = resources.files("tui_train").joinpath("programs/nemo-sizes.txt").read_text("utf-8")
     recipes = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            name, model, *numbers = line.split()
-            known_sizes = {
-                key: int(number) for key, number in zip(NEMO_SIZE_NAMES, numbers, strict=True) if number != "-"
-            }
-            recipes[name] = NemoCheckpoint(model=model, numbers=known_sizes)
+    for name, model, *numbers in _read_table("nemo-sizes.txt"):
+        sizes = zip(NEMO_SIZE_NAMES, numbers, strict=True)
+        recipes[name] = NemoCheckpoint(model=model, numbers={key: int(size) for key, size in sizes if size != "-"})
     return recipes
 
 
@@ -46,8 +92,7 @@ class RecipeDefaults(Struct, frozen=True):
 @functools.cache
 def known_defaults_by_recipe_and_task() -> dict[tuple[str, str], RecipeDefaults]:
     """Return the own values of the recipes of NeMo 2.7, by name and by pretrain, lora or none (all weights)."""
-    text = resources.files("tui_train").joinpath("programs/nemo-own.txt").read_text("utf-8")
-    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    rows = _read_table("nemo-own.txt")
     return {(name, task): RecipeDefaults(*map(int, numbers)) for name, task, *numbers in rows}
 
 
@@ -68,27 +113,20 @@ class _TokenizerConfig(Struct):
     tokenizer_class: str | None = None
 
 
-# The largest known tokenizer.json has 33 MB.
-_MAX_TOKENIZER_BYTES = 128 << 20
-
-
 def read_nemo_tokenizer(folder: str) -> NemoTokenizer:
     """Return the class of a Hugging Face tokenizer and how many rows its tokens need, as far as they can be read."""
     path = Path(folder)
     try:
-        config = msgspec.json.decode(
-            read_regular_file(str(path / "tokenizer_config.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerConfig
-        )
-        file = msgspec.json.decode(
-            read_regular_file(str(path / "tokenizer.json"), _MAX_TOKENIZER_BYTES), type=_TokenizerFile
-        )
+        config_bytes = read_regular_file(path / "tokenizer_config.json", _MAX_TOKENIZER_BYTES)
+        config = msgspec.json.decode(config_bytes, type=_TokenizerConfig)
+        file_bytes = read_regular_file(path / "tokenizer.json", _MAX_TOKENIZER_BYTES)
+        file = msgspec.json.decode(file_bytes, type=_TokenizerFile)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return NemoTokenizer()
     vocab = file.model.vocab
-    ids = [max(vocab.values(), default=-1) if isinstance(vocab, dict) else len(vocab) - 1]
-    return NemoTokenizer(
-        kind=config.tokenizer_class or "", vocabulary=1 + max(ids + [added.id for added in file.added_tokens])
-    )
+    last_id = max(vocab.values(), default=-1) if isinstance(vocab, dict) else len(vocab) - 1
+    last_id = max([last_id, *(added.id for added in file.added_tokens)])
+    return NemoTokenizer(kind=config.tokenizer_class or "", vocabulary=1 + last_id)
 
 
 def read_nemo_checkpoint(folder: str) -> NemoCheckpoint:

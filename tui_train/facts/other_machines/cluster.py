@@ -6,7 +6,8 @@ import msgspec
 from msgspec import Struct
 
 # What sinfo is asked for, in this order.
-SINFO_FORMAT = "%P|%a|%l|%L|%D|%T|%c|%m|%G"
+SINFO_FORMAT = "%P|%a|%l|%D|%T|%c|%m|%G"
+_SINFO_COLUMNS = SINFO_FORMAT.count("|") + 1
 _TIME_LIMIT_PATTERN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", re.ASCII)
 _GRES_GPUS_PATTERN = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
 _NODE_STATE_PATTERN = re.compile(r"([a-z]+)(\S*)", re.ASCII)
@@ -37,13 +38,12 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
 
 
 class Partition(Struct, frozen=True, kw_only=True):
-    """A partition: whether it is the `default` and takes jobs (`up`), and its time limits in seconds (None: none)."""
+    """A partition: whether it is the `default` and takes jobs (`up`), and its time limit in seconds (None: none)."""
 
     name: str
     default: bool = False
     up: bool = True
     limit: int | None = None
-    usual: int | None = None
     nodes: tuple[NodeGroup, ...] = ()
 
 
@@ -60,23 +60,24 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
     partitions: dict[str, Partition] = {}
     counts: dict[tuple[str, NodeGroup], list[int]] = {}
     for line in text.splitlines():
-        cells = line.split("|", 8)
-        state = _NODE_STATE_PATTERN.fullmatch(cells[5].lower()) if len(cells) > 8 else None
-        if state is None or not cells[4].isdecimal():
+        cells = line.split("|", _SINFO_COLUMNS - 1)
+        if len(cells) < _SINFO_COLUMNS:
             continue
-        name, count = cells[0].removesuffix("*"), int(cells[4])
-        partitions.setdefault(
-            name,
-            Partition(
-                name=name, default=cells[0] != name, up=cells[1] == "up", limit=parse_time_limit(cells[2]),
-                usual=parse_time_limit(cells[3]),
-            ),
-        )  # fmt: skip
-        megabytes = int(cells[7]) if cells[7].isdecimal() else 0
+        marked_name, availability, limit, count_text, state_text, cores, megabytes, gres = cells
+        state = _NODE_STATE_PATTERN.fullmatch(state_text.lower())
+        if state is None or not count_text.isdecimal():
+            continue
+        name, count = marked_name.removesuffix("*"), int(count_text)
+        partition = Partition(
+            name=name, default=marked_name != name, up=availability == "up", limit=_parse_time_limit(limit)
+        )
+        partitions.setdefault(name, partition)
         kind = NodeGroup(
-            count=0, cores=int(cells[6]) if cells[6].isdecimal() else 1, cards=parse_gres_gpus(cells[8]),
-            memory=megabytes * 2**20 or None,
-        )  # fmt: skip
+            count=0,
+            cores=int(cores) if cores.isdecimal() else 1,
+            cards=parse_gres_gpus(gres),
+            memory=int(megabytes) * 2**20 or None if megabytes.isdecimal() else None,
+        )
         # One that does not answer is marked by *.
         out = state[1] in _UNAVAILABLE_STATES or "*" in state[2]
         tally = counts.setdefault((name, kind), [0, 0, 0])
@@ -91,7 +92,7 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
     return tuple(partitions.values())
 
 
-def parse_time_limit(limit: str) -> int | None:
+def _parse_time_limit(limit: str) -> int | None:
     """Return a time limit of sinfo's, [DAYS-][HOURS:]MINUTES:SECONDS, in seconds; None for none."""
     match = _TIME_LIMIT_PATTERN.fullmatch(limit)
     if match is None:

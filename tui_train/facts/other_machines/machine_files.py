@@ -56,9 +56,7 @@ def machine_file_text(facts: Facts) -> str:
 
 def save_machine_file(path: Path, facts: Facts) -> None:
     """Write a new machine file; CannotWrite if it exists or cannot be written."""
-    text = machine_file_text(facts)
-    refuse_to_overwrite(path)
-    if not write_if_absent(path, text, create_parents=False):
+    if not write_if_absent(path, machine_file_text(facts), create_parents=False):
         raise _already_exists(path)
 
 
@@ -110,17 +108,8 @@ def _facts_of_file(saved: MachineFile) -> Facts:
 def load_toolchain_file(path: Path) -> Toolchain:
     """Return the toolchain in a file that holds at least `torch`, `cuda` and `arch_list`, as torch prints them."""
     remedy = 'Write it like {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}.'
-    toolchain = _decode_file(_read_machine_file_bytes(path), _ToolchainFile, visible(str(path)), remedy)
-    return Toolchain(
-        python=toolchain.python or str(path),
-        label="saved",
-        version=toolchain.version,
-        torch=toolchain.torch,
-        cuda=toolchain.cuda,
-        arch_list=toolchain.arch_list,
-        accelerate=toolchain.accelerate,
-        transformers=toolchain.transformers,
-    )
+    saved = _decode_file(_read_machine_file_bytes(path), _ToolchainFile, visible(str(path)), remedy)
+    return Toolchain(**(msgspec.structs.asdict(saved) | {"python": saved.python or str(path), "label": "saved"}))
 
 
 def _read_machine_file_bytes(path: Path) -> bytes:

@@ -16,7 +16,7 @@ from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
 from tui_train.facts.gpus.reported_cards import CardReport, machine_with_cards
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
+from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
@@ -195,7 +195,7 @@ def survey_host(
 ) -> HostSurvey:
     """Return the answer of a host to a survey; `ssh_words` is a command that is not the usual one (see Session)."""
     hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
-    python = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE}
+    python = {"probe": probe.probe_program_text(), "run": RUN_PROGRAM_TEXT_CODE}
     asked = {"do": "survey", "hub": hub_reader, **python, **question}
     return ask_host(
         host,
@@ -219,18 +219,13 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
             unreadable_lines.append(line)
             continue
         # A name may contain commas.
-        index, uuid, name, (bus, capability, total, free, display, version) = (
-            cells[0],
-            cells[1],
-            ", ".join(cells[2:-6]),
-            cells[-6:],
-        )
+        index, uuid, *name_parts, bus, capability, total, free, display, version = cells
         driver = driver or _nvidia_smi_value(version)
         gpus.append(
             Gpu(
                 index=int(index),
                 uuid=uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", uuid) else "",
-                name=_nvidia_smi_value(name) or "",
+                name=_nvidia_smi_value(", ".join(name_parts)) or "",
                 pci_bus=_nvidia_smi_value(bus),
                 compute_capability=_nvidia_smi_value(capability),
                 memory_total=_bytes_from_mib(total),

@@ -127,7 +127,7 @@ def read_script_help(
     They are kept until the script, the modules around it or the packages of the Python change, for an hour at most;
     `before_run` is called if the script has to be run.
     """
-    file = script_help_folder() / f"{answer_cache.content_digest(_cache_key(python, command, folder))}.json"
+    file = answer_cache.answer_file(script_help_folder(), _cache_key(python, command, folder))
     content = answer_cache.load_cached_answer(file)
     if content is not None:
         with suppress(Unparsable):
@@ -148,18 +148,8 @@ def _cache_key(python: str, command: tuple[str, ...], folder: str) -> bytes:
     around = [answer_cache.file_size_and_time(file) for file in _modules_around(script.parent)] if content else []
     # What the script imports from elsewhere, such as a package installed as editable, is not looked at.
     hour = int(time.time() // 3600)
-    return msgspec.json.encode(
-        (
-            _CACHE_VERSION,
-            hour,
-            python,
-            answer_cache.package_folder_sizes_and_times(python),
-            command,
-            folder,
-            content,
-            around,
-        )
-    )
+    packages = answer_cache.package_folder_sizes_and_times(python)
+    return msgspec.json.encode((_CACHE_VERSION, hour, python, packages, command, folder, content, around))
 
 
 def _modules_around(folder: Path) -> list[Path]:

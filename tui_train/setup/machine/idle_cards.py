@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
+from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
 from tui_train.facts.gpus.verdicts import (
     gpu_verdicts,
-    rank_card_sets,
     recommended_torch_build,
-    recommended_uuids,
-    some_torch_supports,
     why_gpu_unsupported_and_remedy,
     why_torch_unusable,
 )
-from tui_train.facts.machine.torch_builds import TorchBuild
+from tui_train.facts.machine.torch_builds import TorchBuild, some_torch_supports
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.setup.setup import Setup
 
