@@ -1,40 +1,77 @@
-"""The wizard: it pushes the steps, which post what they change; it owns the facts and the profile."""
+"""The wizard: it owns profile and facts, takes what its screens post, and opens the screens that they ask for."""
 
 import gc
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import on, work
 from textual.app import SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
+from textual.timer import Timer
 
-from tui_train.base.text import visible
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import display_path, visible
 from tui_train.views.chosen_theme import read_chosen_theme_name, save_chosen_theme_name
 
 from .. import STEPS, load_module
+from ..discovery.discovery import DiscoveryApp
 from ..home.screen import HomeScreen
-from ..messages import ErrorToShow, LeaveWizard
+from ..messages import (
+    ApplyFix,
+    CompareRuns,
+    ContinueDraft,
+    ErrorToShow,
+    GoBack,
+    GoToStep,
+    LeaveWizard,
+    OpenDataPreview,
+    OpenResult,
+    OpenRun,
+    OpenStep,
+    SetProfile,
+    TryResult,
+    UndoChange,
+    ValueChosen,
+)
 from ..textual_fixes import fix_textual
 from ..themes import apply_theme, register_themes
-from .environment_maker import InstallingApp
+from .data_reading import DataReading
+from .environment_maker import EnvironmentMaker, InstallationChanged
+from .host_probing import HostProbing
+from .profile_edits import ProfileEdits
 from .shutdown import leaving_on_signals
 from .terminal import TerminalDriver
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
+    from tui_train.checks.finding import EnvironmentInstall
+    from tui_train.profile.types import Profile
+    from tui_train.runs.rundir import RunDir
+
+    from ..run.run_view import RunView
+    from ..steps.step import StepScreen
+
+_PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
+_GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
+# There is one draft.
+_DRAFT_KEPT_NOTICE = (
+    "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
+)
 
 
 fix_textual()
 
 
-class Wizard(InstallingApp):
+class Wizard(DiscoveryApp):
     """From Home through five steps to a running training."""
 
     TITLE = "tui-train"
@@ -49,6 +86,11 @@ class Wizard(InstallingApp):
         super().__init__(source)
         register_themes(self, read_chosen_theme_name())
         self._run_folder = run_folder
+        self.edits = ProfileEdits(self)
+        self._data = DataReading(self)
+        self._hosts = HostProbing(self)
+        self._environment = EnvironmentMaker(self)
+        self._clear_timer: Timer | None = None
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
@@ -95,6 +137,275 @@ class Wizard(InstallingApp):
             gc.freeze()
             gc.enable()
 
+    def watch_profile(self) -> None:
+        """Share it, and look at what a changed one names."""
+        super().watch_profile()
+        self._data.read_if_changed()
+        self._ask_hosts_unless_typed()
+
+    def watch_facts(self) -> None:
+        """Share them, and ask what they were needed for."""
+        super().watch_facts()
+        self._data.read_if_changed()
+        self._ask_hosts_unless_typed()
+
+    def watch_looking(self) -> None:
+        """Share it, and ask the other hosts once nothing of the first one is awaited."""
+        super().watch_looking()
+        self._ask_hosts_unless_typed()
+
+    def _ask_hosts_unless_typed(self) -> None:
+        # Half a name may be that of another host: they are asked at the next step.
+        if self.edits.edited_key != "nodes.hosts":
+            self._hosts.ask()
+
+    def action_look(self, delay_seconds: float = 0) -> None:
+        """Look at everything again, also at the data and the other hosts."""
+        self._data.forget()
+        super().action_look(delay_seconds)
+        self._hosts.ask_again()
+
+    @on(ValueChosen)
+    def _take_value(self, event: ValueChosen) -> None:
+        self.edits.take_value(event)
+
+    @on(SetProfile)
+    def _take_profile(self, event: SetProfile) -> None:
+        self.edits.take_profile(event)
+
+    @on(ApplyFix)
+    def _apply_fix(self, event: ApplyFix) -> None:
+        from tui_train.profile.changes import Change
+
+        if isinstance(event.fix, Change):
+            self.edits.apply_fix(event.fix)
+        else:
+            self.install_environment(event.fix)
+
+    @on(UndoChange)
+    def action_undo(self) -> None:
+        """Take the last change of the profile back."""
+        self.edits.undo()
+
+    @on(ContinueDraft)
+    def _continue_draft(self) -> None:
+        self.edits.continue_draft()
+
+    def install_environment(self, environment: "EnvironmentInstall") -> None:
+        """Make an environment, unless one is being made, and show what is done."""
+        self._environment.begin(environment)
+        self.show_installation()
+
+    def show_installation(self) -> None:
+        """Show the present installation."""
+        from ..install.screen import InstallScreen
+
+        if not isinstance(self.screen, InstallScreen):
+            self._push_with_shared_values(InstallScreen(self._environment.cancel))
+
+    @on(InstallationChanged)
+    def _take_installation(self, event: InstallationChanged) -> None:
+        from ..install.screen import InstallScreen
+
+        before, self.installation = self.installation, event.installation
+        if not (before and before.is_running):
+            return
+        if event.installation.python:
+            self.post_message(ValueChosen("trainer.python", event.installation.python))
+            words = f"{visible(display_path(event.installation.python))} trains from now on. Ctrl+Z takes it back."
+            self.notify(words, markup=False)
+        elif event.installation.failure and not isinstance(self.screen, InstallScreen):
+            self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
+
+    @on(OpenStep)
+    def _open_step(self, event: OpenStep) -> None:
+        kind: type[StepScreen] = load_module(event.module).SCREEN
+        there = any(isinstance(screen, kind) for screen in self.screen_stack)
+        # Of a screen that is covered by now Enter was pressed more than once before the step was there.
+        if not there or event.opener in {None, self.screen}:
+            self._show_step(event.module)
+            if event.notice:
+                self.notify(event.notice, markup=False)
+
+    def _show_step(self, module: str) -> None:
+        """Open a step, or go back to it where it is open."""
+        kind: type[StepScreen] = load_module(module).SCREEN
+        if self._go_back_to_screen(lambda screen: isinstance(screen, kind)):
+            return
+        self.edits.save_draft_in_background()
+        self._hosts.ask()
+        if module in {"recipe", "preview"}:
+            self.ask_script_help_if_undecided()
+        if module == "hardware":
+            self.action_look(_PAINT_SECONDS)
+        else:
+            # Another run may have begun meanwhile.
+            if not self.other_machine:
+                self.refresh_quietly("resources_in_use")
+            if self.profile.trainer.config:
+                # It may have been edited meanwhile, and a copy of it trains.
+                self.refresh_parts("paths")
+        self._push_with_shared_values(kind())
+
+    @on(GoToStep)
+    def _go_to_step(self, event: GoToStep) -> None:
+        if event.module == "run":
+            return
+        if profile := self._profile_of_shown_run():
+            self.edits.set_profile(profile, save_as_draft=False)
+        self._show_step(event.module)
+
+    def _profile_of_shown_run(self) -> "Profile | None":
+        """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
+        from tui_train.profile import store
+
+        view: RunView | None = getattr(self.screen, "view", None)
+        try:
+            return store.load_profile_file(str(view.run.profile)) if view else None
+        except TuiTrainError as error:
+            self.show_error(error)
+            return None
+
+    def _go_back_to_screen(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
+        """Go back to the newest screen that is wanted; false where there is none."""
+        above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if is_wanted(screen)), None)
+        for _ in range(above or 0):
+            self.edits.save_draft_in_background()
+            self.pop_screen()
+        return above is not None
+
+    @on(OpenRun)
+    def _open_run(self, event: OpenRun) -> None:
+        from ..steps.step import StepScreen
+
+        # What was started here takes the place of the steps that led to it.
+        while isinstance(self.screen, StepScreen):
+            self.edits.save_draft_in_background()
+            self.pop_screen()
+        self.open_run(event.run)
+        if event.notice:
+            self.notify(event.notice, markup=False)
+
+    @on(CompareRuns)
+    def _open_comparison(self, event: CompareRuns) -> None:
+        from ..compare import CompareScreen
+
+        if not isinstance(self.screen, CompareScreen):
+            self._push_with_shared_values(CompareScreen(event.runs))
+
+    @on(OpenResult)
+    def _open_result(self, event: OpenResult) -> None:
+        from ..result import ResultScreen
+
+        if not isinstance(self.screen, ResultScreen):
+            self._push_with_shared_values(ResultScreen(event.run, event.result))
+
+    @on(TryResult)
+    def _open_chat(self, event: TryResult) -> None:
+        from ..chat.screen import ChatScreen
+
+        if not isinstance(self.screen, ChatScreen):
+            self._push_with_shared_values(ChatScreen(event.run, compare=event.compare))
+
+    @on(OpenDataPreview)
+    def _open_data_preview(self) -> None:
+        from ..data.screen import DataPreviewScreen
+        from ..steps.step import StepScreen
+
+        if not isinstance(self.screen, DataPreviewScreen):
+            self._push_with_shared_values(
+                DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else "")
+            )
+
+    def open_run(self, run: "RunDir") -> None:
+        """Show a run, unless it is shown already."""
+        from ..run.screen import RunScreen
+
+        if not self._go_back_to_screen(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
+            self._push_with_shared_values(RunScreen(run))
+
+    def _push_with_shared_values(self, screen: Screen[None]) -> None:
+        self.assign_shared_values(screen)
+        self.push_screen(screen)
+
+    # What was said on one screen would cover lines of the next.
+
+    def push_screen(self, *screen: Any, **options: Any) -> Any:
+        """Show a screen, without what was said on the one before."""
+        self.clear_notifications()
+        if isinstance(screen[0], Screen):
+            self._add_size_classes(screen[0])
+        return super().push_screen(*screen, **options)
+
+    def _add_size_classes(self, screen: Screen[Any]) -> None:
+        # Textual sets them once the screen has been drawn, and then draws all of it a second time.
+        sides = (self.size.width, self.HORIZONTAL_BREAKPOINTS), (self.size.height, self.VERTICAL_BREAKPOINTS)
+        for cells, breakpoints in sides:
+            _, name = max(each for each in breakpoints or () if each[0] <= cells)
+            screen.add_class(name, update=False)
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close a screen with what was said on it, and clear it away once nobody waits.
+
+        Its parts hold each other. Left to Python they would be looked for while the next step is made, which then
+        takes twice as long.
+        """
+        self.clear_notifications()
+        if self._clear_timer:
+            self._clear_timer.stop()
+        self._clear_timer = self.set_timer(_GARBAGE_DELAY_SECONDS, _collect_garbage)
+        return super().pop_screen()
+
+    async def action_back(self) -> None:
+        """Go back to the step before, from the first one to where the steps were opened; else to the screen below."""
+        from ..steps.step import StepScreen
+
+        if isinstance(self.screen, StepScreen) and (before := self.screen.previous_step_module):
+            there: type[StepScreen] = load_module(before).SCREEN
+            if not any(isinstance(screen, there) for screen in self.screen_stack):
+                self.pop_screen()
+            self._show_step(before)
+        elif isinstance(self.screen, StepScreen):
+            self._go_back_to_screen(lambda screen: not isinstance(screen, StepScreen))
+            if self.edits.is_edited:
+                self.notify(_DRAFT_KEPT_NOTICE, markup=False)
+        elif len(self.screen_stack) > 1:
+            self.edits.save_draft_in_background()
+            self.pop_screen()
+        else:
+            self.action_leave()
+
+    @on(GoBack)
+    def _go_back(self, event: GoBack) -> None:
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+        if event.notice:
+            self.notify(event.notice, markup=False)
+
+    def open_profile(self, name: str) -> None:
+        """Open the steps of a saved profile."""
+        from tui_train.profile import store
+
+        try:
+            profile = store.load_profile_file(name)
+        except TuiTrainError as error:
+            self.show_error(error)
+            return
+        self.edits.set_profile(profile, save_as_draft=False)
+        self._show_step("hardware")
+
+    def action_go_to_step(self, module: str, key: str = "") -> None:
+        """Show a step, with the cursor on one of its fields."""
+        self.post_message(GoToStep(module))
+        if key:
+            self.set_timer(_PAINT_SECONDS, partial(self._focus_field, module, key))
+
+    def _focus_field(self, module: str, key: str) -> None:
+        there = type(self.screen).__module__.split(".")[-2]
+        form = getattr(self.screen, "form", None) if there == module else None
+        if form is not None and any(row.key == key for row in form.state.rows):
+            form.go_to_row(key)
+
     def action_leave(self) -> None:
         """Leave the wizard; a live run that is being watched asks first."""
         asks = getattr(self.screen, "ask_before_leaving", None)
@@ -109,8 +420,8 @@ class Wizard(InstallingApp):
         """Ask whether an environment that is being made is given up; false when there is none."""
         from ..widgets.dialogs import ChoiceDialog
 
-        if not self.is_installing or isinstance(self.screen, ChoiceDialog):
-            return self.is_installing
+        if not self._environment.is_busy or isinstance(self.screen, ChoiceDialog):
+            return self._environment.is_busy
 
         def answered(answer: str | None) -> None:
             if answer:
@@ -130,12 +441,12 @@ class Wizard(InstallingApp):
 
         lost = None
         try:
-            if left := self._write_last_profile():
+            if left := self.edits.write_draft():
                 lost = Text(f"tui-train: {left}")
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
         set_children_cancelled()
-        self.cancel_installation()
+        self._environment.cancel()
         self.exit(code, message=lost)
 
     def action_help(self) -> None:
@@ -174,3 +485,7 @@ class Wizard(InstallingApp):
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
+
+
+def _collect_garbage() -> None:
+    gc.collect()

@@ -1,4 +1,4 @@
-"""The part of the wizard that reads training data: in a child of the Python that trains, after a second of quiet."""
+"""Reading of the training data: in a child of the Python that trains, after a second of quiet."""
 
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -7,10 +7,9 @@ from msgspec.structs import replace
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from .profile_edits import ProfileEditingApp
+from ..discovery.discovery import DiscoveryApp
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import FactsSource
     from tui_train.facts.data.data_report import DataQuestion, DataReport
     from tui_train.facts.types import Toolchain
 
@@ -29,35 +28,26 @@ class _DataQuery(NamedTuple):
         return self.toolchain.python
 
 
-class DataReadingApp(ProfileEditingApp):
-    """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
+class DataReading:
+    """Has the data of a fine-tuning read; a newer question takes the place of an older one."""
 
-    def __init__(self, source: "FactsSource | None" = None) -> None:
-        super().__init__(source)
+    def __init__(self, app: DiscoveryApp) -> None:
+        """Begin with nothing read."""
+        self._app = app
         self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
         self._pythons_by_key: dict[str, str] = {}  # the Python of each answer
         self._quiet_timer: Timer | None = None
 
-    def watch_profile(self) -> None:
-        """Read what a changed profile names."""
-        super().watch_profile()
-        self._start_reading_data()
-
-    def watch_facts(self) -> None:
-        """Read once the Python and the files are known."""
-        super().watch_facts()
-        self._start_reading_data()
-
-    def action_look(self, delay_seconds: float = 0) -> None:
-        """Look at everything again, the data as well: it may have changed."""
-        if self.facts and self._source is None:
+    def forget(self) -> None:
+        """Read all of it again: it may have changed."""
+        if self._app.facts and self._app.source is None:
             self._pythons_by_key.clear()
             self._wanted_query = None
-            self.facts = replace(self.facts, data={})
-            self._start_reading_data()
-        super().action_look(delay_seconds)
+            self._app.facts = replace(self._app.facts, data={})
+            self.read_if_changed()
 
-    def _start_reading_data(self) -> None:
+    def read_if_changed(self) -> None:
+        """Read what the profile names, once the Python and the files are known and nothing changes."""
         wanted = self._query_for_unread_data()
         if wanted == self._wanted_query:
             return
@@ -66,20 +56,20 @@ class DataReadingApp(ProfileEditingApp):
             self._quiet_timer.stop()
         # One that has just answered ends by itself.
         if before and self._pythons_by_key.get(before.key) != before.python:
-            self.workers.cancel_group(self, _DATA_FACTS_PART)
+            self._app.workers.cancel_group(self._app, _DATA_FACTS_PART)
         if wanted is None:
-            self.looking -= {_DATA_FACTS_PART}
+            self._app.looking -= {_DATA_FACTS_PART}
             return
-        self.mark_parts_expected(_DATA_FACTS_PART)
-        self._quiet_timer = self.set_timer(
+        self._app.mark_parts_expected(_DATA_FACTS_PART)
+        self._quiet_timer = self._app.set_timer(
             _UNCHANGED_SECONDS_BEFORE_READING,
-            partial(self.run_query, _DATA_FACTS_PART, partial(self._read_data, wanted)),
+            partial(self._app.run_query, _DATA_FACTS_PART, partial(self._read_data, wanted)),
         )
 
     def _query_for_unread_data(self) -> _DataQuery | None:
         """Return what is to be asked of the data and was not; None where nothing is."""
-        profile, facts = self.profile, self.facts
-        if facts is None or self._source:
+        profile, facts = self._app.profile, self._app.facts
+        if facts is None or self._app.source:
             return None
         from tui_train.trainers import trainer_of
 

@@ -1,27 +1,23 @@
-"""The part of the wizard that makes an environment: the work goes on whatever screen is shown, and ends with it."""
+"""The making of an environment: the work goes on whatever screen is shown, and ends with it."""
 
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from textual import on, work
 from textual.message import Message
-from textual.reactive import reactive
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 
-from ..discovery.discovery import make_sharing_watcher
+from ..discovery.discovery import DiscoveryApp
 from ..install.installation import Installation
-from ..messages import ValueChosen
-from .navigation import NavigationApp
 
 if TYPE_CHECKING:
     from tui_train.actions.environments.progress import InstallProgress
-    from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.facts.types import Machine
 
@@ -36,51 +32,36 @@ class InstallationChanged(Message):
     installation: Installation
 
 
-class InstallingApp(NavigationApp):
-    """An app that makes one environment at a time; `installation` is what it has come to, None before the first."""
+class EnvironmentMaker:
+    """Makes one environment at a time; the app's `installation` is what it has come to."""
 
-    installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
-
-    def __init__(self, source: "FactsSource | None" = None) -> None:
-        super().__init__(source)
+    def __init__(self, app: DiscoveryApp) -> None:
+        """Begin with none."""
+        self._app = app
         self._cancel = threading.Event()
 
-    watch_installation = make_sharing_watcher("installation")
-
     @property
-    def is_installing(self) -> bool:
+    def is_busy(self) -> bool:
         """True while an environment is being made."""
-        return bool(self.installation and self.installation.is_running)
+        return bool(self._app.installation and self._app.installation.is_running)
 
-    def install_environment(self, environment: "EnvironmentInstall") -> None:
-        """Make an environment, unless one is being made, and show what is done."""
-        if not self.is_installing and self.facts is not None:
-            self._cancel.clear()
-            self.installation = Installation(title=environment.title, began_at=time.monotonic())
-            self._make_environment_in_worker(environment, self.facts.machine, self.installation)
-        self.show_installation()
+    def begin(self, environment: "EnvironmentInstall") -> None:
+        """Make an environment, unless one is being made."""
+        if self.is_busy or self._app.facts is None:
+            return
+        self._cancel.clear()
+        installation = self._app.installation = Installation(title=environment.title, began_at=time.monotonic())
+        work = partial(self._make_in_worker, environment, self._app.facts.machine, installation)
+        self._app.run_worker(work, name="install", group="install", thread=True)
 
-    def show_installation(self) -> None:
-        """Show the present installation."""
-        from ..install.screen import InstallScreen
-
-        if not self._is_install_screen_shown():
-            self._push_with_shared_values(InstallScreen(self.cancel_installation))
-
-    def _is_install_screen_shown(self) -> bool:
-        from ..install.screen import InstallScreen
-
-        return isinstance(self.screen, InstallScreen)
-
-    def cancel_installation(self) -> None:
+    def cancel(self) -> None:
         """End the present installation; what it has made is removed."""
         self._cancel.set()
 
-    @work(thread=True, group="install")
-    def _make_environment_in_worker(
+    def _make_in_worker(
         self, environment: "EnvironmentInstall", machine: "Machine", installation: Installation
     ) -> None:
-        reporter, worker = _InstallationReporter(self, installation), get_current_worker()
+        reporter, worker = _InstallationReporter(self._app, installation), get_current_worker()
 
         def cancelled() -> bool:
             reporter.report_pending()
@@ -95,21 +76,11 @@ class InstallingApp(NavigationApp):
             reporter.report_failed(TuiTrainError("the installation failed", "See its last lines."))
             raise
 
-    @on(InstallationChanged)
-    def _take_installation(self, event: InstallationChanged) -> None:
-        before, self.installation = self.installation, event.installation
-        if event.installation.python and before and before.is_running:
-            self.post_message(ValueChosen("trainer.python", event.installation.python))
-            words = f"{visible(display_path(event.installation.python))} trains from now on. Ctrl+Z takes it back."
-            self.notify(words, markup=False)
-        elif event.installation.failure and before and before.is_running and not self._is_install_screen_shown():
-            self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
-
 
 class _InstallationReporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
-    def __init__(self, app: InstallingApp, installation: Installation) -> None:
+    def __init__(self, app: DiscoveryApp, installation: Installation) -> None:
         from tui_train.actions.environments.progress import InstallOutputReader
 
         self._app = app

@@ -1,10 +1,8 @@
-"""The part of the wizard that keeps the profile: each change of it, what takes one back, and the last values."""
+"""The changes of  the profile: each one, what takes it back, and the draft that outlives the session."""
 
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
-
-from textual import on, work
 from textual.timer import Timer
 
 from tui_train.base.errors import TuiTrainError
@@ -12,22 +10,22 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
 from ..discovery.discovery import DiscoveryApp
-from ..messages import ApplyFix, ChangeUndone, ContinueDraft, SetProfile, UndoChange, ValueChosen
+from ..messages import ChangeUndone, SetProfile, ValueChosen
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import FactsSource
-    from tui_train.checks.finding import EnvironmentInstall
+    from tui_train.profile.changes import Change
 
 _MAX_UNDO_STEPS = 100
 _WEBHOOK_KEY = "notify.webhook"
 _TYPING_PAUSE_SECONDS = 0.7  # seconds without a key
 
 
-class ProfileEditingApp(DiscoveryApp):
-    """An app that alone assigns the profile, and looks at what a changed one names."""
+class ProfileEdits:
+    """The changes of the app 's profile, which is assigned here alone; what a changed one names is looked at."""
 
-    def __init__(self, source: "FactsSource | None" = None) -> None:
-        super().__init__(source)
+    def __init__(self, app: DiscoveryApp) -> None:
+        """Begin with the app's profile,unchanged."""
+        self._app = app
         self._undo_stack: list[Profile] = []
         self._edited_key = ""
         self._draft: Profile | None = None
@@ -38,66 +36,59 @@ class ProfileEditingApp(DiscoveryApp):
         self._typing_timer: Timer | None = None
         self._model_timer: Timer | None = None
 
-    def install_environment(self, environment: "EnvironmentInstall") -> None:
-        """Make an environment."""
-        raise NotImplementedError
+    @property
+    def edited_key(self) -> str:
+        """The key that was changed last;empty where the whole profile was."""
+        return self._edited_key
 
-    @on(ValueChosen)
-    def _take_value(self, event: ValueChosen) -> None:
+    def take_value(self, event: ValueChosen) -> None:
+        """Take the value of a key,or say why it cannot be."""
         from tui_train.profile import fields
 
         try:
-            profile = fields.profile_with_value(self.profile, event.key, event.value)
+            profile = fields.profile_with_value(self._app.profile, event.key, event.value)
             if event.key == "trainer.python":
                 self._remember_chosen_python(profile)
             self.set_profile(profile, event.row or event.key)
         except TuiTrainError as error:
-            self.show_error(error)
+            self._app.show_error(error)
 
-    @on(ApplyFix)
-    def _apply_fix(self, event: ApplyFix) -> None:
-        from tui_train.profile.changes import Change, apply_change
+    def apply_fix(self, change: "Change") -> None:
+        """Take the fix of a finding,and say how to take it back."""
+        from tui_train.profile.changes import apply_change
 
-        change = event.fix
-        if not isinstance(change, Change):
-            self.install_environment(change)
-            return
         try:
-            profile = apply_change(change, self.profile)
+            profile = apply_change(change, self._app.profile)
             if any(key == "trainer.python" for key, _ in change.edits):
                 self._remember_chosen_python(profile)
             self.set_profile(profile)
         except TuiTrainError as error:
-            self.show_error(error)
+            self._app.show_error(error)
         else:
             # Only what was done last can be taken back.
-            self.clear_notifications()
-            self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
+            self._app.clear_notifications()
+            self._app.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
 
     def _remember_chosen_python(self, profile: Profile) -> None:
         """Remember the Python that the user chose, and look at it where it was not started before."""
         from tui_train.facts.machine import trusted_pythons
 
         python = profile.trainer.python
-        if self.other_machine or not python:
+        if self._app.other_machine or not python:
             return
         trusted_pythons.remember_chosen_python(python)
-        if self.facts and any(tool.unchosen and tool.python == python for tool in self.facts.toolchains):
+        if self._app.facts and any(tool.unchosen and tool.python == python for tool in self._app.facts.toolchains):
             # The questions are answered for the profile that is assigned next.
-            self.call_later(self.refresh_parts, "toolchains")
+            self._app.call_later(self._app.refresh_parts, "toolchains")
 
-    @on(SetProfile)
-    def _take_profile(self, event: SetProfile) -> None:
+    def take_profile(self, event: SetProfile) -> None:
+        """Take a whole profile:one that was opened or saved,a draft,or that of a run."""
         self.set_profile(event.profile, save_as_draft=event.save_as_draft)
         if event.saved:
             self._opened_profile = event.profile
 
-    @on(UndoChange)
-    def _undo_change(self) -> None:
-        self.action_undo()
-
-    @on(ContinueDraft)
-    def _continue_draft(self) -> None:
+    def continue_draft(self) -> None:
+        """Take the draft again,of this session or of the last one."""
         from tui_train.actions.last_profile import load_last_session_profile
 
         self.set_profile(self._draft or load_last_session_profile(), save_as_draft=False)
@@ -109,10 +100,10 @@ class ProfileEditingApp(DiscoveryApp):
         """
         if not save_as_draft:
             self._opened_profile = profile
-        if profile == self.profile:
+        if profile == self._app.profile:
             return
         if not key or key != self._edited_key:
-            self._undo_stack = [*self._undo_stack[-_MAX_UNDO_STEPS:], self.profile]
+            self._undo_stack = [*self._undo_stack[-_MAX_UNDO_STEPS:], self._app.profile]
         self._edited_key = key
         if key != _WEBHOOK_KEY:
             profile = self._with_webhook_stored(profile)
@@ -127,61 +118,61 @@ class ProfileEditingApp(DiscoveryApp):
         try:
             return store_webhook_of_profile(profile)
         except TuiTrainError as error:
-            self.show_error(error)
+            self._app.show_error(error)
             return profile
 
     @property
     def is_edited(self) -> bool:
         """True where the profile is another one than was opened."""
-        return self.profile != (self._opened_profile or Profile())
+        return self._app.profile != (self._opened_profile or Profile())
 
-    def action_undo(self) -> None:
+    def undo(self) -> None:
         """Take the last change back."""
         from tui_train.profile.changes import profile_differences
 
         self._edited_key = ""
-        now = self.profile
+        now = self._app.profile
         if self._undo_stack:
             self._assign_profile(self._undo_stack.pop())
-            self._draft = self.profile
+            self._draft = self._app.profile
         else:
-            self.bell()
-        self.screen.post_message(ChangeUndone(profile_differences(now, self.profile)))
+            self._app.bell()
+        self._app.screen.post_message(ChangeUndone(profile_differences(now, self._app.profile)))
 
     def _assign_profile(self, profile: Profile) -> None:
-        before = self.profile
-        if _machine_choice_of(profile) != _machine_choice_of(before) and not self.has_named_machine:
-            self.profile = profile
-            self.switch_machine()
+        before = self._app.profile
+        if _machine_choice_of(profile) != _machine_choice_of(before) and not self._app.has_named_machine:
+            self._app.profile = profile
+            self._app.switch_machine()
             return
         parts = self._facts_parts_affected(profile, before)
-        self.mark_parts_expected(*parts)
-        self.profile = profile
-        self.take_slurm_node()
-        if self.other_machine:
+        self._app.mark_parts_expected(*parts)
+        self._app.profile = profile
+        self._app.take_slurm_node()
+        if self._app.other_machine:
             if parts and self._typing_timer:
                 self._typing_timer.stop()
             if parts:
-                self._typing_timer = self.set_timer(_TYPING_PAUSE_SECONDS, partial(self.query_parts, *parts))
+                self._typing_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, partial(self._app.query_parts, *parts))
             return
         if "images" in parts and self._typing_timer:
             self._typing_timer.stop()
         if "images" in parts and self._edited_key == "container.image":
             # Half a name may be that of another image: one that is typed is looked at once it stands.
-            self._typing_timer = self.set_timer(_TYPING_PAUSE_SECONDS, partial(self.query_parts, "images"))
+            self._typing_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, partial(self._app.query_parts, "images"))
             parts.remove("images")
-        self.query_parts(*parts)
+        self._app.query_parts(*parts)
         if _model_choice_of(profile) != _model_choice_of(before):
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
-            self._model_timer = self.set_timer(_TYPING_PAUSE_SECONDS, self.query_hub_for_model)
+            self._model_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, self._app.query_hub_for_model)
 
     def _facts_parts_affected(self, profile: Profile, previous: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
         from tui_train.trainers import profile_paths_to_check
 
-        known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
+        known = {tool.python for tool in self._app.facts.toolchains} if self._app.facts else set()
         python = profile.trainer.python
         changed = {
             "paths": (profile_paths_to_check(profile), *_model_choice_of(profile))
@@ -191,23 +182,22 @@ class ProfileEditingApp(DiscoveryApp):
             "images": _image_choice_of(profile) != _image_choice_of(previous),
             "resources_in_use": profile.nodes != previous.nodes,
         }
-        if self.other_machine:
+        if self._app.other_machine:
             # One answer brings all that is known of it, and half a path is not worth asking a host for.
             return ["machine"] if changed["paths"] or changed["toolchains"] else []
         return [part for part, differs in changed.items() if differs]
 
-    def _save_draft_in_background(self) -> None:
+    def save_draft_in_background(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
-        self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK_KEY)
+        self.set_profile(self._with_webhook_stored(self._app.profile), _WEBHOOK_KEY)
         if self._draft != self._written_profile:
-            self._write_draft_to_disk()
+            self._app.run_worker(self._write_draft_and_warn, name="draft", group="draft", thread=True)
 
-    @work(thread=True, group="keep")
-    def _write_draft_to_disk(self) -> None:
-        if said := self._write_last_profile():
-            self.notify(said, severity="warning", markup=False)
+    def _write_draft_and_warn(self) -> None:
+        if said := self.write_draft():
+            self._app.notify(said, severity="warning", markup=False)
 
-    def _write_last_profile(self) -> str:
+    def write_draft(self) -> str:
         """Remember the profile; return which secrets in it are not kept, unless that was said before."""
         from tui_train.actions.last_profile import remember_profile_without_secrets
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tui_train.places.place import Place
     from tui_train.setup.setup import Setup
 
+    from ..install.installation import Installation
+
 _SAMPLING_WORKER_GROUP = "live"
 # A second one would only wait for the same answer.
 _PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
@@ -52,7 +54,7 @@ class CardsSampled(Message):
     samples: "CardSamples"
 
 
-def make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
+def _make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
     """Return a watcher that assigns a value of the app to the screens that share it."""
 
     def share(app: App[int]) -> None:
@@ -64,12 +66,17 @@ def make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
 
 
 class DiscoveryApp(GuardedApp):
-    """An app that looks: `looking` are the parts of `facts` that are being asked for, `live` what the cards do now."""
+    """An app that looks, and shares what it knows with its screens.
+
+    `looking` are the parts of `facts` that are being asked for, `live` what the cards do now, `installation` the
+    environment that is or was made.
+    """
 
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
     live: reactive["CardSamples"] = reactive((), init=False, repaint=False)
+    installation: reactive["Installation | None"] = reactive(None, init=False, repaint=False)
 
     def __init__(self, source: "FactsSource | None" = None) -> None:
         """Begin with nothing asked, of this machine or of the one that is named."""
@@ -106,13 +113,15 @@ class DiscoveryApp(GuardedApp):
         for name in getattr(screen, "SHARED_VALUES", ()):
             screen.set_reactive(getattr(type(screen), name), getattr(self, name))
 
-    watch_profile = make_sharing_watcher("profile")
-    watch_facts = make_sharing_watcher("facts")
-    watch_looking = make_sharing_watcher("looking")
-    watch_live = make_sharing_watcher("live")
+    watch_profile = _make_sharing_watcher("profile")
+    watch_facts = _make_sharing_watcher("facts")
+    watch_looking = _make_sharing_watcher("looking")
+    watch_live = _make_sharing_watcher("live")
+    watch_installation = _make_sharing_watcher("installation")
 
     @property
-    def _source(self) -> "FactsSource | None":
+    def source(self) -> "FactsSource | None":
+        """The other machine that all is for; None: this one."""
         return self._source_for_profile(self.profile)
 
     def _source_for_profile(self, profile: Profile) -> "FactsSource | None":
@@ -131,7 +140,7 @@ class DiscoveryApp(GuardedApp):
     @property
     def other_machine(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
-        return visible(self._source.host or str(self._source.machine)) if self._source else ""
+        return visible(self.source.host or str(self.source.machine)) if self.source else ""
 
     @property
     def list_folder_names(self) -> Callable[[str], list[str]]:
@@ -139,7 +148,7 @@ class DiscoveryApp(GuardedApp):
         from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
         from tui_train.profile import hosts
 
-        host = self._source.host if self._source else ""
+        host = self.source.host if self.source else ""
         if not host:
             return names_in_local_folder
         address = hosts.host_address(host)
@@ -150,7 +159,7 @@ class DiscoveryApp(GuardedApp):
     @property
     def uses_slurm(self) -> bool:
         """True where trainings are jobs of Slurm, submitted from this machine or from a host."""
-        source = self._source
+        source = self.source
         return bool(source.host and source.slurm) if source else self.profile.hardware.scheduler == "slurm"
 
     @property
@@ -163,7 +172,7 @@ class DiscoveryApp(GuardedApp):
     @property
     def can_start(self) -> bool:
         """True where trainings can be started on the machine that all is for: not on that of a file."""
-        return self._source is None or bool(self._source.host)
+        return self.source is None or bool(self.source.host)
 
     def place_for(self, profile: Profile) -> "Place":
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
@@ -194,7 +203,7 @@ class DiscoveryApp(GuardedApp):
 
     def action_look(self, delay_seconds: float = 0) -> None:
         """Look at everything again, some seconds later."""
-        self.refresh_parts(*(("machine",) if self._source else QUERY_BY_PART), delay_seconds=delay_seconds)
+        self.refresh_parts(*(("machine",) if self.source else QUERY_BY_PART), delay_seconds=delay_seconds)
 
     def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
         """Look at some parts again, unless that is under way."""
@@ -215,8 +224,8 @@ class DiscoveryApp(GuardedApp):
         for part in parts:
             question = (
                 QUERY_BY_PART[part]
-                if self._source is None
-                else partial(facts_of_host, source=self._source, typed_host=self.typed_host)
+                if self.source is None
+                else partial(facts_of_host, source=self.source, typed_host=self.typed_host)
             )
             self.run_query(part, partial(question, self.profile))
 
@@ -277,7 +286,7 @@ class DiscoveryApp(GuardedApp):
         from tui_train.setup.recipe.hub_model import model_to_query
 
         facts, profile = self.facts, self.profile
-        name = model_to_query(profile, facts) if facts and self._source is None else ""
+        name = model_to_query(profile, facts) if facts and self.source is None else ""
         if facts and name and name not in facts.hub_models:
             self.mark_parts_expected("hub_models")
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
@@ -298,7 +307,7 @@ class DiscoveryApp(GuardedApp):
 
     def ask_script_help_if_undecided(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
-        if self._source or self.facts is None or "help" in self.looking:
+        if self.source or self.facts is None or "help" in self.looking:
             return
         from tui_train.places.help_question import script_help_question_for_auto_preset
 
@@ -333,7 +342,7 @@ class DiscoveryApp(GuardedApp):
         running = any(worker.group == _SAMPLING_WORKER_GROUP and worker.is_running for worker in self.workers)
         if not self._wants_samples:
             self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
-        elif self._machine_read and self._machine_read.gpus and not running and self._source is None:
+        elif self._machine_read and self._machine_read.gpus and not running and self.source is None:
             self.run_worker(self._watch_cards, name=_SAMPLING_WORKER_GROUP, group=_SAMPLING_WORKER_GROUP, thread=True)
 
     def _watch_cards(self) -> None:
@@ -363,5 +372,5 @@ class DiscoveryApp(GuardedApp):
             return  # of the machine before
         self.looking -= {part}
         known = self.facts is not None and self.facts.machine.hostname
-        if self._source and part in QUERY_BY_PART and isinstance(error, TuiTrainError) and not known:
+        if self.source and part in QUERY_BY_PART and isinstance(error, TuiTrainError) and not known:
             self.facts = self._facts_with_gap(error.message, f"{error.remedy} Then look again.")

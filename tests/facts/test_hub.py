@@ -548,7 +548,7 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
     app = make_wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter")(pilot)
-        app.set_profile(profile(TRL))
+        app.edits.set_profile(profile(TRL))
         await keys("enter", "m")(pilot)
         shown = [str(option.prompt).split() for option in app.screen.query_one(OptionList).options]
         assert [(words[0], "fp32" in words, "lacks" in words) for words in shown] == [

@@ -142,7 +142,7 @@ async def test_f3_asks_and_fetches(hub, machine):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(PRETRAIN, "enter", "enter")(pilot)
-        app.set_profile(profile({**CHOSEN, "recipe.global_batch": 2}))
+        app.edits.set_profile(profile({**CHOSEN, "recipe.global_batch": 2}))
         await settle(pilot)
         assert "its sizes are not known here" in shows(pilot)
         assert "F3 Fetch config.json" in shows(pilot)

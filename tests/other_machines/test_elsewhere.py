@@ -282,7 +282,7 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
         await keys(PRETRAIN, "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
-            pilot.app.set_profile(profile_with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
+            pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
             await pilot.pause()
         assert "machine" in pilot.app.looking
         for _ in range(60):

@@ -325,7 +325,7 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         await reached(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.other_machine) == ("", "")
         assert app.facts.machine.hostname == probe.probe_machine().hostname
-        app.set_profile(profile({"hardware.host": "lab"}))
+        app.edits.set_profile(profile({"hardware.host": "lab"}))
         await reached(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
 
@@ -337,7 +337,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         await reached(pilot, "Backend")
-        app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        app.edits.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
         await to(pilot, "start", "nodes.hosts")
         await keys(*"me,box,nowhere")(pilot)
@@ -353,16 +353,16 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         await keys("f2")(pilot)
         await reached(pilot, "Backend")
         assert app.profile.nodes.hosts == ("box", "me", "nowhere")
-        app.set_profile(
+        app.edits.set_profile(
             profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")})
         )
         await reached(pilot, "Backend")
         assert [*app.facts.training_hosts] == ["me", "box"]
         # What was said of its Python is nothing to an image.
-        app.set_profile(profile_with_value(app.profile, "container.engine", "docker"))
+        app.edits.set_profile(profile_with_value(app.profile, "container.engine", "docker"))
         await reached(pilot, "Backend")
         assert app.facts.training_hosts == {}
-        app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        app.edits.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
         assert "answered" not in shows(pilot)
 
@@ -376,7 +376,7 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         await reached(pilot, "Backend")
-        app.set_profile(profile({"trainer.kind": "script"}))
+        app.edits.set_profile(profile({"trainer.kind": "script"}))
         await settle(pilot)
         await to(pilot, "trainer.script")
         entry = app.screen.query_one(Entry)
@@ -420,10 +420,10 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
     app = make_wizard(source=FactsSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        app.set_profile(chosen, save_as_draft=False)
+        app.edits.set_profile(chosen, save_as_draft=False)
         await settle(pilot)
         await pilot.press("n", "enter")
-        app.set_profile(chosen, save_as_draft=False)
+        app.edits.set_profile(chosen, save_as_draft=False)
         for step in ("Hardware", "Backend", "Recipe"):
             await reached(pilot, step)
             await pilot.press("enter")

@@ -218,7 +218,7 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
         await settle(pilot)
         chosen = store.load_profile_file("job")
         await pilot.press("n", "enter")
-        app.set_profile(chosen, save_as_draft=False)
+        app.edits.set_profile(chosen, save_as_draft=False)
         await reached(pilot, "Hardware")
         await keys("h", "up", "enter")(pilot)
         await reached(pilot, "Hardware")
@@ -247,7 +247,7 @@ async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         await pilot.press("n", "enter")
-        app.set_profile(store.load_profile_file("job"), save_as_draft=False)
+        app.edits.set_profile(store.load_profile_file("job"), save_as_draft=False)
         await reached(pilot, "Hardware")
         app.screen.form.go_to_row("slurm.partition")
         await keys("f3", "down", "down", "enter")(pilot)

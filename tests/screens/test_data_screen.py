@@ -367,7 +367,7 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
         app = pilot.app
         form = app.screen.form
         for kind in TRAINERS:
-            app.set_profile(profile_with_value(app.profile, "trainer.kind", kind))
+            app.edits.set_profile(profile_with_value(app.profile, "trainer.kind", kind))
             await settle(pilot)
             for key, own in TRAINERS[kind].field_texts.items():
                 if key not in {row.key for row in form.state.rows}:

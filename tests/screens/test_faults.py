@@ -39,6 +39,7 @@ from tui_train.screens.widgets.multi_select import MultiSelect
 from tui_train.base.app_paths import faults_log
 from tui_train.base.errors import BadInput
 from tui_train.base.fault_log import displayed_faults_log_path, record_fault
+from tui_train.checks.finding import EnvironmentInstall
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.runs.results.result import read_result
@@ -69,10 +70,23 @@ HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in
 ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERY_BY_PART, "help", "recipes")]
 
 
+def begin_draft(app: Any) -> None:
+    app.edits.set_profile(profile_with_value(Profile(), "recipe.layers", 7))
+    app.edits.save_draft_in_background()
+
+
+def begin_installation(app: Any) -> None:
+    app.install_environment(EnvironmentInstall("hf", "made on purpose"))
+    app.pop_screen()
+
+
+OF_THE_APP = {"draft": begin_draft, "install": begin_installation}
+
+
 def test_all_workers_are_found():
     """Every way to start a worker is one of those that are tested here."""
     text = "".join(ast.unparse(tree) for _path, tree in TREES)
-    assert text.count("run_worker(") == 2, "ask() and the sampler"
+    assert text.count("run_worker(") == 2 + len(OF_THE_APP), "run_query(), the cards, and those"
     assert len(WORKERS) == text.count("@work(") >= 15
     assert "exit_on_error" not in text, "it would hide the error"
 
@@ -205,6 +219,15 @@ async def test_a_fault_in_what_the_app_asks(machine, owner, name):
         await usable(pilot)
 
 
+@pytest.mark.parametrize(("name", "begin"), OF_THE_APP.items(), ids=OF_THE_APP)
+async def test_a_fault_in_a_worker_of_the_app(name, begin):
+    async with faulty() as (app, pilot):
+        with failing_worker(name):
+            begin(app)
+            await shown(pilot)
+        await usable(pilot)
+
+
 async def test_a_fault_in_the_sampler(machine):
     machine(SEED)
     async with faulty() as (_, pilot):
@@ -294,7 +317,7 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine):
 async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, part):
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
-        app.set_profile(profile_with_value(Profile(), "recipe.layers", 7))
+        app.edits.set_profile(profile_with_value(Profile(), "recipe.layers", 7))
         await keys()(pilot)
         with mock.patch(part, failing):
             await pilot.press("q")

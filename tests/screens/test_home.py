@@ -494,7 +494,7 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
     store.save_profile(sleeping(name="near"))
     async with opened() as pilot:
         home = pilot.app.screen
-        pilot.app.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
+        pilot.app.edits.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
         home.row_list.go_to_row(next(iter(home.state.profiles)))
         assert home.check_action("run_now", ())
 

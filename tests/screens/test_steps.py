@@ -80,7 +80,7 @@ async def test_a_step_shows_what_changes_while_it_is_covered(machine):
     machine(SEED)
     async with opened(PRETRAIN, "enter", "enter", "enter") as pilot:
         recipe = pilot.app.screen_stack[-2]
-        pilot.app.set_profile(type(pilot.app.profile)())
+        pilot.app.edits.set_profile(type(pilot.app.profile)())
         await keys("escape", "4", "2")(pilot)
         assert pilot.app.screen is recipe
         assert pilot.app.profile.recipe.layers == 42
@@ -254,7 +254,7 @@ async def test_what_starts_is_one_line_until_something_of_it_is_chosen(machine):
         shown = shows(pilot)
         assert re.search(r"▸ Starts with +torchrun, 2 processes +torch 2\.7\.1\+cu126, ddp", shown)
         assert "Launcher" not in shown
-        pilot.app.set_profile(profile_with_value(pilot.app.profile, "trainer.python", "/no/such"))
+        pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "trainer.python", "/no/such"))
         await settle(pilot)
         assert re.search(r"▸ Starts with .* ✗ ", shows(pilot))
         await to(pilot, "start", "trainer.python")
@@ -269,7 +269,7 @@ async def test_the_cursor_stays_in_sight_where_an_error_takes_some_of_the_entry(
     )
     chosen = profile_with_value(Profile(), "trainer.kind", "script")
     async with opened(PRETRAIN, "enter") as pilot:
-        pilot.app.set_profile(profile_with_value(chosen, "trainer.script", str(tmp_path / "train.py")))
+        pilot.app.edits.set_profile(profile_with_value(chosen, "trainer.script", str(tmp_path / "train.py")))
         await settle(pilot)
         await to(pilot, ADVANCED_GROUP_KEY, "trainer.arguments")
         entry = pilot.app.screen.query_one(Form).entry

@@ -274,7 +274,7 @@ async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
         assert not {"\x1b", "\x07"} & {*shows(pilot)}
         secret = with_trainer(kind="script", script=f"/{evil}.py", environment={f"{evil}X_TOKEN": "x"})
         for profile in (None, msgspec.structs.replace(secret, name=evil)):
-            pilot.app.set_profile(profile or pilot.app.profile)
+            pilot.app.edits.set_profile(profile or pilot.app.profile)
             for pressed in (PRETRAIN, "enter", "enter", "f2", "enter", "s", "escape", "f2", "f2", "s", *["escape"] * 6):
                 await keys(pressed)(pilot)
                 assert not {"\x1b", "\x07"} & {*shows(pilot)}, pressed
@@ -305,7 +305,7 @@ def with_trainer(**values: Any) -> Profile:
 @pytest.mark.whole
 async def test_an_unknown_preset_is_said_on_every_step_and_can_be_mended(machine):
     async with opened(PRETRAIN, size=(80, 40)) as pilot:
-        pilot.app.set_profile(with_trainer(kind="script", preset="no-such"))
+        pilot.app.edits.set_profile(with_trainer(kind="script", preset="no-such"))
         await keys()(pilot)
         assert "no-such" in shows(pilot)
         await keys("enter")(pilot)
@@ -377,7 +377,7 @@ async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypa
     go = threading.Event()
     async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
         monkeypatch.setattr(probe, "probe_toolchains", lambda *_args: go.wait(20) and (CUDA, BARE))
-        pilot.app.set_profile(with_trainer(python="/opt/other/bin/python"))
+        pilot.app.edits.set_profile(with_trainer(python="/opt/other/bin/python"))
         await pilot.pause()
         assert "was not found" not in shows(pilot)
         go.set()
@@ -546,7 +546,7 @@ async def test_colours_of_a_log_are_kept_where_there_are_colours(machine, tmp_pa
 @pytest.mark.whole
 async def test_a_value_with_control_characters_cannot_be_typed_over(machine):
     async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
-        pilot.app.set_profile(with_trainer(arguments=("--text", "a\nb")))
+        pilot.app.edits.set_profile(with_trainer(arguments=("--text", "a\nb")))
         await settle(pilot)
         await to(pilot, "advanced", "trainer.arguments")
         assert "control characters: edit the profile file" in shows(pilot)
@@ -582,7 +582,7 @@ async def test_the_script_is_run_for_its_help_only_when_asked(machine, tmp_path,
     )
     async with opened(PRETRAIN, size=(80, 40), notifications=True) as pilot:
         app = pilot.app
-        app.set_profile(with_trainer(kind="script", script=str(script), preset="total-batch"))
+        app.edits.set_profile(with_trainer(kind="script", script=str(script), preset="total-batch"))
         await keys("enter")(pilot)
         assert not (tmp_path / "ran").exists()
         await keys("h")(pilot)
@@ -610,7 +610,7 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(machine):
     (presets_folder() / "bad.toml").write_text("label = 5")
     (presets_folder() / "good.toml").write_text('label = "Mine [b]"\nabout = "x"\n')
     async with opened(PRETRAIN, size=(200, 40)) as pilot:
-        pilot.app.set_profile(with_trainer(kind="script", script="/t.py"))
+        pilot.app.edits.set_profile(with_trainer(kind="script", script="/t.py"))
         await keys("enter")(pilot)
         await to(pilot, "trainer.preset")
         await keys("space", *["down"] * 10)(pilot)
@@ -625,7 +625,7 @@ async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine, tmp_path)
     async with app.run_test(size=(80, 40)) as pilot:
         trainer = {"kind": "script", "preset": "total-batch-yaml", "script": str(config), "config": str(config)}
         await keys("enter")(pilot)
-        app.set_profile(with_trainer(**trainer))
+        app.edits.set_profile(with_trainer(**trainer))
         await keys("enter")(pilot)
         assert "is a single value" in " ".join(shows(pilot).split())
         config.write_text("training: {steps: 7}")
@@ -660,7 +660,7 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
         assert re.search(r"✗ .venv here +in this folder, not started", shows(pilot))
         await keys("escape", "right", "right", "right")(pilot)
         assert not mark.exists(), "passing over it is not choosing it"
-        pilot.app.set_profile(Profile())
+        pilot.app.edits.set_profile(Profile())
         await keys("o")(pilot)
         assert pilot.app.screen.query_one(Input).value == str(python)
         assert not mark.exists()
@@ -690,7 +690,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
     go = threading.Event()
     monkeypatch.setattr(container_images, "read_image", lambda *_args: go.wait(20) and NEMO)
     async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
-        pilot.app.set_profile(in_container())
+        pilot.app.edits.set_profile(in_container())
         await pilot.pause()
         assert "is not on this machine" not in shows(pilot)
         assert "images" in pilot.app.looking
@@ -698,7 +698,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
         await settle(pilot)
         assert "images" not in pilot.app.looking
         assert pilot.app.facts.images == (NEMO,)
-        pilot.app.set_profile(in_container(image="another:1"))
+        pilot.app.edits.set_profile(in_container(image="another:1"))
         await settle(pilot)
         assert "the image another:1 is not on this machine" in shows(pilot)
 
@@ -708,7 +708,7 @@ async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch
     asked = []
     monkeypatch.setattr(here, "read_chosen_image", lambda profile: asked.append(profile.container.image) or ())
     async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
-        pilot.app.set_profile(in_container(image=""))
+        pilot.app.edits.set_profile(in_container(image=""))
         await settle(pilot)
         asked.clear()
         for typed in ("n", "ne", "nem", "nemo"):
@@ -730,7 +730,7 @@ async def test_v_says_what_is_in_the_image(machine, monkeypatch):
     monkeypatch.setattr(container_images, "read_image", lambda *_args: NEMO)
     monkeypatch.setattr(container_images, "run_in_image", run)
     async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
-        pilot.app.set_profile(in_container())
+        pilot.app.edits.set_profile(in_container())
         await keys("v")(pilot)
         text = shows(pilot)
         assert "torch   2.7.1+cu126, CUDA 12.6 for sm_50" in text
@@ -810,7 +810,7 @@ async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
 async def test_what_cannot_be_tuned_says_why(machine):
     machine(SEED)
     async with opened(PRETRAIN, "enter", "enter", notifications=True) as pilot:
-        pilot.app.set_profile(profile_with_value(pilot.app.profile, "recipe.global_batch", 13))
+        pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
         await until_shown(pilot, "the global batch 13 is not a multiple")
         assert "● 3 Recipe" in shows(pilot)

@@ -509,7 +509,7 @@ async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("enter")(pilot)
-        app.set_profile(chosen)
+        app.edits.set_profile(chosen)
         await settle(pilot)
         assert asked == []
         app.post_message(OpenStep("recipe"))

@@ -231,7 +231,7 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("enter")(pilot)
-        app.set_profile(chosen)
+        app.edits.set_profile(chosen)
         app.post_message(OpenStep("recipe"))
         await settle(pilot)
         form = app.screen.form
@@ -253,7 +253,7 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
         await keys("ctrl+z")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d")
-        app.set_profile(
+        app.edits.set_profile(
             fields.profile_with_value(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a"))
         )
         await settle(pilot)
