@@ -1,8 +1,9 @@
-"""The changes of  the profile: each one, what takes it back, and the draft that outlives the session."""
+"""The changes of the profile: each one, what takes it back, and the draft that outlives the session."""
 
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
+
 from textual.timer import Timer
 
 from tui_train.base.errors import TuiTrainError
