@@ -42,7 +42,7 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
     options = choices.field_options(key, setup) if setup else ()
     held = setup.effective_values.get(key.removeprefix("recipe.")) if setup and key.startswith("recipe.") else None
     source = held.source if held else ""
-    words = (held.other_form or fields.format_value(held.value) or "not set") if held and held.source else ""
+    words = (held.text or "not set") if held and held.source else ""
     help_text = field.help
     row_is_typed = is_typed_field(field)
     if options and not row_is_typed:

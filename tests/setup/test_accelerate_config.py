@@ -55,7 +55,8 @@ def test_a_users_precision_holds_with_its_source():
     where = with_config({"mixed_precision": "bf16"})
     held = Setup(profile(SCRIPT), where)
     assert held.effective_profile.recipe.precision == "bf16"
-    assert held.values["precision"].display_text == "bf16, from your accelerate config"
+    precision = held.effective_values["precision"]
+    assert (precision.value, precision.source) == ("bf16", "from your accelerate config")
     made = plan(profile(SCRIPT), where)
     assert made.configs[0].values["mixed_precision"] == "bf16"
     assert made.notes[0] == "bf16: from your accelerate config (/c.yaml)."

@@ -21,6 +21,7 @@ from tui_train.places.profile_facts import probe_profile_facts, read_script_sour
 from tui_train.profile import fields
 from tui_train.profile.store import profile_from_toml
 from tui_train.profile.types import Profile
+from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.trainers.auto_preset import arguments_summary as said
@@ -282,8 +283,7 @@ def test_what_the_script_does_not_say_is_its_own(tmp_path):
     assert not any("5e-05" in line for line in (*made.notes, *made.numbers))
     settings = effective_settings(chosen, {})
     assert settings["recipe.learning_rate"].text == SCRIPT_OWN_VALUE_SOURCE_TEXT
-    held = Setup(chosen, known).values["learning_rate"]
-    assert (held.value, held.display_text) == (None, SCRIPT_OWN_VALUE_SOURCE_TEXT)
+    assert Setup(chosen, known).effective_values["learning_rate"] == EffectiveValue(None, SCRIPT_OWN_VALUE_SOURCE_TEXT)
 
 
 @pytest.mark.parametrize("given", [("-b", "4"), ("--bs=4",), ("--batch-size", "4")])
@@ -291,7 +291,7 @@ def test_a_value_that_the_user_gives_by_another_spelling_is_in_force(tmp_path, g
     text = "import argparse\np = argparse.ArgumentParser()\np.parse_args()\n"
     text += "p.add_argument('-b', '--bs', '--batch-size', type=int, default=128)\n"
     text += "p.add_argument('--gradient_accumulation_steps', type=int, default=2)\n"
-    held = Setup(*script(tmp_path, text, trainer__arguments=given)).values
+    held = Setup(*script(tmp_path, text, trainer__arguments=given)).effective_values
     assert (held["micro_batch"].value, held["global_batch"].value) == (4, 8)
 
 
@@ -338,9 +338,9 @@ def test_a_default_of_the_scripts_own_class_is_no_default_of_the_library(tmp_pat
     text = "import transformers\nfrom dataclasses import dataclass, field\n@dataclass\nclass Arguments("
     text += "transformers.TrainingArguments):\n    learning_rate: float = field(default=0.0002)\n"
     text += "args, = transformers.HfArgumentParser((Arguments,)).parse_args_into_dataclasses()\n"
-    held = Setup(*script(tmp_path, text)).values
-    assert held["learning_rate"].display_text == "0.0002, the script's default"
-    assert held["epochs"].display_text == "3.0, Hugging Face Trainer's default"
+    held = Setup(*script(tmp_path, text)).effective_values
+    assert held["learning_rate"] == EffectiveValue(0.0002, "the script's default")
+    assert held["epochs"] == EffectiveValue(3.0, "Hugging Face Trainer's default")
 
 
 def test_the_argument_that_may_take_a_checkpoint_is_named(tmp_path):
@@ -364,10 +364,10 @@ def test_a_run_over_an_output_folder_says_whether_it_goes_on(tmp_path, text, goe
 
 def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     chosen, known = script(tmp_path, ARGPARSE)
-    held = Setup(chosen, known).values
-    assert held["learning_rate"].display_text == "1.0, the script's default"
-    assert held["epochs"].display_text == "14.0, the script's default"
-    assert held["seed"].display_text == SCRIPT_OWN_VALUE_SOURCE_TEXT
+    held = Setup(chosen, known).effective_values
+    assert held["learning_rate"] == EffectiveValue(1.0, "the script's default")
+    assert held["epochs"] == EffectiveValue(14.0, "the script's default")
+    assert held["seed"] == EffectiveValue(None, SCRIPT_OWN_VALUE_SOURCE_TEXT)
     assert effective_settings(chosen, {})["recipe.learning_rate"].text == "1.0 (default)"
 
 

@@ -14,6 +14,7 @@ from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile, Recipe
+from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.setup.setup import Setup
 from tui_train.views import show
 
@@ -80,7 +81,7 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     said = show.plan_text(plan(chosen, found))
     assert "micro batch 2 × accumulation 8 × 2 processes = global batch 32 (from mine.yaml)" in said
     assert "learning rate 1e-05 (from mine.yaml), 3 epochs (from mine.yaml)" in said
-    held = Setup(chosen, found).values
+    held = Setup(chosen, found).effective_values
     told = {name: (held[name].value, held[name].source) for name in ("precision", "sequence_length", "seed", "steps")}
     assert told == {
         "precision": ("bf16", "from mine.yaml"), "sequence_length": (4096, "from mine.yaml"),
@@ -89,13 +90,13 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     chosen = profile({"recipe.learning_rate": 2e-4}, chosen)
     assert "learning rate 0.0002, 3 epochs (from mine.yaml)" in show.plan_text(plan(chosen, found))
     auto, found = filed(tmp_path, "axolotl")
-    assert Setup(auto, found).values["precision"].display_text == "auto, from mine.yaml"
+    assert Setup(auto, found).effective_values["precision"] == EffectiveValue(None, "from mine.yaml", "auto")
 
 
 def test_fallbacks_begin_with_what_holds_and_change_nothing_else(tmp_path):
     chosen, found = filed(tmp_path, "llama-factory", **{"ladder.rungs": ("micro_batch",)})
     first, second = plan(chosen, found).configs
-    assert changed(first.effective_values, second.effective_values) == {
+    assert changed(first.values, second.values) == {
         "per_device_train_batch_size": 1, "gradient_accumulation_steps": 16,
     }  # fmt: skip
     # Where the batch is not known, it says so in place of changing the training.
@@ -159,7 +160,7 @@ def test_your_own_arguments_hold(tmp_path):
     )
     assert made.attempts[0].checkpoints.folder == "/src/out"
     assert not [word for word in argv(made.attempts[0].command, "/run") if word.startswith("--output_dir=/run")]
-    assert Setup(profile(values), TWO).values["precision"].value == "bf16"
+    assert Setup(profile(values), TWO).effective_values["precision"].value == "bf16"
     # The batch is said where no fallback can lower it.
     assert {attempt.rung for attempt in made.attempts} & {"micro_batch"} == set()
     assert any("cannot be lowered" in item.message for item in check(profile(values), TWO))
@@ -180,10 +181,8 @@ def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
     assert Setup(profile(values), TWO).effective_profile.recipe.learning_rate == 2e-5
     mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO)
-    assert (mine.effective_profile.recipe.learning_rate, mine.effective_values["learning_rate"].display_text) == (
-        None,
-        "the script's own",
-    )
+    assert mine.effective_profile.recipe.learning_rate is None
+    assert mine.effective_values["learning_rate"] == EffectiveValue(None, "the script's own")
 
 
 def test_defaults_of_ours_follow_what_is_chosen():

@@ -56,6 +56,7 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_about_data
+from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.trainers.finetune import (
     FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD,
     Finetune,
@@ -341,21 +342,21 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     chosen = tuning(trainer__model=LARGE)
     setup = set_up(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
-    assert (setup.effective_values["sequence_length"].display_text, setup.effective_profile.recipe.micro_batch) == (
-        shown,
-        micro,
-    )
+    length = setup.effective_values["sequence_length"]
+    assert (f"{length.value}, {length.source}", setup.effective_profile.recipe.micro_batch) == (shown, micro)
     assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview_lines(setup)]
     assert question_about_data(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
-    assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].display_text == shown
+    assert set_up(chosen, replace(found, machine=busy)).effective_values["sequence_length"] == length
     mine = set_up(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
-    assert mine.effective_values["sequence_length"].display_text == "700"
+    assert mine.effective_values["sequence_length"] == EffectiveValue(700)
     short = replace(found, data={}, models={LARGE: ModelFolder(limit=512)})
-    assert set_up(chosen, short).values["sequence_length"].display_text == "512, the model's limit"
+    limited = EffectiveValue(512, "the model's limit")
+    assert set_up(chosen, short).effective_values["sequence_length"] == limited
     away = replace(found, other_machine="box", data={})
-    assert set_up(chosen, away).values["sequence_length"].display_text == "1024, default; the data is not known here"
+    unread = EffectiveValue(1024, "default; the data is not known here")
+    assert set_up(chosen, away).effective_values["sequence_length"] == unread
 
 
 def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none():

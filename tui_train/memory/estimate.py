@@ -38,7 +38,6 @@ def estimate_memory(model: ModelDimensions, settings: MemorySettings) -> MemoryE
         ("optimizer states", sums.states),
         ("buckets", sums.buckets),
     )
-    activations_kept = sums.between_layers
     loaded = _make_phase(
         "load", (("weights", sums.weights), ("temporaries", sums.loading if settings.loads_whole else 0))
     )
@@ -47,7 +46,7 @@ def estimate_memory(model: ModelDimensions, settings: MemorySettings) -> MemoryE
         (
             *persistent,
             ("gradients", sums.gradients if settings.gather else 0),
-            ("activations", activations_kept + sums.after_layers),
+            ("activations", sums.between_layers + sums.after_layers),
             ("logits", sums.logits.forward),
             ("temporaries", sums.casts_forward + sums.gathered),
         ),
@@ -67,7 +66,7 @@ def estimate_memory(model: ModelDimensions, settings: MemorySettings) -> MemoryE
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total_bytes), step, evaluation)
     caveats = (*settings.caveats, *model.caveats, *_estimate_caveats(model, settings))
-    return MemoryEstimate(tuple(phases), model.parameters, sums.trained, caveats)
+    return MemoryEstimate(phases, model.parameters, sums.trained, caveats)
 
 
 def checkpoint_weight_and_state_bytes(model: ModelDimensions, settings: MemorySettings) -> tuple[int, int]:
@@ -84,20 +83,14 @@ def checkpoint_weight_and_state_bytes(model: ModelDimensions, settings: MemorySe
 
 
 def _estimate_caveats(model: ModelDimensions, settings: MemorySettings) -> tuple[str, ...]:
+    is_fsdp1 = settings.holds_layers or settings.loads_whole
     conditions = {
         "experts: the distribution of tokens is unknown": model.experts,
-        "LoRA with FSDP2: not compared with a GPU": _is_sharding_never_measured(settings),
+        "LoRA with FSDP2: not compared with a GPU": settings.method == "lora"
+        and settings.sharding == "fsdp"
+        and not is_fsdp1,
     }
     return tuple(words for words, holds in conditions.items() if holds)
-
-
-def _is_sharding_never_measured(settings: MemorySettings) -> bool:
-    """Return whether no measurement is known for this kind of sharding."""
-    return (
-        settings.method == "lora"
-        and settings.sharding == "fsdp"
-        and not (settings.holds_layers or settings.loads_whole)
-    )
 
 
 def _make_phase(name: str, parts: Iterable[tuple[str, float]]) -> PhaseMemory:

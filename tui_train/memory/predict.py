@@ -79,14 +79,15 @@ def predict_on_empty_cards(setup: Setup) -> Prediction:
     machine = setup.facts.machine
     free = replace(machine, memory_available=machine.memory_total)
     cards = [replace(gpu, memory_free=gpu.memory_total) for gpu in setup.gpus]
-    return _predict_in_places(setup, _places_with_known_free_memory(setup.device, cards, free))
+    return _predict_on(cards, free, setup)
 
 
 def _compute_prediction(setup: Setup) -> Prediction:
-    return _predict_in_places(setup, memory_places(setup))
+    return _predict_on(setup.gpus, setup.facts.machine, setup)
 
 
-def _predict_in_places(setup: Setup, places: tuple[MemoryPlace, ...]) -> Prediction:
+def _predict_on(gpus: Iterable[Gpu], machine: Machine, setup: Setup) -> Prediction:
+    """Return the estimate of an attempt, judged by the free memory of these GPUs or this machine."""
     known = derive_workload(setup)
     if known.model is None or known.settings is None:
         return Prediction(known)
@@ -98,29 +99,27 @@ def _predict_in_places(setup: Setup, places: tuple[MemoryPlace, ...]) -> Predict
     return Prediction(
         known,
         estimated,
-        tuple((place, _place_verdict(estimated, place, setup, expandable=growing)) for place in places),
+        tuple(
+            (place, _place_verdict(estimated, place, setup, expandable=growing))
+            for place in _places_with_known_free_memory(setup.device, gpus, machine)
+        ),
     )
 
 
-def memory_places(setup: Setup) -> tuple[MemoryPlace, ...]:
-    """Return the chosen GPUs with known free memory, least first; without GPUs, the host's memory."""
-    return _places_with_known_free_memory(setup.device, setup.gpus, setup.facts.machine)
-
-
 def _places_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPlace, ...]:
+    """Return the GPUs with known free memory, least first; without GPUs, the host's memory."""
     if device == "cuda":
-        cards = (gpu for gpu in gpus if gpu.memory_free is not None)
-        return tuple(sorted(map(_gpu_place, cards), key=lambda place: place.free))
+        cards = [
+            MemoryPlace(f"GPU {gpu.index} {gpu.name}", gpu.memory_free, cuda=True)
+            for gpu in gpus
+            if gpu.memory_free is not None
+        ]
+        return tuple(sorted(cards, key=lambda place: place.free))
     free = machine.memory_available
     return (MemoryPlace("this machine's memory", free, cuda=False),) if free is not None else ()
 
 
-def _gpu_place(gpu: Gpu) -> MemoryPlace:
-    return MemoryPlace(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
-
-
 def _place_verdict(estimated: MemoryEstimate, place: MemoryPlace, setup: Setup, *, expandable: bool) -> MemoryVerdict:
-    caveats = bool(estimated.caveats)
     several = place.cuda and setup.world_size > 1
     processes = 1 if place.cuda else setup.processes
     reserved_total_bytes = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
@@ -129,7 +128,7 @@ def _place_verdict(estimated: MemoryEstimate, place: MemoryPlace, setup: Setup, 
         reserved_total_bytes,
         place.free,
         several_processes=several,
-        has_caveats=caveats,
+        has_caveats=bool(estimated.caveats),
     )
 
 

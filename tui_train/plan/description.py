@@ -189,11 +189,7 @@ def _accelerate_notes(setup: Setup) -> list[str]:
         for name, value in config_values.items()
         if setup.effective_values.get(name, value).source != value.source
     }
-    kept = [
-        value.other_form or fields.format_value(value.value)
-        for name, value in config_values.items()
-        if name not in overridden
-    ]
+    kept = [value.text for name, value in config_values.items() if name not in overridden]
     kept += accelerate_config.kept_settings(config, profile.trainer.strategy, fp8="fp8" in kept)
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
     sentences = [f"{', '.join(kept)}: {launcher_config.CONFIG_SOURCE_TEXT} ({path})."] if kept else []
@@ -201,7 +197,7 @@ def _accelerate_notes(setup: Setup) -> list[str]:
         effective = setup.effective_values[name]
         if effective.value != value.value:
             source = effective.source or f"recipe.{name}"
-            theirs = value.other_form or fields.format_value(value.value)
+            theirs = value.text
             sentences.append(
                 f"{fields.format_value(effective.value)} ({source}) instead of {theirs} in your accelerate config."
             )

@@ -15,17 +15,18 @@ from tui_train.base.command import (
 from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import LauncherJob
-from tui_train.profile.presets import PresetArgument, condition_holds
+from tui_train.profile.presets import PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
-from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
+from tui_train.setup.recipe.placeholders import fill_placeholders
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM_FOLDER_NAME
 
 _TORCHRUN_GRACE_SECONDS = 30
+_UNBUFFERED_SETTING = EnvSetting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher")
 # Older versions of the Hugging Face Trainer resume with the micro batch of the checkpoint, ignoring the argument.
 _MIN_TRANSFORMERS_TAKING_MICRO_BATCH = "5.2"
 
@@ -38,7 +39,7 @@ def attempt_variables(
     cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
     threads = max(1, cores // max((job.processes, *job.uneven_processes)))
     settings = [
-        EnvSetting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
+        _UNBUFFERED_SETTING,
         EnvSetting("OMP_NUM_THREADS", str(threads), "CPU cores divided among the processes", "machine"),
     ]
     if job.gpus:
@@ -69,29 +70,29 @@ def attempt_variables(
         )
         settings.append(EnvSetting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
     settings += _wandb_settings(setup)
-    text = placeholder_words(placeholder_values)
+    words = placeholder_words(placeholder_values)
     for variable in setup.preset.variables:
-        if condition_holds(variable.when, first_value_texts(text)):
-            filled = fill_placeholders(PresetArgument((variable.value,)), text)
-            settings += [
-                EnvSetting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]
-            ]
-    by_plan = {setting.name: setting for setting in settings}
-    by_user = {
-        name: EnvSetting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()
-    }
-    return tuple({**by_plan, **by_user, **_python_path_with_shim(profile)}.values())
+        filled = fill_placeholders(PresetArgument((variable.value,), variable.when), words)
+        settings += [EnvSetting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
+    return _last_of_each_name([*settings, *_settings_by_user(profile), *_python_path_with_shim(profile)])
 
 
 def preparation_variables(profile: Profile) -> tuple[EnvSetting, ...]:
     """Return the variables of what is done before the training; the user's variables override those of the plan."""
     settings = [
-        EnvSetting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
+        _UNBUFFERED_SETTING,
         EnvSetting("CUDA_VISIBLE_DEVICES", "", "needs no GPU", "launcher"),
         *container.container_variables(profile.container),
     ]
-    by_user = [EnvSetting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
-    return tuple({setting.name: setting for setting in (*settings, *by_user)}.values())
+    return _last_of_each_name([*settings, *_settings_by_user(profile)])
+
+
+def _settings_by_user(profile: Profile) -> list[EnvSetting]:
+    return [EnvSetting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
+
+
+def _last_of_each_name(settings: list[EnvSetting]) -> tuple[EnvSetting, ...]:
+    return tuple({setting.name: setting for setting in settings}.values())
 
 
 def _wandb_settings(setup: Setup) -> list[EnvSetting]:
@@ -118,12 +119,12 @@ def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
     )
 
 
-def _python_path_with_shim(profile: Profile) -> dict[str, EnvSetting]:
+def _python_path_with_shim(profile: Profile) -> list[EnvSetting]:
     """Return PYTHONPATH with the folder of the shim first, then the value of the profile or of the calling shell."""
     if profile.container.engine != "none":
-        return {}
-    name = "PYTHONPATH"
-    user_path = profile.trainer.environment.get(name)
+        return []
+    user_path = profile.trainer.environment.get("PYTHONPATH")
     after = PYTHONPATH_VARIABLE if user_path is None else f":{user_path}" if user_path else ""
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return {name: EnvSetting(name, join_pieces((RUN_DIR_VARIABLE, f"/{SHIM_FOLDER_NAME}", after)), why, "launcher")}
+    path = join_pieces((RUN_DIR_VARIABLE, f"/{SHIM_FOLDER_NAME}", after))
+    return [EnvSetting("PYTHONPATH", path, why, "launcher")]

@@ -60,9 +60,7 @@ def field_options(key: str, setup: Setup) -> tuple[FieldOption, ...]:
 def _unset_option(key: str, setup: Setup) -> FieldOption:
     """Return the option to leave a field unset, with the value that then applies."""
     held = setup.effective_values.get(key.removeprefix("recipe."))
-    return FieldOption(
-        "", UNSET_LABEL, (held.other_form or fields.format_value(held.value)) if held and held.source else ""
-    )
+    return FieldOption("", UNSET_LABEL, held.text if held and held.source else "")
 
 
 def listed_values(key: str) -> tuple[str, ...]:

@@ -86,17 +86,16 @@ def _double_quoted_word(pieces: Iterable[WordPiece]) -> str:
 
 
 def _escape_for_double_quotes(text: str) -> str:
-    """Return text escaped for double quotes."""
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 
 def _escape_for_ansi_quotes(text: str) -> str:
     """Return text escaped for $'...'; unprintable characters as bytes, which do not depend on the locale."""
     return "".join(
-        _ANSI_ESCAPE_BY_CHARACTER.get(char) or (char if char.isprintable() else _octal_byte_escapes(char))
+        _ANSI_ESCAPE_BY_CHARACTER.get(char) or (char if char.isprintable() else _hex_byte_escapes(char))
         for char in text
     )
 
 
-def _octal_byte_escapes(char: str) -> str:
+def _hex_byte_escapes(char: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))

@@ -1,9 +1,11 @@
 """Cards that would stay idle: which, why, and what would train on them; pure."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tui_train.base.errors import Unavailable
 from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
@@ -52,22 +54,17 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
         [*_cards_and_why_idle_texts(idle, setup, is_brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)]
     )
     remedy = " ".join(gap.remedy for gap in hidden)
+    found = IdleCards(cards=idle, why=why, remedy=remedy)
     if not free:
-        return IdleCards(cards=idle, why=why, remedy=remedy)
+        return found
     lack = "" if hidden else _why_torch_uses_no_card(idle, setup)
     python = next((tool.python for tool in _other_usable_pythons(setup) if _recommended_card_set(facts, tool)), "")
+    found = replace(found, torch_problem=lack, python=python)
     try:
-        return IdleCards(
-            cards=idle,
-            why=why,
-            torch_problem=lack,
-            python=python,
-            wheel=recommended_torch_build(machine),
-            remedy=remedy,
-        )
+        return replace(found, wheel=recommended_torch_build(machine))
     except Unavailable as error:
         reason = f"{error.message[:1].upper()}{error.message[1:]}. " if error.message not in why else ""
-        return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, remedy=f"{reason}{error.remedy}")
+        return replace(found, remedy=f"{reason}{error.remedy}")
 
 
 def cards_usable_by_another_torch(setup: Setup) -> IdleCards | None:
@@ -114,13 +111,10 @@ def card_names_text(gpus: Sequence[Gpu]) -> str:
 
 def card_counts_text(gpus: Sequence[Gpu]) -> str:
     """Return cards in words: how many of each name."""
-    count: dict[str, int] = {}
-    for gpu in gpus:
-        name = gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce ") or "GPU"
-        count[name] = count.get(name, 0) + 1
-    if len(count) > _MAX_NAMES_SHOWN:
+    count_by_name = Counter(gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce ") or "GPU" for gpu in gpus)
+    if len(count_by_name) > _MAX_NAMES_SHOWN:
         return f"{len(gpus)} GPUs"
-    return " and ".join(f"{number} {name}" for name, number in count.items())
+    return " and ".join(f"{count} {name}" for name, count in count_by_name.items())
 
 
 def _why_torch_uses_no_card(cards: Sequence[Gpu], setup: Setup) -> str:

@@ -18,6 +18,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument, condition_holds, nested_texts
 from tui_train.profile.types import Profile
 from tui_train.runner.fill import filled_config_path
+from tui_train.setup.recipe.options import get_nested_value
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
 from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
 from tui_train.setup.setup import Setup
@@ -74,10 +75,8 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
 def checkpoint_value_in_user_file(profile: Profile, preset: Preset, facts: Facts) -> PlainData:
     """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
     document, rule = facts.documents.get(profile.trainer.config), preset.checkpoints
-    current: Any = document.values if document else {}
-    for name in rule.values[0].key.split(".") if rule and rule.values else ():
-        current = current.get(name) if isinstance(current, dict) else None
-    return current if isinstance(current, (str, bool, int, float)) else None
+    value = get_nested_value(document.values, rule.values[0].key) if document and rule and rule.values else None
+    return value if isinstance(value, (str, bool, int, float)) else None
 
 
 def keys_holding_value_instead_of_table(values: Mapping[str, Any], preset: Preset) -> tuple[str, ...]:

@@ -48,10 +48,9 @@ class EffectiveValue(Struct, frozen=True):
     option: str = ""
 
     @property
-    def display_text(self) -> str:
-        """The value and its source as shown, safe to show; the source alone where the value is not known."""
-        value = self.other_form or fields.format_value(self.value)
-        return visible(", ".join(filter(None, (value, self.source))))
+    def text(self) -> str:
+        """The value as a profile has it, or in its other form; empty where it is not known."""
+        return self.other_form or fields.format_value(self.value)
 
 
 _ValueGetter = Callable[[str], Any]

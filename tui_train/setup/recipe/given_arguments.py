@@ -127,8 +127,7 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
 def _missing_dataclass_fields(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the fields without a default that no argument gives; those of a library's classes have one."""
     names = [word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
-    hidden = any(word.startswith("@") or word.partition("=")[0] in _WORDS_HIDING_ARGUMENTS for word in words)
-    if hidden or argument_file_given_alone(source, words) or source.unnamed_line:
+    if _may_hide_arguments(words) or argument_file_given_alone(source, words) or source.unnamed_line:
         return ()
     return tuple(
         parameter
@@ -140,11 +139,14 @@ def _missing_dataclass_fields(source: ScriptSource, words: Sequence[str]) -> tup
 def unknown_option_indexes(source: ScriptSource, words: Sequence[str]) -> tuple[int, ...]:
     """Return where options are that no declared one begins with, as far as that is sure: those with two dashes."""
     known = {*(flag for parameter in source.parameters for flag in _all_flags(parameter)), "--help"}
-    names = [word.partition("=")[0] for word in words]
-    if any(name.startswith("@") or name in _WORDS_HIDING_ARGUMENTS for name in names):
+    if _may_hide_arguments(words):
         return ()
-    options = ((at, name) for at, name in enumerate(names) if name.startswith("--"))
+    options = ((at, word.partition("=")[0]) for at, word in enumerate(words) if word.startswith("--"))
     return tuple(at for at, name in options if not any(flag.startswith(name) for flag in known))
+
+
+def _may_hide_arguments(words: Sequence[str]) -> bool:
+    return any(word.startswith("@") or word.partition("=")[0] in _WORDS_HIDING_ARGUMENTS for word in words)
 
 
 def does_library_parse_as_we_do(source: ScriptSource) -> bool:
@@ -160,7 +162,7 @@ def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> b
         source.kind in _LIBRARIES_WITH_SURE_MISSING_ARGUMENTS
         and not source.unnamed_line
         and sum(word in source.subcommands for word in words) <= 1
-        and not any(name.startswith("@") or name in _WORDS_HIDING_ARGUMENTS for name in names)
+        and not _may_hide_arguments(words)
         and all(name in flags or _abbreviated_parameter(name, flags) for name in names if _OPTION_PATTERN.match(name))
     )
 

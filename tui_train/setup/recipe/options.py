@@ -15,8 +15,6 @@ from tui_train.trainers import trainer_of
 
 # The next word is an option, not a value; a negative number is a value.
 _OPTION_PATTERN = re.compile(r"--|-[A-Za-z]")
-
-
 # Defaults of a trainer that others do not have.
 _DEFAULTS_BY_LIBRARY = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
 # The presets that were asked about last, by identity: what holds a mapping has no hash.
@@ -75,26 +73,25 @@ _LIBRARY_NAMES_BY_OPTION = {
 class TrainerOptions(dict[str, Any]):
     """Options of a trainer; a question names one of them, or what several libraries call by a name each."""
 
+    def _values_by_any_name(self, name: str) -> list[Any]:
+        return [self[each] for each in _LIBRARY_NAMES_BY_OPTION.get(name, (name,)) if each in self]
+
     def is_on(self, name: str) -> bool:
         """Return whether it is on, by any of its names."""
-        return any(
-            str(self.get(each, "")).lower() in {"true", "yes", "1", "auto"}
-            for each in _LIBRARY_NAMES_BY_OPTION.get(name, (name,))
-        )
+        return any(text in {"true", "yes", "1", "auto"} for text in self.texts(name))
 
     def text(self, name: str) -> str:
         """Return the first value that is not empty, its items as words; empty for none."""
-        value = next(filter(None, map(self.get, _LIBRARY_NAMES_BY_OPTION.get(name, (name,)))), "")
+        value = next(filter(None, self._values_by_any_name(name)), "")
         return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return what is set under each of its names, in lower case."""
-        return tuple(str(self[each]).lower() for each in _LIBRARY_NAMES_BY_OPTION.get(name, (name,)) if each in self)
+        return tuple(str(value).lower() for value in self._values_by_any_name(name))
 
     def integer(self, name: str, default: int = 0) -> int:
         """Return the first value that is a number, the default for none and for 0."""
-        texts = (str(self.get(each, "")) for each in _LIBRARY_NAMES_BY_OPTION.get(name, (name,)))
-        return int(next((text for text in texts if re.fullmatch(r"\d{1,9}", text)), 0)) or default
+        return int(next((text for text in self.texts(name) if re.fullmatch(r"\d{1,9}", text)), 0)) or default
 
 
 def given_options(words: tuple[str, ...], *, accept_without_dashes: bool = True) -> tuple[UserOption, ...]:
