@@ -17,7 +17,7 @@ from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import FALLBACK_PHASES
-from tui_train.setup.ladder_context import LadderContext
+from tui_train.setup.blocked_fallbacks import LadderContext
 from tui_train.trainers import trainer_has_own_field
 
 _PORT_STEP_AT_MAXIMUM = 1000

@@ -14,12 +14,12 @@ from tui_train.setup.recipe import config_file
 from tui_train.setup.recipe.effective import working_folder
 from tui_train.setup.recipe.placeholder_values import (
     PlaceholderValue,
+    fill_placeholders,
     placeholder_values,
     placeholder_words,
     recipe_keys_to_pass,
     save_on_stop_arguments,
 )
-from tui_train.setup.recipe.placeholders import fill_placeholders
 from tui_train.setup.setup import Setup
 
 

@@ -19,8 +19,7 @@ from tui_train.profile.presets import PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables
 from tui_train.setup.recipe import no_effect
-from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
-from tui_train.setup.recipe.placeholders import fill_placeholders
+from tui_train.setup.recipe.placeholder_values import PlaceholderValue, fill_placeholders, placeholder_words
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM_FOLDER_NAME

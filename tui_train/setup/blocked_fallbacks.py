@@ -1,12 +1,15 @@
-"""Why a fallback cannot help: a missing library, a setting of the user, too little host memory."""
+"""On what the fallbacks depend, and why one cannot help: a missing library, a setting of the user, little memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
 
 from tui_train.base.text import size_text
 from tui_train.base.versions import is_known_at_least
 from tui_train.facts.types import Facts, Gpu, Toolchain, YamlDocument
 from tui_train.profile.presets import Preset, accepted_placeholders, condition_placeholder
 from tui_train.profile.types import Profile
+from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.recipe.options import get_nested_value, user_batch_options, user_options_for_value
 from tui_train.trainers import trainer_of
 
@@ -26,6 +29,37 @@ _GPU_ONLY_FALLBACKS = frozenset({"fused_optimizer", "fused_cross_entropy", "opti
 _UNCOORDINATED_MACHINES_REASON = "no fallbacks with several machines: nothing coordinates them"
 BATCH_NOT_SET_REASON = "set micro and global batch first: the script's defaults are not known"
 _ALREADY_FUSED_REASON = "the optimizer is already fused"
+
+
+class LadderContext(Struct, frozen=True, kw_only=True):
+    """Facts that a rung may depend on."""
+
+    world_size: int
+    cuda: bool
+    accepted: frozenset[str]
+    """The placeholders that the trainer accepts."""
+    loads_model: bool
+    refusals: Mapping[str, str] = {}
+    """By rung, why it cannot help here."""
+    why_none: str = ""
+    """Why no rung can help."""
+    eval_batch: int = 0
+    """The trainer's own evaluation batch; 0: the micro batch."""
+    evaluates: bool = True
+    """Memory can run out in an evaluation."""
+    batch_not_set: bool = False
+    """The batch is not lowered because the user did not set it."""
+    min_micro: int = 1
+    """The smallest micro batch that trains."""
+
+    def why_rung_refused(self, rung: str) -> str:
+        """Return why a rung cannot help here, empty where it can."""
+        return self.why_none or self.refusals.get(rung, "")
+
+    @property
+    def out_of_memory_phases(self) -> tuple[str, ...]:
+        """Phases in which memory can run out."""
+        return tuple(phase for phase in FALLBACK_PHASES if phase != "eval" or self.evaluates)
 
 
 def why_no_fallbacks(profile: Profile, facts: Facts) -> str:

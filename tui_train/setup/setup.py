@@ -19,7 +19,7 @@ from tui_train.profile import fields
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import LauncherName, Profile
 from tui_train.setup import blocked_fallbacks
-from tui_train.setup.ladder_context import LadderContext
+from tui_train.setup.blocked_fallbacks import LadderContext
 from tui_train.setup.machine import communication
 from tui_train.setup.machine.toolchain import (
     choose_profile_launcher,

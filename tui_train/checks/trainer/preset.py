@@ -14,12 +14,12 @@ from tui_train.setup.recipe.options import UserOption, user_options_for_value
 from tui_train.setup.recipe.placeholder_values import (
     DATASETS_FORMAT_BY_ENDING,
     datasets_format,
+    fill_placeholders,
     placeholder_values,
     placeholder_words,
     recipe_keys_to_pass,
     save_on_stop_arguments,
 )
-from tui_train.setup.recipe.placeholders import fill_placeholders
 from tui_train.setup.setup import Setup
 from tui_train.trainers.script import script_or_module_to_start
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tui_train.memory.ladder.rungs import get_rung, rung_helps_phase, why_rung_unusable
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.setup.ladder_context import LadderContext
+from tui_train.setup.blocked_fallbacks import LadderContext
 
 # Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
 _MAX_CHANGES_PER_ATTEMPT = 16

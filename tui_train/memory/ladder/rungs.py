@@ -11,7 +11,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import FALLBACK_PHASES
-from tui_train.setup.ladder_context import LadderContext
+from tui_train.setup.blocked_fallbacks import LadderContext
 
 _PHASES_WITH_ACTIVATIONS = frozenset({"loss"})
 _ALL_FALLBACK_PHASES = frozenset(FALLBACK_PHASES)

@@ -19,8 +19,12 @@ from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgumen
 from tui_train.profile.types import Profile
 from tui_train.runner.fill import filled_config_path
 from tui_train.setup.recipe.options import get_nested_value
-from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
-from tui_train.setup.recipe.placeholders import fill_placeholders, first_value_texts
+from tui_train.setup.recipe.placeholder_values import (
+    PlaceholderValue,
+    fill_placeholders,
+    first_value_texts,
+    placeholder_words,
+)
 from tui_train.setup.setup import Setup
 
 

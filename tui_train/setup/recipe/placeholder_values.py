@@ -1,15 +1,14 @@
-"""Values of the placeholders, typed and as words of a command."""
+"""Values of the placeholders such as {micro_batch}, typed and as words of a command, and how they fill words."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from tui_train.base.command import CommandWord, JoinedWord, word_in_run_dir
+from tui_train.base.command import CommandWord, JoinedWord, join_pieces, word_in_run_dir
 from tui_train.base.versions import is_at_least_or_unknown, is_known_at_least
 from tui_train.facts.types import Toolchain
 from tui_train.profile import batch, fields
-from tui_train.profile.presets import KEY_BY_PLACEHOLDER, condition_holds
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument, condition_holds
 from tui_train.profile.types import Profile, Recipe, Tracking
-from tui_train.setup.recipe.placeholders import first_value_texts
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.builtin import SAMPLE_TEXT_FILE
@@ -19,6 +18,7 @@ DATASETS_FORMAT_BY_ENDING = {"jsonl": "json", "json": "json", "parquet": "parque
 
 # A tuple is a placeholder of any number of values.
 PlaceholderValue = CommandWord | int | float | bool | tuple[CommandWord, ...]
+PlaceholderWords = Mapping[str, Sequence[CommandWord]]
 
 # The recipe's values that are passed as they are.
 _VALUES_PASSED_UNCHANGED = tuple(
@@ -145,4 +145,35 @@ def save_on_stop_arguments(setup: Setup, passed_values: Mapping[str, Placeholder
         stop.arguments
         if fits and condition_holds(stop.when, first_value_texts(placeholder_words(passed_values)))
         else ()
+    )
+
+
+def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tuple[tuple[CommandWord, ...], ...]:
+    """Return the words with placeholders filled: none if one is empty, once for each value if one has several."""
+    if not condition_holds(argument.when, first_value_texts(values)):
+        return ()
+    named = [name for name in PLACEHOLDER_PATTERN.findall("\n".join(argument.words)) if name in values]
+    repeats = min((len(values[name]) for name in named), default=1)
+    if repeats:
+        repeats = max((len(values[name]) for name in named), default=1)
+    return tuple(tuple(_fill_word(word, values, turn) for word in argument.words) for turn in range(repeats))
+
+
+def first_value_texts(values: PlaceholderWords) -> dict[str, str]:
+    """Return the first of each placeholder's values as text, for conditions."""
+    return {name: str(texts[0]) if texts else "" for name, texts in values.items()}
+
+
+def _fill_word(word: str, values: PlaceholderWords, value_index: int) -> CommandWord:
+    filled: list[CommandWord] = []
+    for position, piece in enumerate(PLACEHOLDER_PATTERN.split(word)):
+        if position % 2 and piece in values:
+            choices = values[piece]
+            filled.append(choices[min(value_index, len(choices) - 1)])
+        else:
+            filled.append(f"{{{piece}}}" if position % 2 else piece)
+    if all(isinstance(piece, str) for piece in filled):
+        return "".join(str(piece) for piece in filled)
+    return join_pieces(
+        part for piece in filled for part in (piece.pieces if isinstance(piece, JoinedWord) else (piece,))
     )

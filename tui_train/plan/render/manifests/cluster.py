@@ -1,4 +1,4 @@
-"""Cluster: a plan as the machines of a cluster run it, with what a manifest has to ask for."""
+"""Cluster: a plan as the machines of a cluster run it, with what a manifest has to ask for, and their script."""
 
 import hashlib
 import re
@@ -32,6 +32,24 @@ from tui_train.trainers.trainer import SHIM_FOLDER_NAME
 _MAX_LABEL_LENGTH = 40
 _MIG_UUID_PREFIX = "MIG-"
 _PYTHON_IN_IMAGE = "python"
+# $rank and $run are set before. A signal goes to the supervisor, which lets the training save.
+_MACHINE_SCRIPT_TEMPLATE = """\
+own=$run; [ "$rank" = 0 ] || own=$run/node-$rank
+mkdir -p "$own" || exit 73
+number=1 logs=()
+while [ -e "$own/attempt-$number.log" ]; do number=$((number + 1)); done
+for ((more = 0; more < {attempts}; more++)); do logs+=("$own/attempt-$((number + more)).log"); done
+bash "$run/launch.sh"{words} &
+training=$!
+trap 'kill -TERM "$training" 2> /dev/null' TERM INT
+tail -q -n +1 -F --pid="$training" "${{logs[@]}}" 2> /dev/null &
+shown=$!
+while wait "$training"; code=$?; kill -0 "$training" 2> /dev/null; do :; done
+wait "$training"
+code=$?
+wait "$shown"
+exit "$code"
+"""
 
 
 class VolumeClaim(Struct, frozen=True):
@@ -135,7 +153,7 @@ def plan_for_cluster(
         gpus=len(plan.gpus),
         gpu_name=plan.gpu_names[0] if plan.gpu_names else "",
         mounts=tuple(
-            mount for mount in all_mounts if not any(_is_within(mount.inside, claim.folder) for claim in claims)
+            mount for mount in all_mounts if not any(is_within(mount.inside, claim.folder) for claim in claims)
         ),
         outputs=outputs,
         claims=tuple(claims),
@@ -164,7 +182,8 @@ def _refuse_plan_unfit_for_cluster(plan: Plan, profile: Profile) -> None:
         raise BadInput(message, "Name a variable that holds it: --set 'notify.webhook=$NAME'.")
 
 
-def _is_within(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
+    """Return whether a path is a folder or lies in it."""
     return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
 
 
@@ -228,3 +247,9 @@ def _config_without_machine_gpus(config: ConfigFile) -> ConfigFile:
     """Return a file without the GPUs of this machine: without the key accelerate takes all."""
     values = {name: value for name, value in config.values.items() if name != "gpu_ids"}
     return msgspec.structs.replace(config, values=values)
+
+
+def machine_run_script(cluster: ClusterPlan) -> str:
+    """Return bash that trains in the folder `$run` as the machine `$rank`, and ends with the exit code of launch.sh."""
+    words = ' --node-rank="$rank"' if cluster.plan.nodes > 1 else ""
+    return _MACHINE_SCRIPT_TEMPLATE.format(attempts=len(cluster.plan.attempts), words=words)

@@ -8,8 +8,13 @@ from typing import Any
 from tui_train.base.errors import BadInput
 from tui_train.base.text import size_text, visible
 from tui_train.plan.render import RenderedFile
-from tui_train.plan.render.manifests import shell
-from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, VolumeClaim
+from tui_train.plan.render.manifests.cluster import (
+    ClusterPlan,
+    RenderedManifest,
+    VolumeClaim,
+    is_within,
+    machine_run_script,
+)
 from tui_train.plan.render.manifests.text import manifest_text
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.profile.types import Container
@@ -72,7 +77,7 @@ def _refuse_invalid_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> 
     folder = claim.folder.rstrip("/")
     if not folder or ":" in folder or not folder.isprintable() or ".." in folder.split("/"):
         raise BadInput(f"{shown}: this is no folder that a pod can mount", "Write CLAIM:/FOLDER, such as data:/data.")
-    if any(f"{folder}/".startswith(f"{own}/") for own in _RESERVED_POD_FOLDERS):
+    if any(is_within(folder, own) for own in _RESERVED_POD_FOLDERS):
         raise BadInput(f"{shown}: pods have that folder for something else", "Name another, such as /data.")
     if sum(other.folder.rstrip("/") == folder for other in claims) > 1:
         raise BadInput(f"{shown}: that folder is given twice", "Give each claim a folder of its own.")
@@ -95,7 +100,7 @@ def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
         files=POD_FILES_FOLDER, run=quoted_word(pod_run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
     )
     script += _WAIT_FOR_FIRST_POD_SCRIPT.format(address=cluster.plan.address) if several else ""
-    return ["bash", "-c", script + _UNSET_PET_VARIABLES_SCRIPT + shell.machine_run_script(cluster)]
+    return ["bash", "-c", script + _UNSET_PET_VARIABLES_SCRIPT + machine_run_script(cluster)]
 
 
 def pod_variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
@@ -251,9 +256,6 @@ def _folder_notes(cluster: ClusterPlan) -> list[str]:
     if several:
         lines.append("No fallbacks: several pods do not agree on one. The first that fails ends the training.")
         lines.append("To resume from a checkpoint add the variable TUI_TRAIN_RESUME with the value '1'.")
-        if any(
-            not any(f"{output}/".startswith(f"{claim.folder.rstrip('/')}/") for claim in cluster.claims)
-            for output in cluster.outputs
-        ):
+        if not all(any(is_within(output, claim.folder) for claim in cluster.claims) for output in cluster.outputs):
             lines.append("The output folder must be on a disk that all nodes share, or they cannot resume.")
     return lines

@@ -5,8 +5,7 @@ import shlex
 from typing import Any
 
 from tui_train.base.errors import BadInput
-from tui_train.plan.render.manifests import shell
-from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, machine_run_script
 from tui_train.plan.render.manifests.text import manifest_text
 
 LABEL: str = "SkyPilot"
@@ -80,7 +79,7 @@ def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
     lines = "" if has_image else f"export TUI_TRAIN_PYTHON={_VENV_FOLDER}/bin/python\n"
     lines += _SET_ADDRESS_LINE if several else ""
     rank = "$SKYPILOT_NODE_RANK" if several else "0"
-    return f"{lines}run=$PWD rank={rank}\n{shell.machine_run_script(cluster)}"
+    return f"{lines}run=$PWD rank={rank}\n{machine_run_script(cluster)}"
 
 
 def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
