@@ -18,7 +18,7 @@ from tui_train.base.text import counted, size_text, visible
 from tui_train.channel import ssh
 from tui_train.facts.gpus.gpu_sets import rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.facts.gpus.verdicts import why_torch_blocks_all
+from tui_train.facts.gpus.verdicts import sentence_if_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuVerdict, Machine
@@ -134,7 +134,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.verdicts
-        self._why_all_blocked = why_torch_blocks_all(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
+        self._why_all_blocked = sentence_if_torch_blocks_all(
+            machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda
+        )
         self._draw_cards(machine, [gpu.uuid for gpu in setup.gpus])
         self._card_sets = rank_card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from tests.fake_driver import driver_environment
-from tui_train.facts.gpus import capability, gpu_sets
-from tui_train.facts.gpus.verdicts import gpu_verdicts, why_torch_blocks_all
+from tui_train.facts.gpus import gpu_sets
+from tui_train.facts.gpus.capability import any_arch_runs_on, do_all_support_bf16
+from tui_train.facts.gpus.verdicts import gpu_verdicts, sentence_if_torch_blocks_all
 from tui_train.facts.machine import probe
 from tui_train.facts.types import Gpu, GpuProcess, GpuVerdict, Toolchain
 
@@ -164,7 +165,7 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     pairs = json.loads(told)
     assert len(pairs) > 1000
     for code, device, expected in pairs:
-        assert capability.any_arch_runs_on([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
+        assert any_arch_runs_on([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +184,8 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     ],
 )
 def test_suffixes_and_ptx(entry, runs, runs_not):
-    assert [capability for capability in runs.split() if not capability.any_arch_runs_on([entry], capability)] == []
-    assert [capability for capability in runs_not.split() if capability.any_arch_runs_on([entry], capability)] == []
+    assert [capability for capability in runs.split() if not any_arch_runs_on([entry], capability)] == []
+    assert [capability for capability in runs_not.split() if any_arch_runs_on([entry], capability)] == []
 
 
 def test_busy_cards_are_selected_only_where_all_are_busy():
@@ -207,11 +208,11 @@ def test_one_instance_of_a_divided_card():
 
 
 def test_bf16_needs_every_card():
-    assert capability.do_all_support_bf16([card(), card(capability="8.0")])
-    assert not capability.do_all_support_bf16([card(), card(capability="7.5")])
-    assert not capability.do_all_support_bf16([card(), card(capability=None)])
-    assert capability.do_all_support_bf16([card(capability="10.0"), card(capability="12.1")])
-    assert not capability.do_all_support_bf16([])
+    assert do_all_support_bf16([card(), card(capability="8.0")])
+    assert not do_all_support_bf16([card(), card(capability="7.5")])
+    assert not do_all_support_bf16([card(), card(capability=None)])
+    assert do_all_support_bf16([card(capability="10.0"), card(capability="12.1")])
+    assert not do_all_support_bf16([])
 
 
 # Sets. Clocks are the makers' boost clocks, so that the speeds are those that they publish.
@@ -331,14 +332,16 @@ def test_who_keeps_a_card_busy():
 )
 def test_one_sentence_where_all_are_blocked(cards, wheel, words):
     cards = machine_of(cards)
-    found = why_torch_blocks_all(cards, gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
+    found = sentence_if_torch_blocks_all(cards, gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
     assert words in found
     assert bool(found) == bool(words)
 
 
 def test_a_lost_card_is_not_blamed_on_the_wheel():
     lost = Gpu(index=1, problem="lost")
-    assert why_torch_blocks_all([lost], gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
+    assert (
+        sentence_if_torch_blocks_all([lost], gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
+    )
     cards = [lost, *machine_of("p40")]
     verdicts = gpu_verdicts(cards, TOOLCHAINS["cu130"])
-    assert "CUDA 12.6" in why_torch_blocks_all(cards, verdicts, TOOLCHAINS["cu130"], "13.0")
+    assert "CUDA 12.6" in sentence_if_torch_blocks_all(cards, verdicts, TOOLCHAINS["cu130"], "13.0")

@@ -9,7 +9,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
-from tui_train.facts.gpus.verdicts import gpu_verdicts, why_torch_blocks_all
+from tui_train.facts.gpus.verdicts import gpu_verdicts, sentence_if_torch_blocks_all
 from tui_train.facts.machine import probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain
@@ -102,7 +102,7 @@ def facts_as_json_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, A
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
         "sets": msgspec.to_builtins(rank_card_sets(cards, verdicts)),
-        "all_blocked": why_torch_blocks_all(cards, verdicts, toolchain, facts.machine.driver_cuda),
+        "all_blocked": sentence_if_torch_blocks_all(cards, verdicts, toolchain, facts.machine.driver_cuda),
         "judged_for": msgspec.to_builtins(toolchain),
         "toolchains": msgspec.to_builtins(facts.toolchains),
     }

@@ -19,7 +19,7 @@ from tui_train.base.text import (
 from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build, why_torch_blocks_all
+from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build, sentence_if_torch_blocks_all
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
@@ -103,7 +103,7 @@ def _card_and_set_lines(
             for gpu_set in offered
         ]
         lines += ["", text_table(rows, max_width)]
-    sentence = why_torch_blocks_all(machine.gpus, verdicts, judged_for, machine.driver_cuda)
+    sentence = sentence_if_torch_blocks_all(machine.gpus, verdicts, judged_for, machine.driver_cuda)
     if not sentence:
         return lines
     return [*lines, f"! {visible(sentence)}", f"  {_torch_remedy(machine)}"]

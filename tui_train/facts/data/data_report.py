@@ -16,7 +16,7 @@ SampleTextState = Literal["read", "learned", "rejected", "cut"]
 DataProblemKind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
 
 # Reading and counting take at most twice _MAX_READING_SECONDS, the imports some more.
-PROBE_DEADLINE_SECONDS = 120.0
+_PROBE_DEADLINE_SECONDS = 120.0
 _MAX_READING_SECONDS = 30
 _MAX_ROWS_READ = 1_000_000
 _ENVIRONMENT_WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
@@ -225,7 +225,7 @@ class DataReport(Struct, frozen=True, kw_only=True):
 def probe_data(
     python: str,
     question: DataQuestion,
-    deadline: float = PROBE_DEADLINE_SECONDS,
+    deadline: float = _PROBE_DEADLINE_SECONDS,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> DataReport:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""

@@ -9,9 +9,9 @@ from tui_train.facts.types import Gpu
 _ARCH_PATTERN = re.compile(r"(sm|compute)_(\d{2,4})([af]?)", re.ASCII)
 _CAPABILITY_PATTERN = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
 # Integrated chips run only code that was built for them. 10.1 was renamed to 11.0.
-DEVICE_CAPABILITIES_BY_TEGRA_CODE = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
+CAPABILITIES_BY_TEGRA_ARCH = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
 # GB10 uses host memory too, but runs the code of its generation.
-INTEGRATED_GPU_CAPABILITIES = frozenset({*DEVICE_CAPABILITIES_BY_TEGRA_CODE, 110, 121})
+INTEGRATED_GPU_CAPABILITIES = frozenset({*CAPABILITIES_BY_TEGRA_ARCH, 110, 121})
 
 
 class ChipGeneration(NamedTuple):
@@ -70,12 +70,12 @@ def _arch_runs_on(arch: str, device_capability: int) -> bool:
         return device_capability == code
     if kind == "compute" and not suffix:
         return device_capability >= code
-    if code in DEVICE_CAPABILITIES_BY_TEGRA_CODE:
-        return device_capability in DEVICE_CAPABILITIES_BY_TEGRA_CODE[code]
+    if code in CAPABILITIES_BY_TEGRA_ARCH:
+        return device_capability in CAPABILITIES_BY_TEGRA_ARCH[code]
     return (
         device_capability // 10 == code // 10
         and device_capability >= code
-        and device_capability not in DEVICE_CAPABILITIES_BY_TEGRA_CODE
+        and device_capability not in CAPABILITIES_BY_TEGRA_ARCH
     )
 
 

@@ -13,7 +13,7 @@ from tui_train.facts.gpus.capability import approximate_teraflops, do_all_suppor
 from tui_train.facts.types import CardSet, Gpu, GpuVerdict
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
-EQUAL_MEMORY_SHARE = 0.95
+MIN_EQUAL_MEMORY_SHARE = 0.95
 FEW_SMS_LIMIT = 8
 _MIN_BUSY_PROCESS_BYTES = 2**30
 _MAX_PROCESSES_SHOWN = 3
@@ -123,14 +123,14 @@ def _sets_best_in_speed_or_memory(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerd
         candidates = [(0.0, memory, tuple(cards))] if cards else []
     best: list[_SpeedMemoryCards] = []
     for speed, memory, chosen in sorted(candidates, key=lambda entry: (-entry[0], -entry[1], -len(entry[2]))):
-        if not best or memory * EQUAL_MEMORY_SHARE > best[-1][1]:
+        if not best or memory * MIN_EQUAL_MEMORY_SHARE > best[-1][1]:
             best.append((speed, memory, chosen))
     return _describe_card_sets(best)
 
 
 def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _SpeedMemoryCards:
     """Return the fastest set of the cards with about `min_memory` bytes or more: speed, memory and cards."""
-    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * EQUAL_MEMORY_SHARE]
+    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * MIN_EQUAL_MEMORY_SHARE]
     chosen = tuple(large[index] for index in fastest_set_indices([approximate_teraflops(gpu) or 0.0 for gpu in large]))
     slowest = min(approximate_teraflops(gpu) or 0.0 for gpu in chosen)
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen

@@ -17,8 +17,8 @@ from tui_train.facts.gpus.capability import (
     capability_number,
 )
 from tui_train.facts.gpus.gpu_sets import (
-    EQUAL_MEMORY_SHARE,
     FEW_SMS_LIMIT,
+    MIN_EQUAL_MEMORY_SHARE,
     busy_processes_text,
     fastest_set_indices,
     has_too_few_sms,
@@ -96,7 +96,7 @@ def _gpus_deciding_torch_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     return [gpu for gpu in gpus if gpu.uuid in chosen] or gpus
 
 
-def why_torch_blocks_all(
+def sentence_if_torch_blocks_all(
     gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict], toolchain: Toolchain | None, driver_cuda: str | None
 ) -> str:
     """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
@@ -185,7 +185,7 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
     roomiest = max((gpu.memory_total or 0 for gpu in usable_gpus if not has_too_few_sms(gpu, usable_gpus)), default=0)
     kinds: list[tuple[Literal["use", "skip"], str]] = []
     for gpu in usable_gpus:
-        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * EQUAL_MEMORY_SHARE
+        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * MIN_EQUAL_MEMORY_SHARE
         limit = f"less memory ({size_text(gpu.memory_total)} vs {size_text(roomiest)}): would limit the others"
         if has_too_few_sms(gpu, usable_gpus):
             most_sms = max(other.sm_count or 0 for other in usable_gpus)
@@ -204,7 +204,7 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
 
 def _display_card_prefix(gpu: Gpu) -> str:
     few = gpu.sm_count is not None and gpu.sm_count < FEW_SMS_LIMIT
-    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_CARD_BELOW_BYTES * EQUAL_MEMORY_SHARE
+    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_CARD_BELOW_BYTES * MIN_EQUAL_MEMORY_SHARE
     return "display card: " if few or little else ""
 
 

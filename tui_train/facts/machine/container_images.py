@@ -57,10 +57,10 @@ def choose_engine(image_name: str, engines: Sequence[ContainerEngine]) -> str:
 
 def read_image(engine: str, image_name: str, deadline: float = 60.0) -> ContainerImage:
     """Return what the Python in an image has, from the cache or by running it without network."""
-    empty_image = ContainerImage(engine=engine, name=image_name)
+    unread = ContainerImage(engine=engine, name=image_name)
     if shutil.which(engine) is None or not image_name or image_name.startswith("-"):
-        return msgspec.structs.replace(empty_image, problem="the image cannot be read: no such engine or name")
-    identity = _image_identity_or_problem(engine, image_name)
+        return msgspec.structs.replace(unread, problem="the image cannot be read: no such engine or name")
+    identity = _image_identity_or_problem(unread)
     if isinstance(identity, ContainerImage):
         return identity
     program = probe_program_text()
@@ -73,12 +73,12 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
         probe = parse_probe_answer(line)
         if probe is not None:
             toolchain = msgspec.structs.replace(probe.toolchain, label=image_name)
-            probed = msgspec.structs.replace(empty_image, id=identity, toolchain=toolchain)
+            probed = msgspec.structs.replace(unread, id=identity, toolchain=toolchain)
             store_answer(file, msgspec.json.encode(probed))
             return probed
     problem = "no `python` on its PATH" if answer.code == _PROGRAM_NOT_FOUND_CODE else answer.why_unusable()
     problem = oci_runtime_problem(answer.error) or problem
-    return msgspec.structs.replace(empty_image, id=identity, problem=problem)
+    return msgspec.structs.replace(unread, id=identity, problem=problem)
 
 
 def run_in_image(
@@ -103,21 +103,20 @@ def run_in_image(
     return answer
 
 
-def _image_identity_or_problem(engine: str, image_name: str) -> str | ContainerImage:
+def _image_identity_or_problem(unread: ContainerImage) -> str | ContainerImage:
     """Return the identity of an image version, or the answer if it cannot be run."""
-    empty_image = ContainerImage(engine=engine, name=image_name)
-    if engine == "apptainer":
+    if unread.engine == "apptainer":
         try:
-            state = Path(image_name).stat()
+            state = Path(unread.name).stat()
         except OSError:
-            return msgspec.structs.replace(empty_image, missing=True)
-        return f"{Path(image_name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
-    answer = run_child([engine, "image", "inspect", "--format", "{{.Id}}", image_name], 20)
+            return msgspec.structs.replace(unread, missing=True)
+        return f"{Path(unread.name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+    answer = run_child([unread.engine, "image", "inspect", "--format", "{{.Id}}", unread.name], 20)
     error = answer.error.lower()
     if answer.code and (b"no such" in error or b"not known" in error or b"not found" in error):
-        return msgspec.structs.replace(empty_image, missing=True)
+        return msgspec.structs.replace(unread, missing=True)
     if answer.code != 0:
-        return msgspec.structs.replace(empty_image, problem=answer.why_unusable())
+        return msgspec.structs.replace(unread, problem=answer.why_unusable())
     return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
 
 

@@ -33,13 +33,9 @@ def read_inherited_variables() -> tuple[InheritedVariable, ...]:
     ]
     user_file = os.environ.get("NCCL_CONF_FILE") or _NCCL_CONFIG_FILES[0]
     for file in (user_file, _NCCL_CONFIG_FILES[1]):
-        inherited += [InheritedVariable(name, file) for name in _names_in_nccl_config(file)]
+        lines = (line.partition("#")[0].partition("=") for line in _read_text_or_empty(file).splitlines())
+        inherited += [InheritedVariable(name.strip(), file) for name, equals, _ in lines if equals and name.strip()]
     return tuple(inherited)
-
-
-def _names_in_nccl_config(file: str) -> list[str]:
-    lines = (line.partition("#")[0].partition("=") for line in _read_text_or_empty(file).splitlines())
-    return [name.strip() for name, equals, _ in lines if equals and name.strip()]
 
 
 def starts_without_wandb_prompt() -> bool:

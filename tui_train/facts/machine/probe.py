@@ -120,16 +120,16 @@ def _candidate_labels_and_pythons() -> Iterator[tuple[str, str]]:
     for name, label in _LABEL_BY_LOCAL_VENV.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
-    yield from _pythons_made_by_env_create()
+    yield from _labels_and_pythons_of_env_create()
     for name in ("python3", "python"):
-        if python := find_on_path(name):
-            yield _PATH_LABEL, python
+        if path := find_on_path(name):
+            yield _PATH_LABEL, path
     for folder in _conda_environments():
         if Path(folder, "bin", "python").exists():
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
 
 
-def _pythons_made_by_env_create() -> Iterator[tuple[str, str]]:
+def _labels_and_pythons_of_env_create() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
         if not (python.parent.parent / UNFINISHED_MARKER_NAME).exists():
             yield f"env {python.parent.parent.name}", str(python)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.base.versions import major_version
-from tui_train.facts.gpus.capability import DEVICE_CAPABILITIES_BY_TEGRA_CODE, any_arch_runs_on, capability_number
+from tui_train.facts.gpus.capability import CAPABILITIES_BY_TEGRA_ARCH, any_arch_runs_on, capability_number
 from tui_train.facts.types import Gpu, Toolchain
 
 _WHEEL_INDEX_URL = "https://download.pytorch.org/whl/"
@@ -113,7 +113,7 @@ def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, cuda_versi
         raise Unavailable(message, f"Update the NVIDIA driver to {needed} or newer.")
     message = f"no build of torch supports compute capability {capabilities}"
     remedy = "No torch for them can be installed"
-    if numbers <= {*DEVICE_CAPABILITIES_BY_TEGRA_CODE, _THOR_CAPABILITY}:
+    if numbers <= {*CAPABILITIES_BY_TEGRA_ARCH, _THOR_CAPABILITY}:
         remedy = "Use NVIDIA's PyTorch for Jetson (tui-train env create hf --index-url URL)"
     elif numbers == {_LAST_KEPLER_CAPABILITY}:
         remedy = "Use torch 2.5 for CUDA 11.8, the last that supports it"

@@ -87,7 +87,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         return (self.kv or self.heads) * self.head_width
 
     @property
-    def value_width(self) -> int:
+    def attention_output_width(self) -> int:
         """The width of what attention returns."""
         return self.heads * self.value_dim if self.value_dim else self.query_width
 
@@ -103,13 +103,13 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         if not self.key_rank:
             keys = dict.fromkeys(("k_proj", "v_proj"), (hidden, self.key_width))
             return {"q_proj": (hidden, query), **keys, "o_proj": (self.query_width, hidden)}
-        own = self.query_width - self.heads * self.rotary_dim + self.value_width
+        own = self.query_width - self.heads * self.rotary_dim + self.attention_output_width
         rank = self.query_rank
         return {
             **({"q_a_proj": (hidden, rank), "q_b_proj": (rank, query)} if rank else {"q_proj": (hidden, query)}),
             "kv_a_proj_with_mqa": (hidden, self.key_rank + self.rotary_dim),
             "kv_b_proj": (self.key_rank, own),
-            "o_proj": (self.value_width, hidden),
+            "o_proj": (self.attention_output_width, hidden),
         }
 
     def mlp_shapes(self, ffn: int) -> dict[str, tuple[int, int]]:

@@ -106,19 +106,15 @@ HubAnswer = TypeVar("HubAnswer", HubModel, HubConfig)
 
 def hub_variables(profile: Profile) -> dict[str, str]:
     """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
-    inside = profile.container.engine != "none"
-    # Only HF_HOME's folder is mounted.
-    places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _CACHE_LOCATION_VARIABLES
-    inherited = {
-        name: os.environ[name]
-        for name in (*places, *(() if inside else (*hub_cache.OFFLINE_VARIABLES, "HF_ENDPOINT")))
-        if name in os.environ
-    }
-    own = {name: profile.trainer.environment.get(name) for name in (() if inside else _CACHE_LOCATION_VARIABLES)}
-    if not inside:
-        # That there is one is all that is asked.
-        inherited |= {name: "set" for name in _TOKEN_VARIABLES if os.environ.get(name)}
-    return {**inherited, **{name: value for name, value in own.items() if value is not None}}
+    if profile.container.engine != "none":
+        # Only HF_HOME's folder is mounted.
+        return {name: os.environ[name] for name in ("HF_HOME", "XDG_CACHE_HOME") if name in os.environ}
+    names = (*_CACHE_LOCATION_VARIABLES, *hub_cache.OFFLINE_VARIABLES, "HF_ENDPOINT")
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    # That there is one is all that is asked.
+    inherited |= {name: "set" for name in _TOKEN_VARIABLES if os.environ.get(name)}
+    own = profile.trainer.environment
+    return inherited | {name: own[name] for name in _CACHE_LOCATION_VARIABLES if name in own}
 
 
 def read_hub_cache(environment: Mapping[str, str]) -> HubCache:

@@ -62,7 +62,7 @@ def read_model_folder(path: str) -> ModelFolder:
         # Its files do not have what is trained: one element of them is not one weight.
         return ModelFolder(shape, limit=max_tokens)
     try:
-        elements, layers = _count_weights_and_layers(Path(path))
+        elements, layers = _count_weights_and_list_layers(Path(path))
     except DamagedWeightsError as error:
         damaged = visible(str(error)[:200])
         return ModelFolder(problem=f"its weights cannot be read: {damaged}", limit=max_tokens, damaged=damaged)
@@ -71,7 +71,7 @@ def read_model_folder(path: str) -> ModelFolder:
     return ModelFolder(msgspec.structs.replace(shape, exact=elements), limit=max_tokens, layers=layers)
 
 
-def _count_weights_and_layers(path: Path) -> tuple[int, tuple[str, ...]]:
+def _count_weights_and_list_layers(path: Path) -> tuple[int, tuple[str, ...]]:
     """Return the number of weights in the safetensors of a folder, 0 without any, and the layers as in ModelFolder.
 
     ValueError for damaged ones.

@@ -4,9 +4,8 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -34,9 +33,7 @@ def probe_hosts(
 
     `python` is the one that is to train.
     """
-    question = {
-        "pythons": [python], "only_named": True, "paths": [python, *paths], "hub": "", **CARDS_QUESTION,
-    }  # fmt: skip
+    question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "hub": "", **CARDS_QUESTION}
     at_once = _MAX_PARALLEL_PROBES_VIA_HOST if asking_host else _MAX_PARALLEL_PROBES
     total_seconds = max(_MIN_TOTAL_SECONDS, _SECONDS_PER_HOST * math.ceil(len(hosts) / at_once))
     end_time = time.monotonic() + total_seconds
@@ -51,10 +48,13 @@ def probe_hosts(
         left = end_time - time.monotonic()
         if left <= 0:
             return _HostAnswer(TrainingHost(problem=f"was not asked within {total_seconds:.0f} s"))
-        ask = partial(
-            survey_host, host, question, min(_SECONDS_PER_HOST, left), ssh_words=words, asking_host=asking_host
-        )
-        return _probe_host(host, ask, asking)
+        deadline = min(_SECONDS_PER_HOST, left)
+        try:
+            survey = survey_host(host, question, deadline, ssh_words=words, asking_host=asking_host)
+        except Unavailable as error:
+            why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
+            return _HostAnswer(TrainingHost(problem=why))
+        return _answer_of_survey(host, survey, asking)
 
     with ThreadPoolExecutor(at_once) as pool:
         return _with_same_machines_marked(dict(zip(hosts, pool.map(probe, hosts), strict=True)))
@@ -94,12 +94,7 @@ def _read_asking_machine(asking_host: str) -> _AskingMachine:
     return _AskingMachine(survey.identity, survey.clock - time.time())
 
 
-def _probe_host(host: str, ask: Callable[[], HostSurvey], asking_machine: _AskingMachine) -> _HostAnswer:
-    try:
-        survey = ask()
-    except Unavailable as error:
-        why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
-        return _HostAnswer(TrainingHost(problem=why))
+def _answer_of_survey(host: str, survey: HostSurvey, asking_machine: _AskingMachine) -> _HostAnswer:
     compared = asking_machine.identity and survey.identity
     answer = TrainingHost(
         machine=surveyed_machine(host, survey) if survey.knows_cards else None,

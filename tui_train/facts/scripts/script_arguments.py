@@ -35,9 +35,9 @@ _NARGS_BY_CONSTANT = {
     "REMAINDER": "...",
     "PARSER": "A...",
 }
-_NARGS_OF_ONE_VALUE = {"", "0", "1", "?"}
+_NARGS_OF_AT_MOST_ONE_VALUE = {"", "0", "1", "?"}
 # None: the source does not say how many.
-_NARGS_OF_NO_VALUE = {"?", "*", "...", None}
+_NARGS_THAT_NEED_NO_VALUE = {"?", "*", "...", None}
 _SWITCH_ACTIONS = {"store_true", "store_false", "store_const", "append_const", "count"}
 _PRINT_AND_EXIT_ACTIONS = {"help", "version"}
 _TYPE_BY_ABSL_FUNCTION = {
@@ -138,7 +138,9 @@ def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
     )
     default, nargs = plain_value(keyword_value(call, "default")), _nargs(call)
     switch = form in {"switch", "pair"}
-    required = is_constant_true(keyword_value(call, "required")) or (not optional and nargs not in _NARGS_OF_NO_VALUE)
+    required = is_constant_true(keyword_value(call, "required")) or (
+        not optional and nargs not in _NARGS_THAT_NEED_NO_VALUE
+    )
     appends = action_name in {"append", "extend"}
     return ScriptParameter(
         name=name,
@@ -152,7 +154,7 @@ def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
         choices=plain_values(keyword_value(call, "choices")),
         help=one_line_text(keyword_value(call, "help")).replace("%(default)s", default).replace("%%", "%"),
         required=required and not switch,
-        takes_several=appends or nargs not in _NARGS_OF_ONE_VALUE,
+        takes_several=appends or nargs not in _NARGS_OF_AT_MOST_ONE_VALUE,
         value_count=fixed_value_count(nargs),
         repeats=appends and nargs == "",
         line=call.lineno,

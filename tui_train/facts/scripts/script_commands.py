@@ -30,7 +30,7 @@ class CommandFunction(NamedTuple):
 def click_functions(module: ScriptModule) -> Iterator[CommandFunction]:
     """Yield the functions that click runs, but for those of which the source does not say by which subcommand."""
     called = {call.func.id for call in module.calls() if isinstance(call.func, ast.Name)}
-    attached, commands = _add_command_call_by_function(module), [*_click_commands(module)]
+    attached, commands = _add_command_call_by_function(module), [*_functions_and_click_decorators(module)]
     has_groups = bool(attached) or any(is_group for _, _, is_group, _ in commands)
     for function, decorator, is_group, is_owned in commands:
         if is_owned or function.name in attached:
@@ -44,21 +44,21 @@ def click_functions(module: ScriptModule) -> Iterator[CommandFunction]:
 def needs_click_subcommand(modules: Sequence[ScriptModule]) -> bool:
     """Return whether click surely ends without a subcommand, all of which are known."""
     for module in modules:
-        attached, commands = _add_command_call_by_function(module), [*_click_commands(module)]
+        attached, commands = _add_command_call_by_function(module), [*_functions_and_click_decorators(module)]
         groups = {function.name for function, _, is_group, _ in commands if is_group}
         if {*attached} - {function.name for function, *_ in commands}:
             return False
         for function, decorator, is_group, is_owned in commands:
             if is_group and _may_run_without_subcommand(decorator):
                 return False
-            if is_owned and not (_owner_name(decorator) in groups and _click_names(function, decorator)):
+            if is_owned and not (_decorator_owner_name(decorator) in groups and _click_names(function, decorator)):
                 return False
             if not is_group and not is_owned and function.name not in attached:
                 return False
     return True
 
 
-def _click_commands(module: ScriptModule) -> Iterator[tuple[FunctionNode, ast.expr | None, bool, bool]]:
+def _functions_and_click_decorators(module: ScriptModule) -> Iterator[tuple[FunctionNode, ast.expr | None, bool, bool]]:
     """Yield the decorated functions, with what makes a command of each, whether a group, and whether one of a group."""
     name_by_alias = imported_name_by_alias(module)
     for function in module.functions:
@@ -67,7 +67,7 @@ def _click_commands(module: ScriptModule) -> Iterator[tuple[FunctionNode, ast.ex
         if decorator is None and function.decorator_list:
             yield function, None, False, False
         elif decorator is not None:
-            owner = _owner_name(decorator)
+            owner = _decorator_owner_name(decorator)
             is_owned = bool(owner) and name_by_alias.get(owner, owner) not in _CLICK_LIBRARIES
             yield function, decorator, decorator_name(decorator) == "group", is_owned
 
@@ -116,7 +116,8 @@ def typer_or_fire_functions(module: ScriptModule, modules: Sequence[ScriptModule
     run = {last_name(argument) for call in module.calls("run", "Fire") for argument in call.args[:1]}
     has_groups = _takes_typer_subcommand(modules)
     for function in module.functions:
-        decorator = next((each for each in function.decorator_list if _is_typer_command(each)), None)
+        commands = (each for each in function.decorator_list if decorator_name(each) == "command")
+        decorator = next(filter(_decorator_owner_name, commands), None)
         if decorator is None:
             if function.name in run:
                 yield CommandFunction(function)
@@ -141,16 +142,12 @@ def needs_typer_subcommand(modules: Sequence[ScriptModule]) -> bool:
     return not any(map(_may_run_without_subcommand, made))
 
 
-def _is_typer_command(decorator: ast.expr) -> bool:
-    return decorator_name(decorator) == "command" and bool(_owner_name(decorator))
-
-
 def decorator_name(decorator: ast.expr) -> str:
     """Return the last name of a decorator, called or not."""
     return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
 
 
-def _owner_name(decorator: ast.expr | None) -> str:
+def _decorator_owner_name(decorator: ast.expr | None) -> str:
     """Return the name of a in @a.command."""
     function = decorator.func if isinstance(decorator, ast.Call) else decorator
     return last_name(function.value) if isinstance(function, ast.Attribute) else ""

@@ -95,11 +95,11 @@ def _parameter_of_flag(flag: HelpFlag) -> ScriptParameter:
     found = _DEFAULT_IN_HELP_PATTERN.search(flag.help)
     default = found[1].strip().strip("'\"") if found and found[1].strip() != "None" else ""
     form: ParameterForm = "option" if flag.valued else "switch"
-    typed = _number_type(default) if flag.valued else "bool"
+    typed = _type_of_number(default) if flag.valued else "bool"
     return ScriptParameter(name=flag.name, flags=(flag.name,), form=form, type=typed, default=default, help=flag.help)
 
 
-def _number_type(default: str) -> str:
+def _type_of_number(default: str) -> str:
     """Return the type of a number, empty for what is none."""
     for name, read in (("int", int), ("float", float)):
         with suppress(ValueError):

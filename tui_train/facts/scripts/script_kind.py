@@ -225,14 +225,12 @@ def imported_name_by_alias(module: ScriptModule) -> dict[str, str]:
     named: dict[str, str] = {}
     for node in module.nodes:
         if isinstance(node, ast.Import):
-            named |= {(each.asname or each.name.split(".")[0]): _imported_name(each) for each in node.names}
+            for each in node.names:
+                first = each.name.partition(".")[0]
+                named |= {each.asname: each.name} if each.asname else {first: first}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             named |= {(each.asname or each.name): f"{node.module}.{each.name}" for each in node.names}
     return named
-
-
-def _imported_name(name: ast.alias) -> str:
-    return name.name if name.asname else name.name.split(".")[0]
 
 
 def _resolved_name(node: ast.AST, name_by_alias: dict[str, str]) -> str:

@@ -77,7 +77,7 @@ class DefinedNames:
         files = (module.file.removesuffix(".py").removesuffix("/__init__") for module in modules)
         self._owners = classes | {file.rpartition("/")[2] for file in files}
 
-    def has_function(self, call: ast.Call, imported: Container[str]) -> bool:
+    def has_called_function(self, call: ast.Call, imported: Container[str]) -> bool:
         """Return whether what is called was read; of what is imported, such as Model in Model.add, that as well."""
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(owner, ast.Call) and called_name(owner) == "super":
@@ -93,7 +93,7 @@ def calls_given_a_parser(module: ScriptModule, defined: DefinedNames) -> Iterato
     owners = {last_name(each.value) for each in added_to if isinstance(each, ast.Attribute)} - {""}
     imported = frozenset(_imported_names(module))
     for call in module.calls():
-        if called_name(call) in _CALLS_THAT_ADD_NO_ARGUMENTS or defined.has_function(call, imported):
+        if called_name(call) in _CALLS_THAT_ADD_NO_ARGUMENTS or defined.has_called_function(call, imported):
             continue
         if any(_is_parser(each, position(call), assigned, owners) for each in argument_values(call)):
             yield call

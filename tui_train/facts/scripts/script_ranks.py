@@ -8,7 +8,7 @@ from tui_train.facts.scripts.script_syntax import FUNCTION_NODES, ScriptModule, 
 
 _RANK_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
-_RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
+_GROUP_INIT_RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
 _GROUP_INIT_FUNCTION = "init_process_group"
 # Others may make one, as trainers do.
 _LIBRARIES_WITHOUT_PROCESS_GROUP = frozenset(sys.stdlib_module_names) | {
@@ -60,7 +60,7 @@ def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
         yield name.lineno, str(name.value)
     if isinstance(node, ast.Call) and called_name(node).endswith(_GROUP_INIT_FUNCTION):
         words = {word.arg for word in node.keywords}
-        if len(node.args) <= 1 and None not in words and not words & _RANK_ARGUMENTS:
+        if len(node.args) <= 1 and None not in words and not words & _GROUP_INIT_RANK_ARGUMENTS:
             yield node.lineno, _GROUP_INIT_FUNCTION
 
 

@@ -38,8 +38,8 @@ _UPCAST_FUNCTION = "prepare_model_for_kbit_training"
 _LOCAL_RANK_FLAGS = {"--local_rank", "--local-rank"}
 _MAX_TRAINER_NAME_LENGTH = 100
 # Scripts of Hugging Face's form train only where they are given it.
-_SWITCH_NAME = "do_train"
-_SWITCH_SPELLINGS = frozenset({_SWITCH_NAME, f"--{_SWITCH_NAME}", f"--{_SWITCH_NAME.replace('_', '-')}"})
+_TRAIN_SWITCH_NAME = "do_train"
+_TRAIN_SWITCH_SPELLINGS = frozenset({"do_train", "--do_train", "--do-train"})
 _TRAINING_METHODS = frozenset({"train", "hyperparameter_search"})
 _SHELL_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b")
 _PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
@@ -192,15 +192,14 @@ def _train_switch_line(modules: Sequence[ScriptModule]) -> int:
     It is not where the source may set it, trains elsewhere as well, or takes its arguments from a class not read.
     """
     script = modules[0]
-    if any(_may_set_switch(node) for module in modules for node in module.nodes) or _has_unread_training_arguments(
-        modules
-    ):
+    may_be_set = any(_may_set_train_switch(node) for module in modules for node in module.nodes)
+    if may_be_set or _has_unread_training_arguments(modules):
         return 0
     branches = [node for node in script.nodes if isinstance(node, ast.If) and not node.orelse]
     inside = {
         id(call): branch.lineno
         for branch in branches
-        if isinstance(branch.test, ast.Attribute) and branch.test.attr == _SWITCH_NAME
+        if isinstance(branch.test, ast.Attribute) and branch.test.attr == _TRAIN_SWITCH_NAME
         for statement in branch.body
         for call in _training_calls(ast.walk(statement))
     }
@@ -217,12 +216,12 @@ def _training_calls(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
                 yield node
 
 
-def _may_set_switch(node: ast.AST) -> bool:
+def _may_set_train_switch(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
-        return node.attr == "set_training" or (node.attr == _SWITCH_NAME and isinstance(node.ctx, ast.Store))
+        return node.attr == "set_training" or (node.attr == _TRAIN_SWITCH_NAME and isinstance(node.ctx, ast.Store))
     if isinstance(node, ast.keyword):
-        return node.arg in {_SWITCH_NAME, "args_file_flag", "args_filename"}
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _SWITCH_SPELLINGS
+        return node.arg in {_TRAIN_SWITCH_NAME, "args_file_flag", "args_filename"}
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _TRAIN_SWITCH_SPELLINGS
 
 
 def _has_unread_training_arguments(modules: Sequence[ScriptModule]) -> bool:
